@@ -1,0 +1,87 @@
+"""A run: the immutable, sorted, aggregated connections of some source neurons.
+
+Covers: the decoded table of a run, its checks, its size and the lookup of one source neuron's
+row. Does not cover: making one from sequences (`connections`), adding two (`merging`), the
+compressed form that is held and stored (`packing`), or which run belongs where (`region`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Row(NamedTuple):
+    """The outgoing connections of one source neuron.
+
+    Attributes
+    ----------
+    target : ndarray
+        Target keys (see `giaann_dask.network.keys`), ascending, int64, shape ``(connections,)``.
+    strength : ndarray
+        Strength units, int32 or int64, shape ``(connections,)``.
+    """
+
+    target: npt.NDArray[np.int64]
+    strength: npt.NDArray[np.signedinteger]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Connections sorted by source neuron, then by target key; every pair at most once.
+
+    Attributes
+    ----------
+    source : ndarray
+        Source neuron keys, strictly ascending, int64, shape ``(rows,)``.
+    pointer : ndarray
+        Row r holds the connections ``pointer[r]:pointer[r + 1]``; int64, shape ``(rows + 1,)``.
+    target : ndarray
+        Target keys, strictly ascending within a row, int64, shape ``(connections,)``.
+    strength : ndarray
+        Strength units, positive, shape ``(connections,)``; int32 where all fit, else int64.
+    """
+
+    source: npt.NDArray[np.int64]
+    pointer: npt.NDArray[np.int64]
+    target: npt.NDArray[np.int64]
+    strength: npt.NDArray[np.signedinteger]
+
+    @classmethod
+    def empty(cls) -> Run:
+        """Return a run without connections."""
+        none = np.zeros(0, np.int64)
+        return cls(none, np.zeros(1, np.int64), none, np.zeros(0, np.int32))
+
+    def __len__(self) -> int:
+        """Return the number of connections."""
+        return len(self.target)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the four arrays."""
+        return self.source.nbytes + self.pointer.nbytes + self.target.nbytes + self.strength.nbytes
+
+    def row(self, neuron: int) -> Row | None:
+        """Return the row of a source neuron, as views, or None when it has no connections.
+
+        Examples
+        --------
+        >>> Run.empty().row(5) is None
+        True
+        """
+        at = int(np.searchsorted(self.source, neuron))
+        if at == len(self.source) or int(self.source[at]) != neuron:
+            return None
+        begin, end = int(self.pointer[at]), int(self.pointer[at + 1])
+        return Row(self.target[begin:end], self.strength[begin:end])
+
+
+def narrow_strength(strength: npt.NDArray[np.int64]) -> npt.NDArray[np.signedinteger]:
+    """Return strengths as int32 when all of them fit, else unchanged as int64."""
+    if len(strength) == 0 or int(strength.max()) <= np.iinfo(np.int32).max:
+        return strength.astype(np.int32)
+    return strength

@@ -1,0 +1,73 @@
+"""The plain values that travel through the text layer.
+
+Covers: a part of the input as it was read, and a tagged sentence. Does not cover: how they are
+made (`reading`, `tagging`) or what becomes of them (`blocks`, `segmentation`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+PartKind = Literal["text", "conllu"]
+
+
+class TaggedSentence(NamedTuple):
+    """The tokens of one sentence with the four fields of CoNLL-U that the model reads.
+
+    Attributes
+    ----------
+    forms, lemmas, upos, xpos : sequence of str
+        One entry per syntactic word, in order, all of the same length.
+    """
+
+    forms: Sequence[str]
+    lemmas: Sequence[str]
+    upos: Sequence[str]
+    xpos: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of one input file or dataset: the unit in which trained text is remembered.
+
+    Attributes
+    ----------
+    source : str
+        Path or dataset name, for messages.
+    kind : {"text", "conllu"}
+        Whether passages are running text (a paragraph or a record each) or CoNLL-U lines.
+    passages : tuple of str
+        Whole paragraphs, records, or groups of whole CoNLL-U sentences.
+    documents : tuple of int
+        Number of the document that each passage belongs to, counted from 0 over the whole
+        input; same length as `passages`.
+    """
+
+    source: str
+    kind: PartKind
+    passages: tuple[str, ...]
+    documents: tuple[int, ...]
+
+    @property
+    def characters(self) -> int:
+        """Number of characters of all passages."""
+        return sum(map(len, self.passages))
+
+    def fingerprint(self) -> bytes:
+        """Return 16 bytes that identify the content, wherever it was read from.
+
+        Examples
+        --------
+        >>> a = Part("a.txt", "text", ("One.",), (0,))
+        >>> b = Part("b.txt", "text", ("One.",), (7,))
+        >>> a.fingerprint() == b.fingerprint()
+        True
+        """
+        digest = hashlib.blake2b(self.kind.encode(), digest_size=16)
+        for passage in self.passages:
+            digest.update(len(passage).to_bytes(8, "little"))
+            digest.update(passage.encode("utf-8"))
+        return digest.digest()
