@@ -1,1 +1,63 @@
-"""giaann_dask: a columnar language model that learns by counting, spread over a Dask cluster."""
+"""giaann_dask: a columnar language model that learns by counting, spread over a Dask cluster.
+
+Covers: the names that notebooks and scripts use, loaded when first used, so that importing the
+package costs nothing. Does not cover: anything else; see `giaann_dask.api`.
+
+Examples
+--------
+>>> import giaann_dask as gd
+>>> gd.Specification().segments
+8
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from giaann_dask.api import Network, TextOptions, encode, train
+    from giaann_dask.cluster import ClusterOptions, connect
+    from giaann_dask.inference.evaluation import EvaluationOptions
+    from giaann_dask.inference.generation import GenerationOptions
+    from giaann_dask.inference.options import InferenceOptions
+    from giaann_dask.spec import Specification
+    from giaann_dask.text.corpus import EncodedCorpus
+    from giaann_dask.training.options import TrainingOptions
+
+_HOMES = {
+    "ClusterOptions": "giaann_dask.cluster",
+    "EncodedCorpus": "giaann_dask.text.corpus",
+    "EvaluationOptions": "giaann_dask.inference.evaluation",
+    "GenerationOptions": "giaann_dask.inference.generation",
+    "InferenceOptions": "giaann_dask.inference.options",
+    "Network": "giaann_dask.api",
+    "Specification": "giaann_dask.spec",
+    "TextOptions": "giaann_dask.api",
+    "TrainingOptions": "giaann_dask.training.options",
+    "connect": "giaann_dask.cluster",
+    "encode": "giaann_dask.api",
+    "train": "giaann_dask.api",
+}
+
+__all__ = [
+    "ClusterOptions",
+    "EncodedCorpus",
+    "EvaluationOptions",
+    "GenerationOptions",
+    "InferenceOptions",
+    "Network",
+    "Specification",
+    "TextOptions",
+    "TrainingOptions",
+    "connect",
+    "encode",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from where it lives."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'giaann_dask' has no attribute {name!r}")

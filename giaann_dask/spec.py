@@ -19,8 +19,16 @@ import numpy.typing as npt
 
 from giaann_dask.errors import SpecificationError
 
-MAXIMUM_SEGMENTS = 32
-MAXIMUM_BRANCHES = 128
+# Bit widths of the keys that connections are sorted by (giaann_dask.network.keys).
+COLUMN_BITS = 26
+FEATURE_BITS = 25
+BRANCH_BITS = 7
+SEGMENT_BITS = 5
+
+MAXIMUM_CONCEPTS = 1 << COLUMN_BITS
+MAXIMUM_FEATURES = 1 << FEATURE_BITS
+MAXIMUM_BRANCHES = 1 << BRANCH_BITS
+MAXIMUM_SEGMENTS = 1 << SEGMENT_BITS
 MAXIMUM_TOKENS = 256
 
 

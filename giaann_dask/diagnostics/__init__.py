@@ -1,0 +1,1 @@
+"""Pictures of networks and of what the engine does."""

@@ -1,0 +1,1 @@
+"""From rows to activations to predictions."""

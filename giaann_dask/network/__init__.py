@@ -1,0 +1,1 @@
+"""Connections, runs, regions and the store; no cluster."""

@@ -14,14 +14,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-FEATURE_BITS = 25
-COLUMN_BITS = 26
-BRANCH_BITS = 7
+from giaann_dask.spec import BRANCH_BITS, COLUMN_BITS, FEATURE_BITS, MAXIMUM_FEATURES
+
 NEURON_BITS = COLUMN_BITS + FEATURE_BITS
 SEGMENT_SHIFT = NEURON_BITS + BRANCH_BITS
-
-MAXIMUM_COLUMNS = 1 << COLUMN_BITS
-MAXIMUM_FEATURES = 1 << FEATURE_BITS
 
 Integers = npt.NDArray[np.int64]
 

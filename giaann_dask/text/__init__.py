@@ -1,0 +1,1 @@
+"""Text to tagged, segmented sequences; no cluster."""

@@ -1,0 +1,1 @@
+"""Training as a pure Dask graph: connect, route, integrate, compact, commit."""

@@ -1,0 +1,50 @@
+# Two commands do all the set-up on a machine with only Python and make:
+#   make demo   trains, evaluates, generates and draws with the sample text
+#   make test   runs the tests
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+
+.PHONY: demo test test-all check lint types doctest notebooks bench clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,hub]"
+	touch $(READY)
+
+demo: $(READY)
+	rm -rf demo && mkdir demo
+	$(BIN)/giaann-dask train giaann_dask/data/sample.txt --network demo/village --workers 2
+	$(BIN)/giaann-dask evaluate demo/village giaann_dask/data/sample_test.txt --workers 2
+	$(BIN)/giaann-dask generate demo/village "The old miller carried the flour" --tokens 12 --explain
+	$(BIN)/giaann-dask draw demo/village --out demo/village.svg
+	$(BIN)/giaann-dask inspect demo/village
+
+test: $(READY)
+	$(BIN)/pytest -m "not slow"
+
+test-all: $(READY)
+	$(BIN)/pytest
+
+check: lint types doctest notebooks
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+doctest: $(READY)
+	$(BIN)/pytest --doctest-modules giaann_dask
+
+notebooks: $(READY)
+	$(BIN)/pytest --nbmake notebooks --nbmake-timeout 300
+	$(BIN)/python workflows/train_and_evaluate.py --help > /dev/null
+
+bench: $(READY)
+	$(BIN)/python benchmarks/stages.py $(BENCH)
+
+clean:
+	rm -rf .venv demo build dist *.egg-info

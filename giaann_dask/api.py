@@ -1,0 +1,309 @@
+"""What a notebook uses: train, encode, evaluate and generate in a line each.
+
+Covers: the public functions and the `Network`, with the choices that a user may leave open filled
+in. Does not cover: any of the work itself, which each layer below does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distributed import Client
+
+from giaann_dask.cluster import ClusterOptions, connect
+from giaann_dask.encoding.corpus_encoding import encode_corpus
+from giaann_dask.encoding.lexicon import DEFAULT, choose_ever
+from giaann_dask.encoding.sources import SourceOptions
+from giaann_dask.encoding.stream import StreamOptions
+from giaann_dask.events import Observer, ignore
+from giaann_dask.inference.evaluation import EvaluationOptions, EvaluationReport, evaluate_network
+from giaann_dask.inference.generation import Continuation, GenerationOptions, generate_text
+from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.network.exporting import connection_table, export_network
+from giaann_dask.network.manifest import Manifest
+from giaann_dask.network.store import CommitReader, NetworkStore
+from giaann_dask.network.table import ConnectionTable
+from giaann_dask.representations import Summarised, Summary, format_count
+from giaann_dask.spec import Specification
+from giaann_dask.text.blocks import FilterOptions
+from giaann_dask.text.corpus import EncodedCorpus, is_corpus
+from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.reading import ReadOptions
+from giaann_dask.training.options import TrainingOptions
+from giaann_dask.training.target import NetworkTarget, open_store
+from giaann_dask.training.trainer import Trainer, TrainingReport
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Inputs = str | Path | Sequence[str | Path]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """How text becomes tagged sentences.
+
+    Parameters
+    ----------
+    tagger : str
+        ``lexicon``, ``spacy:MODEL`` or ``gold``.
+    ever_pos : str, optional
+        ``lemminflect``, ``corpus`` or the path of a JSON file; what the network or corpus already
+        has by default, else ``lemminflect``.
+    reading : ReadOptions
+        How files are read.
+    """
+
+    tagger: str = "lexicon"
+    ever_pos: str | None = None
+    reading: ReadOptions = field(default_factory=ReadOptions)
+
+
+class Network(Summarised):
+    """A trained network at one commit.
+
+    Parameters
+    ----------
+    path : str or Path
+        Folder of the network.
+    commit : str, optional
+        Identity of a commit; the last one by default.
+
+    Raises
+    ------
+    StoreMissingError, StoreFormatError, StoreDamagedError
+        If there is no such network or commit, or if it cannot be read.
+    """
+
+    def __init__(self, path: str | Path, commit: str | None = None) -> None:
+        self.path = Path(path)
+        self._store = NetworkStore(path)
+        self._reader: CommitReader = self._store.open(commit or self._store.head())
+
+    @property
+    def commit(self) -> str:
+        """Identity of the commit."""
+        return self._reader.commit
+
+    @property
+    def manifest(self) -> Manifest:
+        """Counts and sizes."""
+        return self._reader.manifest()
+
+    @property
+    def specification(self) -> Specification:
+        """What training computes."""
+        return self.manifest.specification
+
+    def commits(self) -> list[tuple[str, str]]:
+        """Return identity and message of every commit, the last one first."""
+        return self._store.commits()
+
+    def describe(self) -> dict[str, Any]:
+        """Return counts and sizes, ready for JSON; bytes in memory are those of the encoded runs."""
+        manifest = self.manifest
+        runs = [self._reader.run(run.identity) for run in manifest.runs]
+        return {
+            "concepts": manifest.saved_concepts,
+            "features": manifest.saved_features,
+            "neurons": sum(run.rows for run in manifest.runs),
+            "connections": manifest.connections,
+            "sequences": manifest.sequences,
+            "trained": manifest.trained,
+            "skipped": manifest.skipped(),
+            "tokens": manifest.tokens,
+            "runs": len(manifest.runs),
+            "bytes_on_disk": sum(f.stat().st_size for f in self.path.rglob("*") if f.is_file()),
+            "bytes_in_memory": sum(run.nbytes for run in runs),
+            "commit": self.commit,
+            "commits": len(self.commits()),
+            "specification": manifest.specification.as_dict(),
+        }
+
+    def evaluate(
+        self,
+        inputs: Inputs,
+        *,
+        client: Client,
+        options: EvaluationOptions | None = None,
+        text: TextOptions | None = None,
+        observer: Observer = ignore,
+    ) -> EvaluationReport:
+        """Return the top-1 accuracy on a text; see `giaann_dask.inference.evaluation`."""
+        chosen = text or TextOptions()
+        sources = SourceOptions(
+            tagger=chosen.tagger,
+            ever=self._reader.ever(),
+            filter=_filter(self.specification, drop_short=True),
+            reading=chosen.reading,
+        )
+        return evaluate_network(
+            client, self._reader, names(inputs), sources, options or EvaluationOptions(), observer
+        )
+
+    def generate(
+        self, prompt: str, *, client: Client | None = None, options: GenerationOptions | None = None
+    ) -> Continuation:
+        """Return the continuation of a prompt; without a client it runs in this process."""
+        if client is not None:
+            return generate_text(client, self._reader, prompt, options or GenerationOptions())
+        with connect(options=ClusterOptions(workers=0)) as own:
+            return generate_text(own, self._reader, prompt, options or GenerationOptions())
+
+    def table(self) -> ConnectionTable:
+        """Return all connections as coordinate arrays, in this process's memory."""
+        return connection_table(self._reader)
+
+    def export(self, path: str | Path) -> tuple[Path, Path]:
+        """Write connections (``.npz``) and dictionaries (``.json``); return the two paths."""
+        return export_network(self._reader, path)
+
+    def draw(self, concepts: Sequence[str] = ()) -> Figure:
+        """Return a picture of some concept columns and their connections."""
+        from giaann_dask.diagnostics.drawing import DrawOptions, draw_network
+
+        return draw_network(self.table(), DrawOptions(concepts=tuple(concepts)))
+
+    def summary(self) -> Summary:
+        """Return the lines that represent the network."""
+        manifest = self.manifest
+        rows = (
+            ("commit", self.commit),
+            ("sequences", f"{format_count(manifest.trained)} trained of {format_count(manifest.sequences)}"),
+            ("concepts", format_count(manifest.saved_concepts)),
+            ("features", format_count(manifest.saved_features)),
+            ("connections", format_count(manifest.connections)),
+            ("segments", str(manifest.specification.segments)),
+        )
+        return Summary(f"Network {self.path}", rows)
+
+
+def names(inputs: Inputs) -> list[str]:
+    """Return inputs as a list of strings."""
+    return [str(inputs)] if isinstance(inputs, str | Path) else [str(name) for name in inputs]
+
+
+def encode(
+    inputs: Inputs,
+    out: str | Path,
+    *,
+    client: Client,
+    specification: Specification | None = None,
+    text: TextOptions | None = None,
+    maximum_sequences: int | None = None,
+    observer: Observer = ignore,
+) -> EncodedCorpus:
+    """Encode text into a corpus on Zarr.
+
+    Parameters
+    ----------
+    inputs : str, Path or sequence of them
+        Files, folders, globs or datasets.
+    out : str or Path
+        Where the corpus will be.
+    client : Client
+        From `connect`.
+    specification : Specification, optional
+        Limits of sentences and number of branches.
+    text : TextOptions, optional
+        How text is tagged.
+    maximum_sequences : int, optional
+        Stop after so many sequences that pass the length filter.
+    observer : callable, optional
+        Told of progress.
+    """
+    wanted, chosen = specification or Specification(), text or TextOptions()
+    ever = choose_ever(client, chosen.ever_pos or DEFAULT, names(inputs), chosen.tagger, chosen.reading)
+    sources = SourceOptions(tagger=chosen.tagger, ever=ever, filter=_filter(wanted), reading=chosen.reading)
+    options = StreamOptions(branches=wanted.branches, maximum_sequences=maximum_sequences)
+    return encode_corpus(client, names(inputs), out, sources, options, observer)
+
+
+def train(
+    inputs: Inputs,
+    network: str | Path,
+    *,
+    client: Client,
+    specification: Specification | None = None,
+    text: TextOptions | None = None,
+    options: TrainingOptions | None = None,
+    observer: Observer = ignore,
+) -> tuple[Network, TrainingReport]:
+    """Train a network, new or existing, on what it does not hold yet.
+
+    Parameters
+    ----------
+    inputs : str, Path or sequence of them
+        Files, folders, globs, datasets or encoded corpora.
+    network : str or Path
+        Folder of the network.
+    client : Client
+        From `connect`.
+    specification : Specification, optional
+        Of a new network; an existing one keeps its own and refuses another.
+    text : TextOptions, optional
+        How text is tagged.
+    options : TrainingOptions, optional
+        Sizes and times.
+    observer : callable, optional
+        Told of progress.
+
+    Returns
+    -------
+    Network, TrainingReport
+    """
+    chosen, path = text or TextOptions(), Path(network)
+    store = open_store(path)
+    wanted, ever = _decide(client, store, names(inputs), specification, chosen)
+    sources = SourceOptions(tagger=chosen.tagger, ever=ever, filter=_filter(wanted), reading=chosen.reading)
+    with NetworkTarget(path, wanted, ever, store) as target:
+        report = Trainer(client, target, options or TrainingOptions(), observer).train(names(inputs), sources)
+    return Network(path), report
+
+
+def _decide(
+    client: Client,
+    store: NetworkStore | None,
+    inputs: list[str],
+    specification: Specification | None,
+    text: TextOptions,
+) -> tuple[Specification, EverPos]:
+    """Return specification and lexicon: as asked for, else the network's or a corpus's, else the default."""
+    corpora = [EncodedCorpus(name) for name in inputs if is_corpus(name)]
+    if store is not None:
+        reader = store.open(store.head())
+        wanted, known = specification or reader.manifest().specification, reader.ever()
+    elif corpora:
+        stored = corpora[0].attributes
+        fields = {name: stored[name] for name in ("seed_tokens", "maximum_tokens", "branches")}
+        wanted, known = specification or Specification(**fields), corpora[0].ever()
+    else:
+        wanted, known = specification or Specification(), None
+    if text.ever_pos is None and known is not None:
+        return wanted, known
+    return wanted, choose_ever(client, text.ever_pos or DEFAULT, inputs, text.tagger, text.reading)
+
+
+def _filter(specification: Specification, drop_short: bool = False) -> FilterOptions:
+    return FilterOptions(
+        seed_tokens=specification.seed_tokens,
+        maximum_tokens=specification.maximum_tokens,
+        drop_short=drop_short,
+    )
+
+
+__all__ = [
+    "EncodedCorpus",
+    "EvaluationOptions",
+    "GenerationOptions",
+    "InferenceOptions",
+    "Network",
+    "TextOptions",
+    "TrainingOptions",
+    "connect",
+    "encode",
+    "train",
+]

@@ -1,0 +1,58 @@
+"""The command line: ``giaann-dask COMMAND``.
+
+Covers: the entry point and how every failure becomes one line and an exit code. Does not cover:
+the commands (`commands`), their common options (`options`) and what they show (`showing`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from giaann_dask.cli.commands import giaann_dask
+from giaann_dask.errors import GiaannError
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+DEFECT = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and leave with its exit code: 0 done, 2 bad input, 130 interrupted, 1 a defect.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Command-line arguments; those of the process by default.
+    """
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code; failures are one line on standard error."""
+    try:
+        status = giaann_dask.main(args=arguments, prog_name="giaann-dask", standalone_mode=False)
+    except GiaannError as error:
+        return _fail(str(error), BAD_INPUT)
+    except click.ClickException as error:
+        return _fail(error.format_message(), BAD_INPUT)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail("interrupted; what was committed is kept, run the command again to go on", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output has gone; there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if os.environ.get("GIAANN_TRACEBACK"):
+            raise
+        detail = " ".join(str(error).split())[:300]
+        return _fail(f"{type(error).__name__}: {detail} (set GIAANN_TRACEBACK=1 for the traceback)", DEFECT)
+    return status if isinstance(status, int) else 0
+
+
+def _fail(message: str, status: int) -> int:
+    click.echo(f"giaann-dask: {' '.join(message.split())}", err=True)
+    return status

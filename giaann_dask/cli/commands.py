@@ -1,0 +1,337 @@
+"""The commands, each a thin layer over `giaann_dask.api`.
+
+Covers: arguments, help and answers. Does not cover: any computation. Heavy imports happen when a
+command runs, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from giaann_dask.cli.options import (
+    LOCAL,
+    cluster_options,
+    common_options,
+    ever_pos_option,
+    read_text_options,
+    text_options,
+)
+from giaann_dask.cli.showing import answer, figures, progress
+from giaann_dask.errors import OptionError
+
+NETWORK = click.argument("network", type=click.Path(path_type=Path))
+INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="giaann-dask")
+def giaann_dask() -> None:
+    r"""Train and use GIAANN networks: language models that learn by counting.
+
+    Nouns are concept columns; every other word is a feature neuron inside the column it belongs
+    to. Training adds strength to the connections between the neurons of a sentence; prediction
+    follows them.
+
+    \b
+    A first network:
+      giaann-dask train text.txt --network my.network
+      giaann-dask evaluate my.network other.txt
+      giaann-dask generate my.network "The old miller carried the"
+      giaann-dask draw my.network --out picture.svg
+
+    An INPUT is a text file, a .gz of one, a folder, a glob, CoNLL-U (.conllu), JSON lines
+    (.jsonl), a Hugging Face dataset (hf:NAME) or, where noted, an encoded corpus.
+    """
+
+
+@giaann_dask.command()
+@INPUTS
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the new corpus.")
+@click.option(
+    "--seed-tokens", type=int, default=8, show_default=True, help="Seed tokens of the network to come."
+)
+@click.option("--max-sequences", type=int, help="Stop after N sentences that pass the length filter.")
+@text_options
+@ever_pos_option
+@common_options
+def encode(
+    inputs: tuple[str, ...], out: Path, seed_tokens: int, max_sequences: int | None, **values: Any
+) -> None:
+    """Encode text into a corpus that any number of networks can train on.
+
+    The corpus is a Zarr group: column, feature and branch of every token, the dictionaries in
+    order of first appearance, and why sentences were skipped.
+    """
+    from giaann_dask.api import connect
+    from giaann_dask.api import encode as encode_text
+    from giaann_dask.spec import Specification
+
+    with connect(options=_cluster(values)) as client, progress() as observer:
+        corpus = encode_text(
+            inputs,
+            out,
+            client=client,
+            specification=Specification(seed_tokens=seed_tokens),
+            text=read_text_options(values, values["ever_pos"]),
+            maximum_sequences=max_sequences,
+            observer=observer,
+        )
+    counts = {**corpus.describe(), "corpus": str(out)}
+    shown = figures(
+        counts, "sequences", "trained", "no_concept", "no_delimiter", "tokens", "concepts", "features"
+    )
+    answer(counts, values["as_json"], [f"corpus {out}", *shown])
+
+
+@giaann_dask.command()
+@INPUTS
+@click.option(
+    "--network", required=True, type=click.Path(path_type=Path), help="Folder of the network, new or not."
+)
+@click.option(
+    "--seed-tokens", type=int, help="Tokens given before prediction starts; new networks only.  [default: 8]"
+)
+@click.option(
+    "--max-sequences", type=int, help="Stop when N sentences of the input that pass the length filter count."
+)
+@click.option("--regions", type=int, help="Regions of a new network.  [default: 8]")
+@click.option(
+    "--batch-sequences", type=int, default=8192, show_default=True, help="Sequences of one task, about."
+)
+@click.option(
+    "--commit-seconds", type=float, default=60.0, show_default=True, help="Least time between commits."
+)
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@text_options
+@ever_pos_option
+@common_options
+def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
+    """Train a network on text or on encoded corpora.
+
+    Text that the network holds already is left out, so an interrupted command is simply run
+    again, and more text is added by naming it. Nothing is ever counted twice.
+    """
+    from giaann_dask.api import TrainingOptions, connect
+    from giaann_dask.api import train as train_network
+
+    options = TrainingOptions(
+        batch_sequences=values["batch_sequences"],
+        commit_seconds=values["commit_seconds"],
+        maximum_sequences=values["max_sequences"],
+        device=values["device"],
+    )
+    text = read_text_options(values, values["ever_pos"])
+    specification = _specification(network, values["seed_tokens"], values["regions"])
+    with connect(options=_cluster(values)) as client, progress() as observer:
+        _, report = train_network(
+            inputs,
+            network,
+            client=client,
+            specification=specification,
+            text=text,
+            options=options,
+            observer=observer,
+        )
+    counts = {**report.as_dict(), "network": str(network)}
+    names = ("sequences", "trained", "skipped", "tokens", "connections", "seconds", "commit")
+    title = f"network {network}" if report.sequences else f"network {network} held all of it already"
+    answer(counts, values["as_json"], [title, *figures(counts, *names)])
+
+
+@giaann_dask.command()
+@NETWORK
+@INPUTS
+@click.option("--timing", type=click.Choice(["exact", "biased", "none"]), default="none", show_default=True)
+@click.option(
+    "--activations", type=click.Choice(["boolf", "boolf+c", "intf+c"]), default="boolf", show_default=True
+)
+@click.option(
+    "--sequential/--no-sequential",
+    default=True,
+    show_default=True,
+    help="Whether segments must activate in order.",
+)
+@click.option(
+    "--feed",
+    type=click.Choice(["target", "prediction"]),
+    default="target",
+    show_default=True,
+    help="What the next prediction starts from: the text's own token or the predicted one.",
+)
+@click.option("--max-sequences", type=int, help="Read N sentences that pass the length filter.")
+@click.option(
+    "--first-sequence",
+    type=int,
+    default=0,
+    show_default=True,
+    metavar="K",
+    help="Start at the K-th of them, counted from 0.",
+)
+@click.option("--commit", help="Evaluate an older commit.")
+@text_options
+@common_options
+def evaluate(network: Path, inputs: tuple[str, ...], **values: Any) -> None:
+    """Measure how well a network predicts a text, token by token.
+
+    The first tokens of each sentence are given; top-1 is the share of the others that the network
+    predicts. Sentences without a noun or without delimiters count nowhere.
+    """
+    from giaann_dask.api import EvaluationOptions, InferenceOptions, Network, connect
+
+    options = EvaluationOptions(
+        inference=InferenceOptions(
+            timing=values["timing"],
+            activations=values["activations"],
+            sequential=values["sequential"],
+            feed=values["feed"],
+        ),
+        maximum_sequences=values["max_sequences"],
+        first_sequence=values["first_sequence"],
+    )
+    opened = Network(network, values["commit"])
+    text = read_text_options(values)
+    with connect(options=_cluster(values)) as client, progress() as observer:
+        report = opened.evaluate(inputs, client=client, options=options, text=text, observer=observer)
+    counts = report.as_dict()
+    names = ("sequences", "inferred", "skipped", "prediction_tokens", "prediction_matches", "top1", "seconds")
+    answer(counts, values["as_json"], [f"network {network}", *figures(counts, *names)])
+
+
+@giaann_dask.command()
+@NETWORK
+@click.argument("prompt")
+@click.option("--tokens", type=int, default=20, show_default=True, help="Tokens to generate at most.")
+@click.option("--explain", is_flag=True, help="Show runners-up and the connections that decided.")
+@click.option("--timing", type=click.Choice(["exact", "biased", "none"]), default="none", show_default=True)
+@click.option(
+    "--activations", type=click.Choice(["boolf", "boolf+c", "intf+c"]), default="boolf", show_default=True
+)
+@click.option("--sequential/--no-sequential", default=True, show_default=True)
+@click.option("--commit", help="Ask an older commit.")
+@click.option("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
+@common_options
+def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: Any) -> None:
+    """Continue a PROMPT with what the network has learned.
+
+    All words of the prompt are given. Of equally active neurons the first in the order of column
+    and feature is taken.
+    """
+    from giaann_dask.api import GenerationOptions, InferenceOptions, Network, connect
+
+    inference = InferenceOptions(
+        timing=values["timing"],
+        activations=values["activations"],
+        sequential=values["sequential"],
+        feed="prediction",
+    )
+    options = GenerationOptions(
+        tokens=tokens, inference=inference, tagger=values["tagger"], reasons=5 if explain else 0
+    )
+    opened = Network(network, values["commit"])
+    with connect(options=_cluster(values, LOCAL)) as client:
+        continuation = opened.generate(prompt, client=client, options=options)
+    answer(continuation.as_dict(), values["as_json"], continuation.lines(explain))
+
+
+@giaann_dask.command()
+@NETWORK
+@click.option("--commit", help="Look at an older commit.")
+@common_options
+def inspect(network: Path, commit: str | None, **values: Any) -> None:
+    """Show the sizes of a network and its commits."""
+    from giaann_dask.api import Network, connect
+
+    opened = Network(network, commit)
+    if values["scheduler"] is not None or values["workers"] is not None:
+        with connect(options=_cluster(values, LOCAL)):
+            counts = opened.describe()
+    else:
+        counts = opened.describe()
+    names = (
+        "commit",
+        "concepts",
+        "features",
+        "neurons",
+        "connections",
+        "sequences",
+        "trained",
+        "skipped",
+        "tokens",
+    )
+    shown = figures(counts, *names, "bytes_on_disk", "bytes_in_memory", "commits", "specification")
+    answer(counts, values["as_json"], [f"network {network}", *shown])
+
+
+@giaann_dask.command()
+@NETWORK
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="The .npz file to write.")
+@click.option("--commit", help="Export an older commit.")
+@common_options
+def export(network: Path, out: Path, commit: str | None, **values: Any) -> None:
+    """Write all connections as coordinate arrays (.npz) and the dictionaries beside them (.json)."""
+    from giaann_dask.api import Network
+
+    _cluster(values, LOCAL)
+    opened = Network(network, commit)
+    arrays, dictionaries = opened.export(out)
+    counts = {
+        "connections": opened.manifest.connections,
+        "arrays": str(arrays),
+        "dictionaries": str(dictionaries),
+        "commit": opened.commit,
+    }
+    answer(
+        counts, values["as_json"], [f"{arrays} and {dictionaries}", *figures(counts, "connections", "commit")]
+    )
+
+
+@giaann_dask.command()
+@NETWORK
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="The .svg, .png or .pdf file to write."
+)
+@click.option(
+    "--concept", "concepts", multiple=True, metavar="LEMMA", help="A concept column to draw; repeatable."
+)
+@click.option("--commit", help="Draw an older commit.")
+@common_options
+def draw(network: Path, out: Path, concepts: tuple[str, ...], commit: str | None, **values: Any) -> None:
+    """Draw concept columns with their neurons and connections."""
+    from giaann_dask.api import Network
+    from giaann_dask.diagnostics.drawing import save_figure
+
+    _cluster(values, LOCAL)
+    opened = Network(network, commit)
+    save_figure(opened.draw(concepts), out)
+    answer({"picture": str(out), "commit": opened.commit}, values["as_json"], [str(out)])
+
+
+def _cluster(values: dict[str, Any], default: int | None = None) -> Any:
+    return cluster_options(values["scheduler"], values["workers"], values["dashboard"], default)
+
+
+def _specification(network: Path, seed_tokens: int | None, regions: int | None) -> Any:
+    """Return the specification that the options ask for, or None where they leave it open."""
+    from dataclasses import replace
+
+    from giaann_dask.spec import Specification
+    from giaann_dask.training.target import open_store
+
+    changes: dict[str, Any] = {"seed_tokens": seed_tokens, "regions": regions}
+    asked = {name: value for name, value in changes.items() if value is not None}
+    if not asked:
+        return None
+    store = open_store(network)
+    if store is None:
+        return Specification(**asked)
+    stored = store.open(store.head()).manifest().specification
+    if replace(stored, **asked) != stored:
+        raise OptionError(
+            f"network {network} has {', '.join(f'{name} {getattr(stored, name)}' for name in asked)}",
+            f"{', '.join(f'{name} {value}' for name, value in asked.items())} as asked for",
+            "leave the option out to train it further, or name a new network",
+        )
+    return stored

@@ -1,0 +1,50 @@
+"""Where tensors live: the one module that names CUDA.
+
+Covers: choosing the device of inference by name. Does not cover: clusters of CUDA workers
+(`giaann_dask.cluster`); everything else takes a `torch.device` and never asks what it is.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from giaann_dask.errors import OptionError
+
+DEVICE_NAMES = ("auto", "cpu", "cuda")
+
+
+def select_device(name: str = "auto") -> torch.device:
+    """Return the device that a name stands for.
+
+    Parameters
+    ----------
+    name : {"auto", "cpu", "cuda"}
+        ``"auto"`` is CUDA where there is a CUDA device, else the CPU.
+
+    Returns
+    -------
+    torch.device
+
+    Raises
+    ------
+    OptionError
+        If the name is unknown, or CUDA is asked for and there is no CUDA device.
+
+    Examples
+    --------
+    >>> select_device("cpu")
+    device(type='cpu')
+    """
+    if name not in DEVICE_NAMES:
+        raise OptionError(f"device is {name!r}", "auto, cpu or cuda", "choose one of them")
+    if name == "cpu":
+        return torch.device("cpu")
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    if name == "cuda":
+        raise OptionError(
+            "device is 'cuda', but PyTorch finds no CUDA device here",
+            "auto or cpu on this machine",
+            "choose device auto, or install PyTorch with CUDA on a machine that has a GPU",
+        )
+    return torch.device("cpu")

@@ -1,0 +1,1 @@
+"""Text to encoded blocks on a cluster: parallel over blocks, with the results of sequential reading."""

@@ -1,0 +1,94 @@
+"""Encoding inputs into a corpus on Zarr.
+
+Covers: the driver's part of ``encode``: gathering encoded blocks in order, with one writer.
+Does not cover: the format (`giaann_dask.text.corpus`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+from distributed import Client
+
+from giaann_dask.cluster import result
+from giaann_dask.encoding.sources import SourceOptions
+from giaann_dask.encoding.stream import EncodingStream, StreamedBlock, StreamOptions
+from giaann_dask.errors import EmptyInputError
+from giaann_dask.events import BlockEncoded, Observer, ignore
+from giaann_dask.text.corpus import CorpusWriter, EncodedCorpus
+from giaann_dask.text.ledger import Ledger
+from giaann_dask.text.vocabulary import Vocabulary
+
+
+def encode_corpus(
+    client: Client,
+    inputs: Sequence[str],
+    path: str | Path,
+    sources: SourceOptions,
+    options: StreamOptions,
+    observer: Observer = ignore,
+) -> EncodedCorpus:
+    """Encode inputs into a new corpus.
+
+    Parameters
+    ----------
+    client : Client
+        Where tasks run.
+    inputs : sequence of str
+        Files, folders, globs or datasets.
+    path : str or Path
+        Where the corpus will be; it appears there when it is complete.
+    sources : SourceOptions
+        How inputs are read and tagged.
+    options : StreamOptions
+        How much is read.
+    observer : callable, optional
+        Told of every block.
+
+    Returns
+    -------
+    EncodedCorpus
+
+    Raises
+    ------
+    GiaannError
+        Whatever is wrong with an input or the path; then nothing is left behind.
+    """
+    vocabulary, ledger = Vocabulary(), Ledger()
+    writer = CorpusWriter(Path(path))
+    try:
+        stream = EncodingStream(client, vocabulary, sources, options)
+        pending: deque[StreamedBlock] = deque()
+        for block in stream.blocks(inputs):
+            pending.append(block)
+            for position, entry in block.ledger:
+                ledger.record(position, entry)
+            if len(pending) > 2:
+                _write(writer, pending.popleft(), observer)
+        while pending:
+            _write(writer, pending.popleft(), observer)
+        if not vocabulary.concepts:
+            raise EmptyInputError(
+                f"none of the {vocabulary.sequences} sequences has a noun",
+                "sentences with nouns",
+                "look at the text and at --tagger",
+            )
+        attributes = {
+            "seed_tokens": sources.filter.seed_tokens,
+            "maximum_tokens": sources.filter.maximum_tokens,
+            "branches": options.branches,
+            "tagger": sources.tagger,
+            "ever_pos": sources.ever.identity(),
+        }
+        writer.finish(vocabulary, ledger.entries, attributes, sources.ever)
+    except BaseException:
+        writer.discard()
+        raise
+    return EncodedCorpus(path)
+
+
+def _write(writer: CorpusWriter, block: StreamedBlock, observer: Observer) -> None:
+    writer.append(result(block.encoded))
+    observer(BlockEncoded(block.mapping.sequences, block.characters))

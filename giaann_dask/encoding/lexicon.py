@@ -1,0 +1,77 @@
+"""Choosing the ever-POS lexicon: the default library, a file, or the corpus itself.
+
+Covers: collecting the lexicon of a text on the cluster. Does not cover: what it decides
+(`giaann_dask.text.ever_pos`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from distributed import Client, Future
+
+from giaann_dask.cluster import result, task_key
+from giaann_dask.errors import OptionError
+from giaann_dask.text.corpus import is_corpus
+from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.reading import ReadOptions, read_parts
+from giaann_dask.text.tagged import tag_sentences
+from giaann_dask.text.tokens import Part
+
+DEFAULT = "lemminflect"
+CORPUS = "corpus"
+_IN_FLIGHT = 16
+
+
+def choose_ever(
+    client: Client, choice: str, inputs: Sequence[str], tagger: str, reading: ReadOptions
+) -> EverPos:
+    """Return the lexicon that an option names.
+
+    Parameters
+    ----------
+    client : Client
+        Where text is tagged when the lexicon comes from it.
+    choice : str
+        ``"lemminflect"``, ``"corpus"`` (every token of the inputs, whatever the sentence's length),
+        or the path of a JSON file.
+    inputs : sequence of str
+        Inputs that are going to be read.
+    tagger, reading
+        How they are read.
+
+    Raises
+    ------
+    OptionError
+        If the lexicon is to come from an encoded corpus, which does not hold every token.
+    InputMissingError, InputFormatError
+        If the file cannot be used.
+    """
+    if choice == DEFAULT:
+        return EverPos.from_lemminflect()
+    if choice != CORPUS:
+        return EverPos.from_json(choice)
+    encoded = [name for name in inputs if is_corpus(name)]
+    if encoded:
+        raise OptionError(
+            f"the lexicon is to be collected from {encoded[0]}, which is encoded already",
+            "text",
+            "leave --ever-pos out to use the corpus's own lexicon",
+        )
+    ever, pending = EverPos(), deque[Future]()
+    for part in read_parts(inputs, reading):
+        key = task_key("collect", part.fingerprint(), part.kind, tagger)
+        pending.append(client.submit(collect_ever, part, tagger, key=key))
+        if len(pending) >= _IN_FLIGHT:
+            ever = ever.union(result(pending.popleft()))
+    for future in pending:
+        ever = ever.union(result(future))
+    return ever
+
+
+def collect_ever(part: Part, tagger: str) -> EverPos:
+    """Collect the lexicon of one part, as a task."""
+    return EverPos.from_sentences(
+        sentence for _, sentences in tag_sentences(part, tagger) for sentence in sentences
+    )

@@ -1,0 +1,186 @@
+"""Where sequences come from: text or encoded corpora, as units that the ledger remembers.
+
+Covers: turning the inputs of a command into units and groups of units into ``tag`` tasks.
+Does not cover: reading files (`giaann_dask.text.reading`) and the order in which groups are merged
+(`stream`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distributed import Client, Future
+
+from giaann_dask.cluster import task_key
+from giaann_dask.errors import SpecificationError
+from giaann_dask.text.blocks import FilterOptions, TaggedBlock
+from giaann_dask.text.corpus import EncodedCorpus, is_corpus
+from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.ledger import identify
+from giaann_dask.text.reading import ReadOptions, read_parts
+from giaann_dask.text.tagged import tag_block
+from giaann_dask.text.tokens import Part
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """How inputs are read and tagged.
+
+    Parameters
+    ----------
+    tagger : str
+        Name of the tagger.
+    ever : EverPos
+        Parts of speech that words can ever have.
+    filter : FilterOptions
+        Which sentences are read.
+    reading : ReadOptions
+        How files are cut into parts.
+    """
+
+    tagger: str
+    ever: EverPos
+    filter: FilterOptions
+    reading: ReadOptions = field(default_factory=ReadOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusRange:
+    """A part of an encoded corpus.
+
+    Attributes
+    ----------
+    path : str
+        Folder of the corpus.
+    start, stop : int
+        Its sequences.
+    """
+
+    path: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What the ledger remembers: one part, with its identity.
+
+    Attributes
+    ----------
+    identity : bytes
+        See `giaann_dask.text.ledger.identify`.
+    weight : int
+        Size in characters, or an estimate of it.
+    content : Part or CorpusRange
+        Where its sequences are.
+    """
+
+    identity: bytes
+    weight: int
+    content: Part | CorpusRange
+
+
+def read_units(inputs: Sequence[str], options: SourceOptions) -> Iterator[Unit]:
+    """Yield the units of all inputs in order.
+
+    Raises
+    ------
+    GiaannError
+        Whatever is wrong with an input; missing ones are found before anything is read.
+    """
+    corpora = [is_corpus(name) for name in inputs]
+    if not any(corpora):
+        yield from _text_units(inputs, options)
+        return
+    for name, corpus in zip(inputs, corpora, strict=True):
+        yield from _corpus_units(name, options) if corpus else _text_units([name], options)
+
+
+def _text_units(inputs: Sequence[str], options: SourceOptions) -> Iterator[Unit]:
+    for part in read_parts(inputs, options.reading):
+        yield Unit(identify(part, options.tagger), part.characters, part)
+
+
+def _corpus_units(name: str, options: SourceOptions) -> Iterator[Unit]:
+    corpus = EncodedCorpus(name)
+    check_corpus(corpus, options)
+    path, start = str(Path(name).resolve()), 0
+    for entry in corpus.ledger():
+        yield Unit(entry.identity, 130 * entry.sequences, CorpusRange(path, start, start + entry.sequences))
+        start += entry.sequences
+
+
+def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
+    """Raise a `SpecificationError` when a corpus was encoded by other rules than are asked for."""
+    wanted = {
+        "seed_tokens": options.filter.seed_tokens,
+        "maximum_tokens": options.filter.maximum_tokens,
+        "ever_pos": options.ever.identity(),
+    }
+    for name, value in wanted.items():
+        stored = corpus.attributes.get(name)
+        if stored != value:
+            raise SpecificationError(
+                f"corpus {corpus.path} was encoded with {name} {stored!r}",
+                f"{value!r}, as the network has it",
+                "encode the text again with the network's options",
+            )
+
+
+def submit_tag(
+    client: Client, units: Sequence[Unit], skips: Sequence[int], options: SourceOptions, ever: Future
+) -> Future:
+    """Submit the ``tag`` task of a group of units; its result is a `TaggedBlock`."""
+    key = task_key("tag", [u.identity for u in units], list(skips), options.tagger, options.filter, ever.key)
+    parts = tuple(u.content for u in units if isinstance(u.content, Part))
+    if parts:
+        return client.submit(tag_block, parts, tuple(skips), options.tagger, ever, options.filter, key=key)
+    ranges = [u.content for u in units if isinstance(u.content, CorpusRange)]
+    counts = tuple(r.stop - r.start for r in ranges)
+    start = ranges[0].start + skips[0]
+    return client.submit(
+        read_corpus_block, ranges[0].path, start, ranges[-1].stop, counts, options.filter, key=key
+    )
+
+
+def can_join(group: Sequence[Unit], skips: Sequence[int], unit: Unit, skip: int) -> bool:
+    """Return whether one task can read a unit together with those before it."""
+    if not group:
+        return True
+    last = group[-1].content
+    if isinstance(unit.content, Part):
+        return isinstance(last, Part)
+    same = isinstance(last, CorpusRange) and last.path == unit.content.path
+    return same and skip == 0 and isinstance(last, CorpusRange) and last.stop == unit.content.start
+
+
+def read_corpus_block(
+    path: str, start: int, stop: int, part_sequences: tuple[int, ...], options: FilterOptions
+) -> TaggedBlock:
+    """Read a range of a corpus as a tagged block, as a task.
+
+    Parameters
+    ----------
+    path : str
+        Folder of the corpus, as the worker sees it.
+    start, stop : int
+        Range of sequences.
+    part_sequences : tuple of int
+        Counted sequences of each part, including those before `start`.
+    options : FilterOptions
+        ``drop_short`` is applied, as inference does; the length limits already were.
+    """
+    shortest = options.seed_tokens + 1 if options.drop_short else 0
+    return EncodedCorpus(path).tagged(start, stop, part_sequences, shortest)
+
+
+def submit_ever(client: Client, ever: EverPos) -> Future:
+    """Submit the ever-POS lexicon once, so that tasks on one worker share it."""
+    return client.submit(_ever_from_dict, ever.as_dict(), key=task_key("ever_pos", ever.identity()))
+
+
+def _ever_from_dict(fields: dict[str, Any]) -> EverPos:
+    return EverPos.from_dict(fields)

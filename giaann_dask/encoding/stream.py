@@ -1,0 +1,304 @@
+"""The ordered merge: blocks are tagged in parallel and encoded in parallel, as if read one by one.
+
+Covers: keeping a bounded number of blocks in flight, merging their summaries into the
+dictionaries in the order of the text, leaving out what the ledger holds, and stopping at a limit.
+Does not cover: what becomes of encoded blocks (`corpus_writing`, `giaann_dask.training`,
+`giaann_dask.inference`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from distributed import Client, Future
+
+from giaann_dask.cluster import result, task_key
+from giaann_dask.encoding.sources import SourceOptions, Unit, can_join, read_units, submit_ever, submit_tag
+from giaann_dask.errors import OptionError
+from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
+from giaann_dask.text.ledger import Ledger, LedgerEntry
+from giaann_dask.text.segmentation import EncodedBlock, encode_block
+from giaann_dask.text.vocabulary import BlockMapping, BlockSummary, Vocabulary, summarise
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamOptions:
+    """How much is read, and in which pieces.
+
+    Parameters
+    ----------
+    branches : int
+        Dendritic branches of a neuron.
+    maximum_sequences : int, optional
+        Stop after this many sequences that pass the length filter, counted from the first one read
+        (or from `first_sequence`), those in the ledger included.
+    first_sequence : int
+        Sequences at the beginning that are passed over without touching the dictionaries.
+    block_characters : int
+        Text of one task, about; more than that is only taken when a single part is larger.
+
+    Raises
+    ------
+    OptionError
+        If a number is out of range.
+    """
+
+    branches: int = 2
+    maximum_sequences: int | None = None
+    first_sequence: int = 0
+    block_characters: int = 262_144
+
+    def __post_init__(self) -> None:
+        if self.maximum_sequences is not None and self.maximum_sequences < 1:
+            raise OptionError(
+                f"max-sequences is {self.maximum_sequences}", "1 or more", "leave it out to read everything"
+            )
+        if self.first_sequence < 0:
+            raise OptionError(f"first-sequence is {self.first_sequence}", "0 or more", "count from 0")
+
+
+@dataclass(frozen=True, eq=False)
+class BlockStatistics:
+    """Counts of an encoded block.
+
+    Attributes
+    ----------
+    by_status : tuple of int
+        Sequences by status, in the order of `STATUS_NAMES`.
+    trained_tokens : int
+        Merged tokens of the sequences that are divided into columns.
+    last_trained : int
+        The last of them, counted in the block; -1 for none.
+    """
+
+    by_status: tuple[int, ...]
+    trained_tokens: int
+    last_trained: int
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedBlock:
+    """A block that has been merged and is being encoded on the cluster.
+
+    Attributes
+    ----------
+    encoded, statistics : Future
+        An `EncodedBlock` and its `BlockStatistics`.
+    mapping : BlockMapping
+        Its place in the dictionaries.
+    summary : BlockSummary
+        Its strings.
+    ledger : tuple of (int or None, LedgerEntry)
+        What the ledger has to record once the block counts.
+    sizes : tuple of (int, int)
+        Concepts and features after the block.
+    earlier_sizes : tuple of (int, int)
+        Concepts and features before the block.
+    characters : int
+        Size of its text.
+    """
+
+    encoded: Future
+    statistics: Future
+    mapping: BlockMapping
+    summary: BlockSummary
+    ledger: tuple[tuple[int | None, LedgerEntry], ...]
+    sizes: tuple[int, int]
+    earlier_sizes: tuple[int, int]
+    characters: int
+
+    def sizes_after(self, sequence: int) -> tuple[int, int]:
+        """Return the sizes of the dictionaries after a sequence of the block."""
+        concepts = self.mapping.concepts[: int(self.summary.concept_high[sequence + 1])]
+        features = self.mapping.features[: int(self.summary.feature_high[sequence + 1])]
+        return (
+            max(self.earlier_sizes[0], int(concepts.max(initial=-1)) + 1),
+            max(self.earlier_sizes[1], int(features.max(initial=-1)) + 1),
+        )
+
+
+@dataclass
+class _Group:
+    """Units that one task reads."""
+
+    units: list[Unit]
+    skips: list[int]
+    positions: list[int | None]
+
+    @property
+    def weight(self) -> int:
+        return sum(unit.weight for unit in self.units)
+
+
+class EncodingStream:
+    """Iterates over the encoded blocks of some inputs, extending a vocabulary as it goes.
+
+    Parameters
+    ----------
+    client : Client
+        Where tasks run.
+    vocabulary : Vocabulary
+        Dictionaries to extend; changed while iterating.
+    sources : SourceOptions
+        How inputs are read and tagged.
+    options : StreamOptions
+        How much is read.
+    ledger : Ledger, optional
+        Parts to leave out; not changed.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        vocabulary: Vocabulary,
+        sources: SourceOptions,
+        options: StreamOptions,
+        ledger: Ledger | None = None,
+    ) -> None:
+        self._client = client
+        self._vocabulary = vocabulary
+        self._sources = sources
+        self._options = options
+        self._cursor = (ledger or Ledger()).cursor()
+        self._ever = submit_ever(client, sources.ever)
+        self._counted = 0
+        self._to_pass = options.first_sequence
+        self._sentences: tuple[int, int] = (-1, 0)
+
+    @property
+    def counted(self) -> int:
+        """Sequences counted towards the limit so far, those in the ledger included."""
+        return self._counted
+
+    def blocks(self, inputs: Sequence[str]) -> Iterator[StreamedBlock]:
+        """Yield the blocks of the inputs, in order.
+
+        Parameters
+        ----------
+        inputs : sequence of str
+            Files, folders, globs, datasets or corpora.
+
+        Raises
+        ------
+        GiaannError
+            Whatever is wrong with an input.
+        """
+        pending: deque[tuple[_Group, Future, Future]] = deque()
+        limit = self._blocks_in_flight()
+        for group in self._groups(inputs):
+            pending.append(self._submit(group))
+            # While sequences are passed over, the next group must know how many are left to pass.
+            while len(pending) >= limit or (pending and self._to_pass):
+                yield from self._merge(*pending.popleft())
+            if self._full():
+                break
+        while pending and not self._full():
+            yield from self._merge(*pending.popleft())
+
+    def _blocks_in_flight(self) -> int:
+        return 2 + 2 * max(1, int(sum(self._client.nthreads().values())))
+
+    def _full(self) -> bool:
+        limit = self._options.maximum_sequences
+        return limit is not None and self._counted >= limit
+
+    def _groups(self, inputs: Sequence[str]) -> Iterator[_Group]:
+        """Yield groups of units that the ledger does not hold completely."""
+        group = _Group([], [], [])
+        for unit in read_units(inputs, self._sources):
+            found = self._cursor.match(unit.identity)
+            position, entry = found or (None, LedgerEntry(unit.identity, 0, False))
+            self._counted += entry.sequences
+            if entry.complete:
+                if self._full():
+                    break
+                continue
+            skip = entry.sequences
+            too_large = bool(group.units) and group.weight + unit.weight > self._options.block_characters
+            if too_large or not can_join(group.units, group.skips, unit, skip):
+                yield group
+                group = _Group([], [], [])
+            group.units.append(unit)
+            group.skips.append(skip)
+            group.positions.append(position)
+            if self._full():
+                break
+        if group.units:
+            yield group
+
+    def _submit(self, group: _Group) -> tuple[_Group, Future, Future]:
+        if self._to_pass:
+            group.skips[0] = self._to_pass
+        tagged = submit_tag(self._client, group.units, group.skips, self._sources, self._ever)
+        summary = self._client.submit(summarise, tagged, key=task_key("summarise", tagged.key))
+        return group, tagged, summary
+
+    def _merge(self, group: _Group, tagged: Future, summary_future: Future) -> Iterator[StreamedBlock]:
+        """Merge a block into the dictionaries and submit its encoding."""
+        summary: BlockSummary = result(summary_future)
+        if self._to_pass:
+            passed = min(self._to_pass, summary.part_sequences[0])
+            self._to_pass -= passed
+            if self._to_pass and len(summary.part_sequences) > 1:
+                # The first part was shorter than what is to be passed: go on inside the same group.
+                rest = _Group(group.units[1:], group.skips[1:], group.positions[1:])
+                yield from self._merge(*self._submit(rest))
+                return
+        limit = self._options.maximum_sequences
+        remaining = len(summary.status) if limit is None else limit - self._counted
+        earlier = (len(self._vocabulary.concepts), len(self._vocabulary.features))
+        mapping = self._vocabulary.extend(summary, remaining)
+        mapping = dataclasses.replace(mapping, first_sentence=self._sentences_before(summary))
+        self._counted += mapping.sequences
+        key = task_key("encode", tagged.key, mapping, self._options.branches)
+        encoded = self._client.submit(encode_block, tagged, mapping, self._options.branches, key=key)
+        yield StreamedBlock(
+            encoded=encoded,
+            statistics=self._client.submit(count_block, encoded, key=task_key("count", key)),
+            mapping=mapping,
+            summary=summary,
+            ledger=_ledger_updates(group, summary, mapping.sequences),
+            sizes=(len(self._vocabulary.concepts), len(self._vocabulary.features)),
+            earlier_sizes=earlier,
+            characters=group.weight,
+        )
+
+    def _sentences_before(self, summary: BlockSummary) -> int:
+        """Return how many sentences of the block's first document were in earlier blocks."""
+        if not summary.document_sentences:
+            return 0
+        first, last = summary.document_sentences[0], summary.document_sentences[-1]
+        before = self._sentences[1] if self._sentences[0] == first[0] else 0
+        self._sentences = (last[0], last[1] + (before if first[0] == last[0] else 0))
+        return before
+
+
+def _ledger_updates(
+    group: _Group, summary: BlockSummary, sequences: int
+) -> tuple[tuple[int | None, LedgerEntry], ...]:
+    """Return the ledger entries of a block of which the first new sequences count."""
+    updates: list[tuple[int | None, LedgerEntry]] = []
+    left = sequences
+    counted = zip(group.units, group.skips, group.positions, summary.part_sequences, strict=True)
+    for unit, skip, position, total in counted:
+        taken = min(max(total - skip, 0), left)
+        left -= taken
+        done = skip + taken
+        if done or total == 0:
+            updates.append((position, LedgerEntry(unit.identity, done, done >= total)))
+    return tuple(updates)
+
+
+def count_block(block: EncodedBlock) -> BlockStatistics:
+    """Count what an encoded block holds, as a task."""
+    trained = block.status == CANDIDATE
+    where = np.flatnonzero(trained)
+    return BlockStatistics(
+        tuple(np.bincount(block.status, minlength=len(STATUS_NAMES)).tolist()),
+        int(np.diff(block.offsets)[trained].sum()),
+        int(where[-1]) if len(where) else -1,
+    )

@@ -1,0 +1,342 @@
+"""Generation: continuing a prompt, with the reasons for each token.
+
+Covers: preparing a prompt, running it as one task and putting neurons back into words.
+Does not cover: one step (`session`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from distributed import Client
+
+from giaann_dask.cluster import result, task_key
+from giaann_dask.device import select_device
+from giaann_dask.errors import OptionError, PromptError
+from giaann_dask.inference.candidates import Candidates
+from giaann_dask.inference.opened import FlagChange, changed_flags, submit_flags, submit_regions
+from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.sequence import FlagTable, PreparedSequence
+from giaann_dask.inference.session import Session
+from giaann_dask.network.keys import pack_neuron, unpack_neuron
+from giaann_dask.network.region import Placement
+from giaann_dask.network.run import Run
+from giaann_dask.network.store import CommitReader
+from giaann_dask.spec import MAXIMUM_TOKENS, Specification
+from giaann_dask.text.blocks import CANDIDATE, NO_CONCEPT, BlockBuilder, FilterOptions
+from giaann_dask.text.segmentation import encode_block
+from giaann_dask.text.tagged import tag_sentences
+from giaann_dask.text.tokens import Part, TaggedSentence
+from giaann_dask.text.vocabulary import Vocabulary, summarise
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions:
+    """How a prompt is continued.
+
+    Parameters
+    ----------
+    tokens : int
+        Tokens to generate at most.
+    inference : InferenceOptions
+        Rules of inference; predictions are always fed.
+    runners_up : int
+        Candidates to report per token, the chosen one included.
+    reasons : int
+        Connections to report per token.
+    tagger : str
+        How the prompt is tagged.
+    device : str
+        Device of the activation state.
+
+    Raises
+    ------
+    OptionError
+        If a number is out of range.
+    """
+
+    tokens: int = 20
+    inference: InferenceOptions = field(default_factory=lambda: InferenceOptions(feed="prediction"))
+    runners_up: int = 5
+    reasons: int = 5
+    tagger: str = "lexicon"
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name, least in (("tokens", 1), ("runners_up", 1), ("reasons", 0)):
+            if getattr(self, name) < least:
+                raise OptionError(f"{name} is {getattr(self, name)}", f"{least} or more", "choose another")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A neuron that could have been predicted.
+
+    Attributes
+    ----------
+    word, column : str
+        Its word, and the concept of its column.
+    value : float
+        Its activation.
+    """
+
+    word: str
+    column: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A connection that raised the chosen neuron.
+
+    Attributes
+    ----------
+    word, column : str
+        Its source neuron.
+    position : int
+        Index of the source in the prompt and its continuation.
+    segment, branch : int
+        Where it ends.
+    strength, contribution : float
+        Its trained strength, and by how much it raised the neuron.
+    """
+
+    word: str
+    column: str
+    position: int
+    segment: int
+    branch: int
+    strength: float
+    contribution: float
+
+
+@dataclass(frozen=True)
+class GeneratedToken:
+    """A generated token with its runners-up and reasons.
+
+    Attributes
+    ----------
+    word, column : str
+        The word, and the concept of its column.
+    candidates : tuple of Candidate
+        Best first; the first is the chosen one.
+    candidate_count : int
+        How many there were.
+    reasons : tuple of Reason
+        Largest contribution first.
+    """
+
+    word: str
+    column: str
+    candidates: tuple[Candidate, ...]
+    candidate_count: int
+    reasons: tuple[Reason, ...]
+
+    def lines(self) -> list[str]:
+        """Return the token, its runners-up and its reasons for a person."""
+        best = ", ".join(f"{c.word} [{c.column}] {c.value:.4g}" for c in self.candidates)
+        shown = [f"{self.word} [{self.column}]", f"  of {self.candidate_count} candidates: {best}"]
+        shown.extend(
+            f"  from {r.word} [{r.column}] at {r.position}: segment {r.segment}, branch {r.branch}, "
+            f"strength {r.strength:.4g}, raised it by {r.contribution:.4g}"
+            for r in self.reasons
+        )
+        return shown
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """A prompt and what followed.
+
+    Attributes
+    ----------
+    prompt : tuple of str
+        Words of the prompt, nouns merged.
+    tokens : tuple of GeneratedToken
+        What was generated.
+    stop : str or None
+        Why there are fewer tokens than asked for.
+    commit : str
+        The commit that answered.
+    """
+
+    prompt: tuple[str, ...]
+    tokens: tuple[GeneratedToken, ...]
+    stop: str | None
+    commit: str
+
+    @property
+    def text(self) -> str:
+        """The generated words, separated by spaces; merged nouns are taken apart again."""
+        return " ".join(token.word.replace("_", " ") for token in self.tokens)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return {**asdict(self), "text": self.text}
+
+    def lines(self, explain: bool = False) -> list[str]:
+        """Return the continuation for a person, with the reasons for each token when asked for."""
+        shown = [self.text or "(nothing)"]
+        if explain:
+            for token in self.tokens:
+                shown.extend(token.lines())
+        if self.stop is not None:
+            shown.append(f"(stopped after {len(self.tokens)} tokens: {self.stop})")
+        return shown
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    sequence: PreparedSequence
+    words: tuple[str, ...]
+    change: FlagChange
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RawToken:
+    """A generated token as neuron keys: what the ``generate`` task returns."""
+
+    neuron: int
+    best: npt.NDArray[np.int64]
+    values: npt.NDArray[np.float32]
+    candidates: int
+    reasons: tuple[tuple[int, int, int, int, float, float], ...]
+
+
+def generate_text(
+    client: Client, reader: CommitReader, prompt: str, options: GenerationOptions
+) -> Continuation:
+    """Continue a prompt.
+
+    Parameters
+    ----------
+    client : Client
+        Where the network is held.
+    reader : CommitReader
+        The commit that answers.
+    prompt : str
+        Some words, with at least one noun. All of them are given; prediction starts after them.
+    options : GenerationOptions
+        How much is generated.
+
+    Raises
+    ------
+    PromptError
+        If the prompt cannot be divided into concept columns.
+    """
+    vocabulary = reader.saved_vocabulary()
+    prepared = _prepare(reader, vocabulary, prompt, options.tagger)
+    specification = reader.manifest().specification
+    regions, flags = submit_regions(client, reader), submit_flags(client, reader)
+    key = task_key("generate", reader.commit, str(reader.path), prompt, options)
+    future = client.submit(
+        generate, prepared.sequence, prepared.change, flags, regions, specification, options, key=key
+    )
+    tokens, stop = result(future)
+    return Continuation(
+        prepared.words,
+        tuple(_in_words(token, vocabulary) for token in tokens),
+        stop,
+        reader.commit,
+    )
+
+
+def generate(
+    sequence: PreparedSequence,
+    change: FlagChange,
+    flags: FlagTable,
+    regions: Sequence[Run],
+    specification: Specification,
+    options: GenerationOptions,
+) -> tuple[list[RawToken], str | None]:
+    """Continue a prepared prompt, as a task."""
+    rows = RunRows(regions, Placement.of(specification).region_of)
+    session = Session(
+        specification,
+        rows,
+        changed_flags(flags, change),
+        options=options.inference,
+        device=select_device(options.device),
+    )
+    outcome = session.generate(sequence, options.tokens)
+    tokens = []
+    for step, candidates in zip(outcome.steps, outcome.candidates, strict=True):
+        if step.seed or step.predicted is None or candidates is None:
+            continue
+        reasons = session.explain(outcome.steps, step.index) if options.reasons else ()
+        ranked = sorted(reasons, key=lambda r: -r.contribution)[: options.reasons]
+        best, values = _best(candidates, options.runners_up)
+        tokens.append(
+            RawToken(
+                step.predicted,
+                best,
+                values,
+                step.candidates,
+                tuple((r.step, r.source, r.segment, r.branch, r.strength, r.contribution) for r in ranked),
+            )
+        )
+    return tokens, outcome.stop
+
+
+def _best(candidates: Candidates, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """Return the best candidates, ties in the order of column and feature."""
+    values = candidates.value.cpu().numpy()
+    order = np.argsort(-values, kind="stable")[:count]
+    return candidates.neuron.cpu().numpy()[order], values[order]
+
+
+def _prepare(reader: CommitReader, vocabulary: Vocabulary, prompt: str, tagger: str) -> _Prepared:
+    """Divide a prompt into columns, expanding the dictionaries in memory."""
+    base = np.array(vocabulary.probable_since, np.int64)
+    part = Part("the prompt", "text", (prompt,), (0,))
+    sentences = [s for _, group in tag_sentences(part, tagger) for s in group]
+    joined = TaggedSentence(*([x for s in sentences for x in s[i]] for i in range(4)))
+    builder = BlockBuilder(reader.ever(), FilterOptions(seed_tokens=0, maximum_tokens=MAXIMUM_TOKENS))
+    builder.add_part([(0, [joined])])
+    block = builder.build()
+    if len(block) == 0:
+        raise PromptError(
+            f"the prompt has {len(joined.forms)} words", f"1 to {MAXIMUM_TOKENS}", "give another prompt"
+        )
+    branches = reader.manifest().specification.branches
+    encoded = encode_block(block, vocabulary.extend(summarise(block)), branches)
+    if encoded.status[0] != CANDIDATE:
+        missing = "a noun" if encoded.status[0] == NO_CONCEPT else "a verb or preposition between its nouns"
+        raise PromptError(f"the prompt {prompt[:80]!r} lacks {missing}", "words that form columns", "add one")
+    words = tuple(
+        encoded.surfaces[s] if s >= 0 else vocabulary.features[f]
+        for s, f in zip(encoded.surface, encoded.feature, strict=True)
+    )
+    sequence = PreparedSequence(
+        neuron=pack_neuron(encoded.column, encoded.feature),
+        noun=encoded.feature == 0,
+        number=encoded.first_sequence,
+    )
+    return _Prepared(sequence, words, FlagChange.between(base, vocabulary))
+
+
+def _in_words(token: RawToken, vocabulary: Vocabulary) -> GeneratedToken:
+    word, column = _names(token.neuron, vocabulary)
+    chosen = [i for i, n in enumerate(token.best) if int(n) == token.neuron]
+    order = [*chosen, *(i for i in range(len(token.best)) if i not in chosen)]
+    return GeneratedToken(
+        word,
+        column,
+        tuple(Candidate(*_names(int(token.best[i]), vocabulary), float(token.values[i])) for i in order),
+        token.candidates,
+        tuple(
+            Reason(*_names(source, vocabulary), position - 1, segment, branch, strength, contribution)
+            for position, source, segment, branch, strength, contribution in token.reasons
+        ),
+    )
+
+
+def _names(neuron: int, vocabulary: Vocabulary) -> tuple[str, str]:
+    column, feature = (int(x[0]) for x in unpack_neuron(np.array([neuron])))
+    concept = vocabulary.concepts[column]
+    return (vocabulary.features[feature] if feature else concept), concept

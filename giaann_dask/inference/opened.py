@@ -1,0 +1,93 @@
+"""A network opened for inference: its rows, flags and words, as values that tasks can share.
+
+Covers: the tasks that read a commit's regions and flags onto workers. Does not cover: asking other
+workers for rows, and what is predicted with them (`session`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from distributed import Client, Future
+
+from giaann_dask.cluster import task_key
+from giaann_dask.dask_types import register
+from giaann_dask.inference.sequence import FlagTable
+from giaann_dask.network.merging import merge_runs
+from giaann_dask.network.packing import unpack
+from giaann_dask.network.run import Run
+from giaann_dask.network.store import CommitReader, NetworkStore
+from giaann_dask.text.vocabulary import Vocabulary
+
+register()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlagChange:
+    """How an expanded vocabulary's flags differ from those of a commit.
+
+    Attributes
+    ----------
+    features : int
+        Features of the commit's saved dictionaries.
+    delimiter : ndarray
+        Delimiter flag of each feature added since; bool.
+    changed : ndarray
+        Features whose probable flag has been set since; int64.
+    since : ndarray
+        Sequence that set each of them; int64.
+    """
+
+    features: int
+    delimiter: npt.NDArray[np.bool_]
+    changed: npt.NDArray[np.int64]
+    since: npt.NDArray[np.int64]
+
+    @classmethod
+    def between(cls, base: npt.NDArray[np.int64], vocabulary: Vocabulary) -> FlagChange:
+        """Return the difference of a vocabulary from the probable flags of the saved one."""
+        now = np.array(vocabulary.probable_since, np.int64)
+        before = np.concatenate([base, np.full(len(now) - len(base), -1)])
+        changed = np.flatnonzero(now != before)
+        added = np.array(vocabulary.delimiter[len(base) :], np.bool_)
+        return cls(len(base), added, changed, now[changed])
+
+
+def open_region(path: str, commit: str, identities: Sequence[str]) -> Run:
+    """Read the runs of a region and add them up, as a task."""
+    reader = NetworkStore(path).open(commit)
+    return merge_runs([unpack(reader.run(identity)) for identity in identities])
+
+
+def open_flags(path: str, commit: str) -> FlagTable:
+    """Read the stored flags from which inference starts, as a task."""
+    vocabulary = NetworkStore(path).open(commit).saved_vocabulary()
+    return FlagTable(np.array(vocabulary.delimiter, np.bool_), np.array(vocabulary.probable_since, np.int64))
+
+
+def changed_flags(base: FlagTable, change: FlagChange) -> FlagTable:
+    """Return the stored flags with what has been added since."""
+    since = np.concatenate([base.probable_since, np.full(len(change.delimiter), -1, np.int64)])
+    since[change.changed] = change.since
+    return FlagTable(np.concatenate([base.delimiter, change.delimiter]), since)
+
+
+def submit_regions(client: Client, reader: CommitReader) -> list[Future]:
+    """Submit the reading of every region; each is decoded once per worker that needs it."""
+    path = str(reader.path.resolve())
+    manifest = reader.manifest()
+    futures = []
+    for region in range(manifest.specification.regions):
+        identities = [run.identity for run in manifest.runs if run.region == region]
+        key = task_key("open_region", path, reader.commit, region)
+        futures.append(client.submit(open_region, path, reader.commit, identities, key=key))
+    return futures
+
+
+def submit_flags(client: Client, reader: CommitReader) -> Future:
+    """Submit the reading of the stored flags."""
+    path = str(reader.path.resolve())
+    return client.submit(open_flags, path, reader.commit, key=task_key("open_flags", path, reader.commit))

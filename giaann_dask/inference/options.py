@@ -1,0 +1,65 @@
+"""How a prediction is made: the choices of inference that a network does not store.
+
+Covers: the rules of inference that sections 7 and 8 of the contract leave open, validated.
+Does not cover: what training computed (`giaann_dask.spec`) or the device (`giaann_dask.device`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from giaann_dask.errors import OptionError
+
+Timing = Literal["exact", "biased", "none"]
+Activations = Literal["boolf", "boolf+c", "intf+c"]
+Feed = Literal["target", "prediction"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferenceOptions:
+    """Rules of inference (contract, section 8).
+
+    Parameters
+    ----------
+    timing : {"none", "biased", "exact"}
+        ``"exact"``: a connection needs the segment before its own to have been activated exactly
+        one time unit ago. ``"biased"``: entries lose value by their distance from the expected
+        time. ``"none"``: times are not kept.
+    activations : {"boolf", "boolf+c", "intf+c"}
+        ``"boolf"``: feature segments are 0 or 1, column segments are sums. ``"boolf+c"``: all
+        segments are 0 or 1. ``"intf+c"``: all segments are sums.
+    sequential : bool
+        Whether a connection needs the segment before its own to be active on the same branch.
+    feed : {"target", "prediction"}
+        What is the source of the next step in the prediction phase: the sentence's own token or
+        the predicted neuron.
+
+    Raises
+    ------
+    OptionError
+        If a value is not one of those listed.
+
+    Examples
+    --------
+    >>> InferenceOptions(timing="exact").activations
+    'boolf'
+    """
+
+    timing: Timing = "none"
+    activations: Activations = "boolf"
+    sequential: bool = True
+    feed: Feed = "target"
+
+    def __post_init__(self) -> None:
+        _require_one_of("timing", self.timing, get_args(Timing))
+        _require_one_of("activations", self.activations, get_args(Activations))
+        _require_one_of("feed", self.feed, get_args(Feed))
+        if not isinstance(self.sequential, bool):
+            raise OptionError(f"sequential is {self.sequential!r}", "True or False", "choose one of them")
+
+
+def _require_one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    """Raise an OptionError that names the option when its value is not allowed."""
+    if value not in allowed:
+        raise OptionError(f"{name} is {value!r}", " or ".join(allowed), "choose one of them")

@@ -1,0 +1,91 @@
+"""Where inference gets the outgoing connections of a neuron from.
+
+Covers: the protocol that a session asks for rows, its simplest answer (merged runs held in this
+process), and the copy-free way from a row's array to a tensor.
+Does not cover: rows asked from other workers (`giaann_dask.inference.row_service`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from giaann_dask.network.run import Row, Run
+
+
+class RowSource(Protocol):
+    """Anything that can answer the row of a source neuron."""
+
+    def row(self, neuron: int) -> Row | None:
+        """Return the outgoing connections of a neuron, or None when it has none.
+
+        Parameters
+        ----------
+        neuron : int
+            Neuron key (see `giaann_dask.network.keys`).
+
+        Returns
+        -------
+        Row or None
+            Target keys ascending, so sorted by segment, column, feature and branch.
+        """
+        ...  # pragma: no cover
+
+
+@dataclass(frozen=True, eq=False)
+class RunRows:
+    """Rows of a network whose regions are held here, one merged run each.
+
+    Parameters
+    ----------
+    runs_by_region : sequence of Run
+        The run of region r at index r.
+    region_of : callable
+        Returns the region of a neuron key.
+
+    Examples
+    --------
+    >>> RunRows([Run.empty()], lambda neuron: 0).row(5) is None
+    True
+    """
+
+    runs_by_region: Sequence[Run]
+    region_of: Callable[[int], int]
+
+    def row(self, neuron: int) -> Row | None:
+        """Return the row of a neuron as views of its region's run, or None without connections."""
+        return self.runs_by_region[self.region_of(neuron)].row(neuron)
+
+
+def as_tensor(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """Return an array as a tensor, on the CPU without copying it where that is possible.
+
+    Arrays that arrive through Dask may be read-only, which `torch.from_numpy` warns about. They
+    are taken over by the DLPack protocol instead, and copied only where NumPy or PyTorch is too
+    old to pass read-only memory that way. Nothing in this package writes to such a tensor.
+
+    Parameters
+    ----------
+    array : ndarray
+        Any shape and numeric dtype.
+    device : torch.device
+        Where the tensor shall be.
+
+    Examples
+    --------
+    >>> as_tensor(np.arange(3), torch.device("cpu"))
+    tensor([0, 1, 2])
+    """
+    if array.flags.writeable:
+        return torch.from_numpy(array).to(device)
+    try:
+        tensor = from_dlpack(array)
+    except (BufferError, RuntimeError):
+        tensor = torch.from_numpy(np.array(array))
+    return tensor.to(device)

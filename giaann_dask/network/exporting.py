@@ -1,0 +1,114 @@
+"""Exporting a network: the sum of all its runs as one canonical table, and its dictionaries.
+
+Covers: reading a commit in this process, as coordinate arrays in one order that does not depend
+on regions, batches or workers. Does not cover: the table itself (`table`), pictures of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from giaann_dask.network.keys import unpack_neuron, unpack_target
+from giaann_dask.network.merging import merge_runs
+from giaann_dask.network.packing import unpack
+from giaann_dask.network.run import Run
+from giaann_dask.network.store import CommitReader
+from giaann_dask.network.table import ConnectionTable
+from giaann_dask.storage import writing
+
+
+def read_whole(reader: CommitReader) -> Run:
+    """Return all connections of a commit as one run."""
+    return merge_runs([unpack(reader.run(run.identity)) for run in reader.manifest().runs])
+
+
+def connection_table(reader: CommitReader) -> ConnectionTable:
+    """Return all connections of a commit as coordinate arrays.
+
+    Returns
+    -------
+    ConnectionTable
+        Sorted by source column, source feature, segment, target column, target feature and
+        branch; strengths as float32, names as of the last trained sequence.
+    """
+    run, manifest = read_whole(reader), reader.manifest()
+    src_col, src_feat = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
+    segment, target, branch = unpack_target(run.target)
+    tgt_col, tgt_feat = unpack_neuron(target)
+    vocabulary = reader.saved_vocabulary()
+    return ConnectionTable(
+        src_col=src_col.astype(np.int32),
+        src_feat=src_feat.astype(np.int32),
+        branch=branch.astype(np.int8),
+        seg=segment.astype(np.int8),
+        tgt_col=tgt_col.astype(np.int32),
+        tgt_feat=tgt_feat.astype(np.int32),
+        strength=(run.strength / float(1 << manifest.specification.strength_bits)).astype(np.float32),
+        concepts=tuple(vocabulary.concepts),
+        features=tuple(vocabulary.features),
+    )
+
+
+def dictionaries(reader: CommitReader) -> dict[str, Any]:
+    """Return the dictionaries and stored flags of a commit, ready for JSON.
+
+    The names ending in ``_saved`` are as of the last trained sequence, from which inference
+    starts; those ending in ``_mem`` as of the last counted one, from which training goes on.
+    """
+    memory, manifest = reader.vocabulary(), reader.manifest()
+    saved = reader.saved_vocabulary()
+    return {
+        "concepts_saved": saved.concepts,
+        "features_saved": saved.features,
+        "det_saved": saved.delimiter,
+        "prob_saved": list(saved.probable()),
+        "concepts_mem": memory.concepts,
+        "features_mem": memory.features,
+        "det_mem": memory.delimiter,
+        "prob_mem": list(memory.probable()),
+        "specification": manifest.specification.as_dict(),
+        "sequences": manifest.sequences,
+        "trained": manifest.trained,
+        "skipped": manifest.skipped(),
+        "tokens": manifest.tokens,
+    }
+
+
+def export_network(reader: CommitReader, path: str | Path) -> tuple[Path, Path]:
+    """Write a commit's connections to an ``.npz`` file and its dictionaries beside it as JSON.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit.
+    path : str or Path
+        The ``.npz`` file; the dictionaries get the same name with ``.json``.
+
+    Returns
+    -------
+    tuple of Path
+        The two files.
+
+    Raises
+    ------
+    StoreWriteError
+        If the disk is full.
+    """
+    path = Path(path)
+    arrays = path if path.suffix == ".npz" else path.with_name(path.name + ".npz")
+    names = arrays.with_suffix(".json")
+    table = connection_table(reader)
+    columns = ("src_col", "src_feat", "branch", "seg", "tgt_col", "tgt_feat", "strength")
+    with writing(str(arrays)):
+        arrays.parent.mkdir(parents=True, exist_ok=True)
+        partial = arrays.with_name(arrays.name + ".partial")
+        with partial.open("wb") as file:
+            np.savez_compressed(file, **{name: getattr(table, name) for name in columns})
+        os.replace(partial, arrays)
+        names.write_text(json.dumps(dictionaries(reader), ensure_ascii=False), encoding="utf-8")
+    return arrays, names

@@ -1,0 +1,112 @@
+"""The manifest: what a commit of a network consists of, as plain values.
+
+Covers: counts, sizes of the dictionaries, and the runs of every region. Does not cover: reading
+and writing it (`store`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from giaann_dask.errors import StoreDamagedError
+from giaann_dask.spec import Specification
+from giaann_dask.text.blocks import STATUS_NAMES
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run of a region as the store holds it.
+
+    Attributes
+    ----------
+    identity : str
+        Name of its group.
+    region, rank : int
+        Where it belongs.
+    rows, connections : int
+        Its size.
+    """
+
+    identity: str
+    region: int
+    rank: int
+    rows: int
+    connections: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Everything of a commit but its text and its runs' contents.
+
+    Attributes
+    ----------
+    specification : Specification
+        What training computes.
+    by_status : tuple of int
+        Counted sequences by status, in the order of `STATUS_NAMES`.
+    tokens : int
+        Merged tokens of the trained sequences.
+    concepts, features : int
+        Sizes of the dictionaries.
+    saved_concepts, saved_features : int
+        Their sizes after the last trained sequence, from which inference starts.
+    last_trained : int
+        Number of that sequence; -1 for none.
+    connections : int
+        Distinct connections.
+    rounds : int
+        Rounds of training so far, which name new runs.
+    runs : tuple of StoredRun
+        By region, of falling rank.
+    """
+
+    specification: Specification
+    by_status: tuple[int, ...] = (0,) * len(STATUS_NAMES)
+    tokens: int = 0
+    concepts: int = 0
+    features: int = 1
+    saved_concepts: int = 0
+    saved_features: int = 1
+    last_trained: int = -1
+    connections: int = 0
+    rounds: int = 0
+    runs: tuple[StoredRun, ...] = field(default=())
+
+    @property
+    def sequences(self) -> int:
+        """Counted sequences, whether trained or skipped."""
+        return sum(self.by_status)
+
+    @property
+    def trained(self) -> int:
+        """Sequences that were divided into columns and trained."""
+        return self.by_status[0]
+
+    def skipped(self) -> dict[str, int]:
+        """Return the counted sequences that were not trained, by reason."""
+        pairs = zip(STATUS_NAMES[1:3], self.by_status[1:3], strict=True)
+        return dict(pairs)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Manifest:
+        """Rebuild a stored manifest.
+
+        Raises
+        ------
+        StoreDamagedError
+            If it lacks a field or has one of a wrong kind.
+        """
+        try:
+            values = dict(fields)
+            values["specification"] = Specification.from_dict(values["specification"])
+            values["by_status"] = tuple(values["by_status"])
+            values["runs"] = tuple(StoredRun(**run) for run in values["runs"])
+            return cls(**values)
+        except (KeyError, TypeError) as error:
+            raise StoreDamagedError(f"the manifest of the network is incomplete ({error})") from error

@@ -1,0 +1,321 @@
+"""The store of a network: Icechunk commits over Zarr.
+
+Covers: creating, opening, reading and committing. One commit is the specification, the
+dictionaries, the ledger of counted text, the manifest and the runs; runs are immutable and written
+once, so a commit costs what is new, and a crash at any moment leaves the last commit readable.
+Does not cover: the encoding of a run (`packing`) and what is committed when
+(`giaann_dask.training`).
+
+Runs are written by workers through forked sessions; the driver merges these and commits. Storage
+on a local filesystem is safe for one committer at a time, which a lock enforces.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import icechunk
+import numpy as np
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer.cpu import Buffer
+from zarr.core.sync import sync
+
+from giaann_dask.errors import (
+    StoreDamagedError,
+    StoreExistsError,
+    StoreFormatError,
+    StoreMissingError,
+    StoreWriteError,
+)
+from giaann_dask.network.manifest import Manifest
+from giaann_dask.network.packing import PackedRun
+from giaann_dask.storage import append_values, create_array, read_array, reading, writing
+from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.ledger import LedgerEntry
+from giaann_dask.text.strings import append_strings, read_strings
+from giaann_dask.text.vocabulary import Vocabulary
+
+FORMAT = "giaann-dask network"
+VERSION = 1
+BRANCH = "main"
+
+_SMALL_CHUNK = 65_536
+
+
+class NetworkStore:
+    """A network's repository at a path.
+
+    Parameters
+    ----------
+    path : str or Path
+        Folder of an existing network.
+
+    Raises
+    ------
+    StoreMissingError, StoreDamagedError
+        If there is none, or if it cannot be opened.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not self.path.is_dir() or not (self.path / "refs").exists():
+            raise StoreMissingError(
+                f"there is no network at {path}", "a folder that train has made", "check the path"
+            )
+        with reading(f"network {path}"):
+            self._repository = _open_repository(self.path)
+
+    @classmethod
+    def create(cls, path: str | Path, manifest: Manifest, ever: EverPos) -> NetworkStore:
+        """Create an empty network and commit it.
+
+        Raises
+        ------
+        StoreExistsError
+            If something else is at the path.
+        StoreWriteError
+            If it cannot be written.
+        """
+        path = Path(path)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise StoreExistsError(f"{path} exists and is no network", "a new path", "choose another path")
+        with writing(f"network {path}"):
+            path.mkdir(parents=True, exist_ok=True)
+            icechunk.set_logs_filter("error")
+            repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(path)))
+            session = repository.writable_session(BRANCH)
+            root = zarr.open_group(session.store, mode="a")
+            _write_header(root, manifest)
+            _write_vocabulary(root, Vocabulary(), 0, 0)
+            _write_ledger(root, [], [])
+            lexicon = np.frombuffer(json.dumps(ever.as_dict(), sort_keys=True).encode(), np.uint8)
+            create_array(root, "ever_pos", lexicon, _SMALL_CHUNK)
+            session.commit("created")
+        return cls(path)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the right to commit.
+
+        Raises
+        ------
+        StoreWriteError
+            If another process holds it.
+        """
+        with (self.path / "writer.lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise StoreWriteError(
+                    f"network {self.path} is being trained by another process",
+                    "one writer at a time",
+                    "wait until it has finished",
+                ) from error
+            yield
+
+    def head(self) -> str:
+        """Return the identity of the last commit."""
+        with reading(f"network {self.path}"):
+            return str(self._repository.lookup_branch(BRANCH))
+
+    def commits(self) -> list[tuple[str, str]]:
+        """Return identity and message of all commits, the last one first."""
+        with reading(f"network {self.path}"):
+            found = list(self._repository.ancestry(branch=BRANCH))
+        return [(str(info.id), str(info.message)) for info in found[:-1]]
+
+    def open(self, commit: str) -> CommitReader:
+        """Return a reader of one commit.
+
+        Raises
+        ------
+        StoreMissingError
+            If there is no such commit.
+        StoreFormatError
+            If the network is of another format version.
+        """
+        try:
+            session = self._repository.readonly_session(snapshot_id=commit)
+        except (icechunk.IcechunkError, ValueError) as error:
+            known = [name for name, _ in self.commits()[:3]]
+            if commit in known:
+                raise StoreDamagedError(f"commit {commit} of network {self.path} cannot be read") from error
+            raise StoreMissingError(
+                f"network {self.path} has no commit {commit}",
+                f"one such as {known}",
+                "list them with inspect",
+            ) from error
+        return CommitReader(self.path, commit, session)
+
+    def begin(self) -> icechunk.Session:
+        """Return a session in which the next commit is written; fork it before changing anything."""
+        return self._repository.writable_session(BRANCH)
+
+    def commit(
+        self, session: icechunk.Session, forks: Sequence[Any], before: CommitReader, change: CommitChange
+    ) -> str:
+        """Write everything but the runs, which the forks hold, and commit.
+
+        Returns
+        -------
+        str
+            Identity of the commit.
+
+        Raises
+        ------
+        StoreWriteError
+            If the disk is full; the last commit stays as it was.
+        """
+        with writing(f"network {self.path}"):
+            if forks:
+                session.merge(*forks)
+            root = zarr.open_group(session.store, mode="a")
+            old, new = before.manifest(), change.manifest
+            _write_vocabulary(root, change.vocabulary, old.concepts, old.features)
+            _write_ledger(root, change.ledger, before.ledger())
+            for identity in {run.identity for run in old.runs} - {run.identity for run in new.runs}:
+                del root[f"runs/{identity}"]
+            _write_header(root, new)
+            return str(session.commit(f"{new.sequences} sequences, {new.connections} connections"))
+
+
+class CommitChange:
+    """What a commit holds, besides its runs.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        Counts, sizes and runs.
+    vocabulary : Vocabulary
+        Dictionaries; only as much of them as the manifest says is written.
+    ledger : list of LedgerEntry
+        All entries.
+    """
+
+    def __init__(self, manifest: Manifest, vocabulary: Vocabulary, ledger: list[LedgerEntry]) -> None:
+        self.manifest = manifest
+        self.vocabulary = vocabulary.truncated(manifest.concepts, manifest.features, manifest.sequences - 1)
+        self.ledger = list(ledger)
+
+
+class CommitReader:
+    """Reads one commit of a network; made by `NetworkStore.open`."""
+
+    def __init__(self, path: Path, commit: str, session: icechunk.Session) -> None:
+        self.path = path
+        self.commit = commit
+        self._store = session.store
+        with reading(f"network {path}"):
+            self._root = zarr.open_group(self._store, mode="r")
+            attributes = dict(self._root.attrs)
+        if attributes.get("format") != FORMAT or attributes.get("version") != VERSION:
+            raise StoreFormatError(
+                f"{path} is {attributes.get('format')!r} version {attributes.get('version')!r}",
+                f"{FORMAT!r} version {VERSION}",
+                "open it with the version of giaann_dask that wrote it",
+            )
+        self._manifest = Manifest.from_dict(cast(Mapping[str, Any], attributes["manifest"]))
+
+    def manifest(self) -> Manifest:
+        """Return the manifest."""
+        return self._manifest
+
+    def ever(self) -> EverPos:
+        """Return the ever-POS lexicon."""
+        with reading(f"network {self.path}"):
+            return EverPos.from_dict(json.loads(read_array(self._root, "ever_pos").tobytes()))
+
+    def vocabulary(self) -> Vocabulary:
+        """Return the dictionaries as they were in memory at the commit."""
+        with reading(f"network {self.path}"):
+            concepts, features = (read_strings(self._root, name) for name in ("concepts", "features"))
+            delimiter = read_array(self._root, "delimiter").tolist()
+            since = read_array(self._root, "probable_since").tolist()
+        expected = (self._manifest.concepts, *(self._manifest.features,) * 3)
+        found = (len(concepts), len(features), len(delimiter), len(since))
+        if found != expected:
+            raise StoreDamagedError(f"the dictionaries of {self.path} have sizes {found}", f"{expected}")
+        return Vocabulary(concepts, features, delimiter, since, self._manifest.sequences)
+
+    def saved_vocabulary(self) -> Vocabulary:
+        """Return the dictionaries as of the last trained sequence, from which inference starts."""
+        m = self._manifest
+        return self.vocabulary().truncated(m.saved_concepts, m.saved_features, m.last_trained)
+
+    def ledger(self) -> list[LedgerEntry]:
+        """Return the parts of text that the commit holds."""
+        with reading(f"network {self.path}"):
+            identity = read_array(self._root, "ledger_identity")
+            sequences = read_array(self._root, "ledger_sequences").tolist()
+            complete = read_array(self._root, "ledger_complete").tolist()
+        return [LedgerEntry(i.tobytes(), s, c) for i, s, c in zip(identity, sequences, complete, strict=True)]
+
+    def run(self, identity: str) -> PackedRun:
+        """Return the encoded chunks of a run, as they are stored."""
+        with reading(f"network {self.path}"):
+            entries = dict(sync(_read_entries(self._store, f"runs/{identity}/")))
+            return PackedRun.from_entries(entries)
+
+
+def write_run(fork: icechunk.ForkSession, identity: str, packed: PackedRun) -> icechunk.ForkSession:
+    """Write a run through a forked session, on the worker that holds it.
+
+    Raises
+    ------
+    StoreWriteError
+        If the disk is full.
+    """
+    with writing("the network"):
+        for key, value in packed.entries.items():
+            sync(fork.store.set(f"runs/{identity}/{key}", Buffer.from_bytes(value)))
+    return fork
+
+
+async def _read_entries(store: Any, prefix: str) -> list[tuple[str, bytes]]:
+    names: AsyncIterator[str] = store.list_prefix(prefix)
+    found = []
+    async for name in names:
+        value = await store.get(name, default_buffer_prototype())
+        found.append((name.removeprefix(prefix), value.to_bytes()))
+    return sorted(found)
+
+
+def _open_repository(path: Path) -> icechunk.Repository:
+    icechunk.set_logs_filter("error")
+    return icechunk.Repository.open(icechunk.local_filesystem_storage(str(path)))
+
+
+def _write_header(root: zarr.Group, manifest: Manifest) -> None:
+    root.attrs.update({"format": FORMAT, "version": VERSION, "manifest": manifest.as_dict()})
+
+
+def _write_vocabulary(root: zarr.Group, vocabulary: Vocabulary, concepts: int, features: int) -> None:
+    """Append what a vocabulary has beyond the stored sizes; old features may have new probable flags."""
+    append_strings(root, "concepts", vocabulary.concepts[concepts:])
+    append_strings(root, "features", vocabulary.features[features:])
+    append_values(root, "delimiter", np.array(vocabulary.delimiter[features:], np.bool_))
+    since = np.array(vocabulary.probable_since, np.int64)
+    append_values(root, "probable_since", since[features:])
+    changed = np.flatnonzero(read_array(root, "probable_since") != since)
+    if len(changed):
+        first, last = int(changed[0]), int(changed[-1]) + 1
+        cast(Any, root["probable_since"])[first:last] = since[first:last]
+
+
+def _write_ledger(root: zarr.Group, ledger: list[LedgerEntry], stored: list[LedgerEntry]) -> None:
+    """Append new entries and rewrite those that have grown."""
+    for position, (old, new) in enumerate(zip(stored, ledger, strict=False)):
+        if old != new:
+            cast(Any, root["ledger_sequences"])[position] = new.sequences
+            cast(Any, root["ledger_complete"])[position] = new.complete
+    added = ledger[len(stored) :]
+    identity = np.frombuffer(b"".join(entry.identity for entry in added), np.uint8)
+    append_values(root, "ledger_identity", identity.reshape(-1, 16))
+    append_values(root, "ledger_sequences", np.array([entry.sequences for entry in added], np.int64))
+    append_values(root, "ledger_complete", np.array([entry.complete for entry in added], np.bool_))

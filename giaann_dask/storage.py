@@ -1,0 +1,139 @@
+"""Growing, compressed, checksummed one-dimensional Zarr arrays.
+
+Covers: the codecs and chunk sizes that corpora and networks share, and translating the errors of
+a store into ours. Does not cover: what the arrays mean (`text.corpus`, `network.store`).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+from zarr.codecs import BloscCodec, Crc32cCodec
+
+from giaann_dask.errors import GiaannError, StoreDamagedError, StoreWriteError
+
+CHUNK = 262_144
+
+_FULL = (
+    "no space left",
+    "os error 28",
+    "errno 28",
+    "disk quota",
+    "file too large",
+    "os error 27",
+    "errno 27",
+)
+
+
+def create_array(group: zarr.Group, name: str, values: npt.NDArray[Any], chunk: int = CHUNK) -> zarr.Array[Any]:
+    """Create an array in a group and write its first values.
+
+    Parameters
+    ----------
+    group : zarr.Group
+        Where to create it.
+    name : str
+        Its name.
+    values : ndarray
+        Integers or booleans; the first axis is the one that grows.
+    chunk : int
+        Length of a chunk along the first axis.
+
+    Returns
+    -------
+    zarr.Array
+        Compressed by zstd after a bit shuffle, each chunk closed by a CRC-32C checksum.
+    """
+    array = group.create_array(
+        name,
+        shape=values.shape,
+        chunks=(chunk, *values.shape[1:]),
+        dtype=values.dtype,
+        compressors=(
+            BloscCodec(cname="zstd", clevel=5, shuffle="bitshuffle", typesize=values.dtype.itemsize),
+            Crc32cCodec(),
+        ),
+    )
+    if len(values):
+        array[:] = values
+    return array
+
+
+def append_values(group: zarr.Group, name: str, values: npt.NDArray[Any]) -> None:
+    """Append values to an array of a group, creating it when it is not there."""
+    array = group.get(name)
+    if not isinstance(array, zarr.Array):
+        create_array(group, name, values)
+    elif len(values):
+        array.append(values)
+
+
+def read_array(group: zarr.Group, name: str, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:
+    """Read an array of a group, or a part of it along the first axis.
+
+    Raises
+    ------
+    StoreDamagedError
+        If the array is missing or cannot be decoded.
+    """
+    try:
+        array = group[name]
+    except KeyError:
+        raise StoreDamagedError(f"{group.store_path} has no array {group.path}/{name}") from None
+    assert isinstance(array, zarr.Array)
+    return np.asarray(array[start : array.shape[0] if stop is None else stop])
+
+
+@contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Turn the failures of a store that cannot be written into a `StoreWriteError`."""
+    try:
+        yield
+    except GiaannError:
+        raise
+    except Exception as error:
+        if is_disk_failure(error):
+            raise StoreWriteError(
+                f"{what} could not be written: {_first_line(error)}",
+                "room on the disk",
+                "free some space and run the same command again; everything committed before is intact",
+            ) from error
+        raise
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turn the failures of a store that cannot be decoded into a `StoreDamagedError`."""
+    try:
+        yield
+    except GiaannError:
+        raise
+    except Exception as error:
+        raise StoreDamagedError(
+            f"{what} cannot be read: {_first_line(error)}",
+            "an intact store",
+            "restore it from a copy",
+        ) from error
+
+
+def is_disk_failure(error: BaseException) -> bool:
+    """Return whether an error, or one that caused it, says that the disk is full or refuses data."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
+            return True
+        if any(sign in str(seen).lower() for sign in _FULL):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:200] if lines else type(error).__name__

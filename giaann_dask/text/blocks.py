@@ -1,0 +1,233 @@
+"""A tagged block: what a stretch of text says, before history decides anything.
+
+Covers: the length filter, noun merging, the delimiter properties of each token by its own
+sentence, and the block's own symbol tables in order of first appearance; so everything that a
+worker can know about a block without the blocks before it. Does not cover: identifiers in the
+network's dictionaries (`vocabulary`) and columns, which depend on stored flags (`segmentation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.errors import OptionError
+from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.merging import MergedSentence, merge_nouns
+from giaann_dask.text.tokens import TaggedSentence
+
+NOUN = 1
+DELIMITER = 2
+PROBABLE = 4
+
+CANDIDATE = 0
+NO_CONCEPT = 1
+NO_DELIMITER = 2
+TOO_SHORT = 3
+STATUS_NAMES = ("trained", "no_concept", "no_delimiter", "too_short")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterOptions:
+    """Which sentences are read.
+
+    Parameters
+    ----------
+    seed_tokens : int
+        A raw sentence needs more tokens than this.
+    maximum_tokens : int
+        A raw sentence may have as many tokens as this.
+    drop_short : bool
+        Drop sentences that merging shortens to `seed_tokens` or fewer before they touch the
+        dictionaries, as inference does and training does not (rules 1.3 and 7.1).
+
+    Raises
+    ------
+    OptionError
+        If the limits leave no sentence.
+    """
+
+    seed_tokens: int
+    maximum_tokens: int
+    drop_short: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed_tokens < self.maximum_tokens:
+            raise OptionError(
+                f"seed_tokens is {self.seed_tokens} and maximum_tokens {self.maximum_tokens}",
+                "0 <= seed_tokens < maximum_tokens",
+                "choose other limits",
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaggedBlock:
+    """Counted sequences (those that pass the length filter) of consecutive parts.
+
+    Attributes
+    ----------
+    offsets : ndarray
+        Sequence q has the tokens ``offsets[q]:offsets[q + 1]``; int64, shape ``(sequences + 1,)``.
+        Sequences that touch no dictionary (no noun, too short) have no tokens here.
+    status : ndarray
+        ``CANDIDATE``, ``NO_CONCEPT`` or ``TOO_SHORT`` per sequence, uint8.
+    symbol : ndarray
+        Per token the index into `concepts` for a noun, into `features` for any other; int32.
+    flags : ndarray
+        Per token a sum of ``NOUN``, ``DELIMITER`` (det) and ``PROBABLE`` (prbctx); uint8.
+    surface : ndarray
+        Per noun token the index of its word in `surfaces`, -1 for any other; int32.
+    document, sentence : ndarray
+        Where each sequence came from: document of the input, sentence in that document counted
+        from the first sentence of the block's part of it; int32.
+    concepts, features, surfaces : tuple of str
+        Noun lemmas, other words and noun words, in order of first appearance.
+    part_sequences : tuple of int
+        Counted sequences of each part, skipped ones included.
+    document_sentences : tuple of (int, int)
+        For every document of the block, in order, how many sentences it has here.
+    """
+
+    offsets: npt.NDArray[np.int64]
+    status: npt.NDArray[np.uint8]
+    symbol: npt.NDArray[np.int32]
+    flags: npt.NDArray[np.uint8]
+    surface: npt.NDArray[np.int32]
+    document: npt.NDArray[np.int32]
+    sentence: npt.NDArray[np.int32]
+    concepts: tuple[str, ...]
+    features: tuple[str, ...]
+    surfaces: tuple[str, ...]
+    part_sequences: tuple[int, ...]
+    document_sentences: tuple[tuple[int, int], ...]
+
+    def __len__(self) -> int:
+        """Return the number of counted sequences."""
+        return len(self.status)
+
+    @property
+    def noun(self) -> npt.NDArray[np.bool_]:
+        """Whether each token is a noun; bool, shape ``(tokens,)``."""
+        marked: npt.NDArray[np.bool_] = (self.flags & NOUN) != 0
+        return marked
+
+
+class BlockBuilder:
+    """Collects sentences, in order, into a `TaggedBlock`.
+
+    Parameters
+    ----------
+    ever : EverPos
+        Parts of speech that words can ever have.
+    options : FilterOptions
+        Which sentences are read.
+    """
+
+    def __init__(self, ever: EverPos, options: FilterOptions) -> None:
+        self._options = options
+        self._delimits = _cached_properties(ever)
+        self._lengths: list[int] = []
+        self._status: list[int] = []
+        self._symbol: list[int] = []
+        self._flags: list[int] = []
+        self._surface: list[int] = []
+        self._document: list[int] = []
+        self._sentence: list[int] = []
+        self._concepts: dict[str, int] = {}
+        self._features: dict[str, int] = {}
+        self._surfaces: dict[str, int] = {}
+        self._part_sequences: list[int] = []
+        self._document_sentences: dict[int, int] = {}
+
+    def add_part(self, documents: Iterable[tuple[int, Sequence[TaggedSentence]]], skip: int = 0) -> None:
+        """Add the sentences of one part.
+
+        Parameters
+        ----------
+        documents : iterable of (int, sequence of TaggedSentence)
+            Document number and sentences of every passage, in order.
+        skip : int
+            Counted sequences at the beginning of the part that are already in the network; they
+            are counted in `part_sequences` and otherwise left out.
+        """
+        counted = 0
+        low, high = self._options.seed_tokens + 1, self._options.maximum_tokens
+        for document, sentences in documents:
+            for sentence in sentences:
+                number = self._document_sentences.get(document, 0)
+                self._document_sentences[document] = number + 1
+                if low <= len(sentence.forms) <= high:
+                    counted += 1
+                    if counted > skip:
+                        self._document.append(document)
+                        self._sentence.append(number)
+                        self._add_sentence(merge_nouns(sentence))
+        self._part_sequences.append(counted)
+
+    def _add_sentence(self, merged: MergedSentence) -> None:
+        if self._options.drop_short and len(merged.words) <= self._options.seed_tokens:
+            self._status.append(TOO_SHORT)
+            self._lengths.append(0)
+        elif not any(merged.nouns):
+            self._status.append(NO_CONCEPT)
+            self._lengths.append(0)
+        else:
+            self._status.append(CANDIDATE)
+            self._lengths.append(len(merged.words))
+            self._add_tokens(merged)
+
+    def _add_tokens(self, merged: MergedSentence) -> None:
+        """Add symbols and flags; the first probable token of a gap without delimiter is flagged."""
+        words, lemmas, xpos, nouns = merged
+        flags, last_noun, gap_delimiter, gap_probable = self._flags, False, False, -1
+        for word, lemma, tag, noun in zip(words, lemmas, xpos, nouns, strict=True):
+            if noun:
+                if last_noun and not gap_delimiter and gap_probable >= 0:
+                    flags[gap_probable] |= PROBABLE
+                last_noun, gap_delimiter, gap_probable = True, False, -1
+                flags.append(NOUN)
+                self._symbol.append(self._concepts.setdefault(lemma, len(self._concepts)))
+                self._surface.append(self._surfaces.setdefault(word, len(self._surfaces)))
+                continue
+            delimiter, probable = self._delimits(word, lemma, tag)
+            gap_delimiter = gap_delimiter or delimiter
+            if probable and gap_probable < 0:
+                gap_probable = len(flags)
+            flags.append(DELIMITER if delimiter else 0)
+            self._symbol.append(self._features.setdefault(word, len(self._features)))
+            self._surface.append(-1)
+
+    def build(self) -> TaggedBlock:
+        """Return the block."""
+        return TaggedBlock(
+            offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths, dtype=np.int64)]),
+            status=np.array(self._status, np.uint8),
+            symbol=np.array(self._symbol, np.int32),
+            flags=np.array(self._flags, np.uint8),
+            surface=np.array(self._surface, np.int32),
+            document=np.array(self._document, np.int32),
+            sentence=np.array(self._sentence, np.int32),
+            concepts=tuple(self._concepts),
+            features=tuple(self._features),
+            surfaces=tuple(self._surfaces),
+            part_sequences=tuple(self._part_sequences),
+            document_sentences=tuple(self._document_sentences.items()),
+        )
+
+
+def _cached_properties(ever: EverPos) -> Callable[[str, str, str], tuple[bool, bool]]:
+    """Return a function of (word, lemma, xpos) that remembers det and prb of each token type."""
+    known: dict[tuple[str, str, str], tuple[bool, bool]] = {}
+
+    def properties(word: str, lemma: str, xpos: str) -> tuple[bool, bool]:
+        key = (word, lemma, xpos)
+        found = known.get(key)
+        if found is None:
+            found = ever.delimiter(word, lemma, xpos), ever.probable_delimiter(word, lemma)
+            known[key] = found
+        return found
+
+    return properties

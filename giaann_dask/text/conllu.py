@@ -1,0 +1,129 @@
+"""CoNLL-U: ten tab-separated columns a token, a blank line after each sentence.
+
+Covers: the syntactic words of sentences that are in memory, and the check of one line. Does not
+cover: opening files and cutting them into passages (`reading`), or what the tags mean
+(`segmentation`).
+"""
+
+from __future__ import annotations
+
+from giaann_dask.errors import InputFormatError
+from giaann_dask.text.tokens import TaggedSentence
+
+_COLUMNS = 10
+_SHOWN_CHARACTERS = 60
+_DIGITS = frozenset("0123456789")
+
+
+def line_problem(line: str, expected: int) -> str | None:
+    """Return what is wrong with one line of CoNLL-U, or None when nothing is.
+
+    Parameters
+    ----------
+    line : str
+        A line without its line ending; comments and blank lines are right.
+    expected : int
+        Number of the next word of the sentence, from 1.
+
+    Examples
+    --------
+    >>> line_problem("1 cat", 1)
+    'has 1 tab-separated columns'
+    """
+    if not line or line[0] == "#" or line.isspace():
+        return None
+    columns = line.count("\t") + 1
+    if columns != _COLUMNS:
+        return f"has {columns} tab-separated columns"
+    identifier, form, _ = line.split("\t", 2)
+    if not form:
+        return "has an empty form"
+    if identifier == str(expected) or _is_skipped(identifier):
+        return None
+    return f"has the identifier {identifier!r} where word {expected} should follow"
+
+
+def parse_conllu(passage: str, source: str) -> list[TaggedSentence]:
+    r"""Return the sentences of a passage: their syntactic words only.
+
+    Ranges (``3-4``) and empty nodes (``3.1``) are left out, every field is taken as it is (rule
+    1.1 of the algorithm), and forms may hold spaces. A sentence without words is left out.
+
+    Parameters
+    ----------
+    passage : str
+        Lines of whole sentences.
+    source : str
+        Where the passage is from, for messages.
+
+    Returns
+    -------
+    list of TaggedSentence
+
+    Raises
+    ------
+    InputFormatError
+        If a line is malformed, or the words of a sentence are not numbered 1, 2, 3, ...
+
+    Examples
+    --------
+    >>> parse_conllu("1\tCats\tcat\tNOUN\tNNS\t_\t_\t_\t_\t_\n", "cats.conllu")
+    [TaggedSentence(forms=('Cats',), lemmas=('cat',), upos=('NOUN',), xpos=('NNS',))]
+    """
+    sentences: list[TaggedSentence] = []
+    words: list[list[str]] = []
+    if "\r" in passage:
+        passage = passage.replace("\r\n", "\n")
+    for number, line in enumerate(passage.split("\n"), start=1):
+        if not line or line.isspace():
+            if words:
+                sentences.append(_sentence(words))
+                words = []
+            continue
+        if line[0] == "#":
+            continue
+        fields = line.split("\t")
+        if len(fields) == _COLUMNS and fields[0] == str(len(words) + 1) and fields[1]:
+            words.append(fields)
+            continue
+        problem = line_problem(line, len(words) + 1)
+        if problem is not None:
+            raise malformed_line(line, problem, f"line {number} of a passage of {source!r}")
+    if words:
+        sentences.append(_sentence(words))
+    return sentences
+
+
+def malformed_line(line: str, problem: str, place: str) -> InputFormatError:
+    """Return the error for a malformed line.
+
+    Parameters
+    ----------
+    line : str
+        The line.
+    problem : str
+        What is wrong with it.
+    place : str
+        Where it is.
+    """
+    shown = line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "…"
+    return InputFormatError(
+        f"{place} {problem}: {shown!r}",
+        f"CoNLL-U: {_COLUMNS} tab-separated columns that begin with a word's number and form",
+        "correct the line",
+    )
+
+
+def _sentence(words: list[list[str]]) -> TaggedSentence:
+    """Return the sentence of words given as columns."""
+    _, forms, lemmas, upos, xpos, *_ = zip(*words, strict=True)
+    return TaggedSentence(forms, lemmas, upos, xpos)
+
+
+def _is_skipped(identifier: str) -> bool:
+    """Return whether it is the identifier of a range or of an empty node."""
+    for joint in "-.":
+        first, found, second = identifier.partition(joint)
+        if found:
+            return bool(first and second) and _DIGITS.issuperset(first) and _DIGITS.issuperset(second)
+    return False

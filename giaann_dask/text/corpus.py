@@ -1,0 +1,293 @@
+"""The encoded corpus: tagged, divided and numbered text on Zarr, encoded once and read often.
+
+Covers: writing a corpus block by block and reading any range of its sequences, either as the
+neurons of its own dictionaries or, history taken off again, as a tagged block that can be encoded
+into the dictionaries of any network. Does not cover: making blocks (`giaann_dask.encoding`).
+
+A corpus is a Zarr group of flat arrays over tokens (``column``, ``feature``, ``branch``,
+``occurrence``, ``flags``, ``surface``) and over sequences (``offset``, ``status``, ``document``,
+``sentence``), string tables, and the ledger of the parts it was made from. It appears at its path
+when it is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from giaann_dask.errors import StoreExistsError, StoreFormatError, StoreMissingError
+from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
+from giaann_dask.storage import append_values, create_array, read_array, reading, writing
+from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, NOUN, STATUS_NAMES, TOO_SHORT, TaggedBlock
+from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.ledger import LedgerEntry
+from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.text.strings import append_strings, read_strings
+from giaann_dask.text.vocabulary import Vocabulary
+
+FORMAT = "giaann-dask corpus"
+VERSION = 1
+
+_TOKEN_ARRAYS = ("column", "feature", "branch", "occurrence", "flags")
+_SEQUENCE_ARRAYS = ("status", "document", "sentence")
+
+
+class CorpusWriter:
+    """Writes a corpus beside its path and moves it there when it is complete.
+
+    Parameters
+    ----------
+    path : Path
+        Where the corpus will be.
+
+    Raises
+    ------
+    StoreExistsError
+        If something is there already.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if path.exists():
+            raise StoreExistsError(
+                f"{path} exists already", "a path where nothing is", "choose another --out or remove it"
+            )
+        self._path = path
+        self._partial = path.with_name(path.name + ".partial")
+        self._surfaces: dict[str, int] = {}
+        self._tokens = 0
+        with writing(str(path)):
+            shutil.rmtree(self._partial, ignore_errors=True)
+            self._partial.parent.mkdir(parents=True, exist_ok=True)
+            self._group = zarr.open_group(str(self._partial), mode="w")
+            create_array(self._group, "offset", np.zeros(1, np.int64))
+
+    def append(self, block: EncodedBlock) -> None:
+        """Append the sequences of the next block."""
+        surface_ids = np.array(
+            [self._surfaces.setdefault(s, len(self._surfaces)) for s in block.surfaces], np.int32
+        )
+        surface = block.surface.copy()
+        noun = surface >= 0
+        surface[noun] = surface_ids[surface[noun]]
+        with writing(str(self._path)):
+            for name in (*_TOKEN_ARRAYS, *_SEQUENCE_ARRAYS):
+                append_values(self._group, name, getattr(block, name))
+            append_values(self._group, "surface", surface)
+            append_values(self._group, "offset", block.offsets[1:] + self._tokens)
+        self._tokens += int(block.offsets[-1])
+
+    def finish(
+        self,
+        vocabulary: Vocabulary,
+        ledger: list[LedgerEntry],
+        attributes: Mapping[str, Any],
+        ever: EverPos,
+    ) -> None:
+        """Write dictionaries, ledger, lexicon and attributes, and put the corpus in its place."""
+        with writing(str(self._path)):
+            for name, strings in (
+                ("concepts", vocabulary.concepts),
+                ("features", vocabulary.features),
+                ("surfaces", list(self._surfaces)),
+            ):
+                append_strings(self._group, name, strings)
+            create_array(self._group, "delimiter", np.array(vocabulary.delimiter, np.bool_))
+            create_array(self._group, "probable_since", np.array(vocabulary.probable_since, np.int64))
+            identity = np.frombuffer(b"".join(e.identity for e in ledger), np.uint8)
+            create_array(self._group, "ledger_identity", identity.reshape(-1, 16))
+            create_array(self._group, "ledger_sequences", np.array([e.sequences for e in ledger], np.int64))
+            create_array(self._group, "ledger_complete", np.array([e.complete for e in ledger], np.bool_))
+            lexicon = json.dumps(ever.as_dict(), sort_keys=True).encode()
+            create_array(self._group, "ever_pos", np.frombuffer(lexicon, np.uint8))
+            self._group.attrs.update({"format": FORMAT, "version": VERSION, **attributes})
+            os.replace(self._partial, self._path)
+
+    def discard(self) -> None:
+        """Remove what has been written."""
+        shutil.rmtree(self._partial, ignore_errors=True)
+
+
+class EncodedCorpus(Summarised):
+    """An encoded corpus, opened for reading.
+
+    Parameters
+    ----------
+    path : str or Path
+        Folder of the corpus.
+
+    Raises
+    ------
+    StoreMissingError, StoreFormatError, StoreDamagedError
+        If there is none, if it is of another format version, or if it cannot be read.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not self.path.exists():
+            raise StoreMissingError(f"{path} does not exist", "an encoded corpus", "make one with encode")
+        with reading(f"corpus {path}"):
+            self._group = zarr.open_group(str(path), mode="r")
+            self.attributes: dict[str, Any] = dict(self._group.attrs)
+        if self.attributes.get("format") != FORMAT or self.attributes.get("version") != VERSION:
+            raise StoreFormatError(
+                f"{path} is {self.attributes.get('format')!r} version {self.attributes.get('version')!r}",
+                f"{FORMAT!r} version {VERSION}",
+                "encode the text again with this version of giaann_dask",
+            )
+        with reading(f"corpus {path}"):
+            self._offset: npt.NDArray[np.int64] = read_array(self._group, "offset")
+
+    def __len__(self) -> int:
+        """Return the number of counted sequences."""
+        return len(self._offset) - 1
+
+    @property
+    def tokens(self) -> int:
+        """Number of stored tokens, after merging."""
+        return int(self._offset[-1])
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Bytes of all files of the corpus."""
+        return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
+
+    def status_counts(self) -> dict[str, int]:
+        """Return the number of sequences by status."""
+        counts = np.bincount(read_array(self._group, "status"), minlength=len(STATUS_NAMES))
+        return {name: int(count) for name, count in zip(STATUS_NAMES, counts, strict=True)}
+
+    def strings(self, table: str) -> list[str]:
+        """Return the ``concepts``, ``features`` or ``surfaces``."""
+        with reading(f"corpus {self.path}"):
+            return read_strings(self._group, table)
+
+    def vocabulary(self) -> Vocabulary:
+        """Return the dictionaries at the end of the corpus."""
+        with reading(f"corpus {self.path}"):
+            delimiter = read_array(self._group, "delimiter").tolist()
+            since = read_array(self._group, "probable_since").tolist()
+        return Vocabulary(self.strings("concepts"), self.strings("features"), delimiter, since, len(self))
+
+    def ever(self) -> EverPos:
+        """Return the ever-POS lexicon that the corpus was encoded with."""
+        with reading(f"corpus {self.path}"):
+            return EverPos.from_dict(json.loads(read_array(self._group, "ever_pos").tobytes()))
+
+    def ledger(self) -> list[LedgerEntry]:
+        """Return the parts that the corpus was made from, in order."""
+        with reading(f"corpus {self.path}"):
+            identity = read_array(self._group, "ledger_identity")
+            sequences = read_array(self._group, "ledger_sequences").tolist()
+            complete = read_array(self._group, "ledger_complete").tolist()
+        return [LedgerEntry(i.tobytes(), s, c) for i, s, c in zip(identity, sequences, complete, strict=True)]
+
+    def encoded(self, start: int = 0, stop: int | None = None) -> EncodedBlock:
+        """Return a range of sequences as neurons of the corpus's own dictionaries."""
+        stop = len(self) if stop is None else min(stop, len(self))
+        low, high = int(self._offset[start]), int(self._offset[stop])
+        with reading(f"corpus {self.path}"):
+            token = {n: read_array(self._group, n, low, high) for n in (*_TOKEN_ARRAYS, "surface")}
+            sequence = {n: read_array(self._group, n, start, stop) for n in _SEQUENCE_ARRAYS}
+        return EncodedBlock(
+            offsets=self._offset[start : stop + 1] - low,
+            surfaces=tuple(self.strings("surfaces")),
+            first_sequence=start,
+            **token,
+            **sequence,
+        )
+
+    def tagged(
+        self, start: int = 0, stop: int | None = None, part_sequences: tuple[int, ...] = (), shortest: int = 0
+    ) -> TaggedBlock:
+        """Return a range of sequences as a tagged block, without the corpus's history.
+
+        Parameters
+        ----------
+        start, stop : int
+            Range of sequences.
+        part_sequences : tuple of int
+            Counted sequences of each part in the range; the whole range is one part by default.
+        shortest : int
+            Sequences of fewer merged tokens are marked as too short and touch no dictionary.
+        """
+        block = self.encoded(start, stop)
+        lengths = np.diff(block.offsets)
+        status = block.status.copy()
+        status[status == NO_DELIMITER] = CANDIDATE
+        short = (lengths < shortest) & (status == CANDIDATE)
+        status[short] = TOO_SHORT
+        kept = np.repeat(~short, lengths)
+        noun = (block.flags[kept] & NOUN) != 0
+        symbol = np.zeros(len(noun), np.int32)
+        concepts, symbol[noun] = _in_order(block.column[kept][noun], self.strings("concepts"))
+        features, symbol[~noun] = _in_order(block.feature[kept][~noun], self.strings("features"))
+        surface = block.surface[kept]
+        surfaces, surface[noun] = _in_order(surface[noun], list(block.surfaces))
+        documents, counts = np.unique(block.document, return_counts=True)
+        lengths[short] = 0
+        return TaggedBlock(
+            offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
+            status=status,
+            symbol=symbol,
+            flags=block.flags[kept],
+            surface=surface,
+            document=block.document,
+            sentence=block.sentence,
+            concepts=concepts,
+            features=features,
+            surfaces=surfaces,
+            part_sequences=part_sequences or (len(block),),
+            document_sentences=tuple(zip(documents.tolist(), counts.tolist(), strict=True)),
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Return counts and sizes, ready for JSON."""
+        return {
+            "sequences": len(self),
+            **self.status_counts(),
+            "tokens": self.tokens,
+            "concepts": len(read_array(self._group, "concepts_end")),
+            "features": len(read_array(self._group, "features_end")),
+            "bytes_on_disk": self.bytes_on_disk,
+        }
+
+    def summary(self) -> Summary:
+        """Return the lines that represent the corpus."""
+        counts = self.describe()
+        rows = (
+            ("sequences", format_count(counts["sequences"])),
+            ("divided into columns", format_count(counts["trained"])),
+            ("tokens", format_count(counts["tokens"])),
+            ("concepts", format_count(counts["concepts"])),
+            ("features", format_count(counts["features"])),
+            ("on disk", format_bytes(counts["bytes_on_disk"])),
+        )
+        return Summary(f"Corpus {self.path}", rows)
+
+
+def is_corpus(path: str | Path) -> bool:
+    """Return whether a path holds an encoded corpus, of any version."""
+    try:
+        metadata = json.loads((Path(path) / "zarr.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return bool(metadata.get("attributes", {}).get("format") == FORMAT)
+
+
+def _in_order(
+    identifiers: npt.NDArray[np.int32], names: list[str]
+) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
+    """Renumber identifiers in order of first appearance; return the names in that order."""
+    distinct, first, inverse = np.unique(identifiers, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return tuple(names[i] for i in distinct[order]), rank[inverse].astype(np.int32)

@@ -1,0 +1,291 @@
+"""The ever-POS lexicon: which words can ever be a verb, an adposition or a conjunction.
+
+Covers: section 2 of the contract, so the four word sets that decide delimiters, where they come
+from (a file, tagged sentences, LemmInflect's dictionary), how they are stored with a network and
+the two rules ``det`` and ``prb``. Does not cover: ``prbctx``, which needs the sentence
+(`giaann_dask.text.blocks`), and flags that depend on history (`vocabulary`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gzip
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from giaann_dask.errors import InputFormatError, InputMissingError, MissingDependencyError, StoreFormatError
+from giaann_dask.text.lexicon_words import dictionary_lines
+from giaann_dask.text.tokens import TaggedSentence
+
+EverPart = Literal["VERB", "ADP", "CCONJ", "SCONJ"]
+PARTS: tuple[EverPart, ...] = ("VERB", "ADP", "CCONJ", "SCONJ")
+
+_STOPS = frozenset(";:.?!")
+_PROBABLE = frozenset(("is", "are", ",", "("))
+_REMEMBERED_WORDS = 1 << 17
+
+
+def _split(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_ADPOSITIONS = _split(
+    """
+    aboard about above across after against along alongside amid amidst among amongst around as at
+    atop away back because before behind below beneath beside besides between beyond but by despite down
+    during except for from in inside into like minus near next of off on onto opposite out outside over past
+    per plus round since than through throughout till to toward towards under underneath unlike until
+    unto up upon versus via vs vs. with within without worth
+    """
+)
+_COORDINATORS = _split("and & or nor but yet plus both either neither 'n' n et")
+_SUBORDINATORS = _split(
+    """
+    after albeit although as because before cos 'cause cuz except for if lest like once provided
+    providing since so than that though till unless until when whenever where whereas wherever whether
+    while whilst
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EverPos:
+    """Words that can ever have a part of speech, the lexicon of section 2 of the contract.
+
+    The default is `from_lemminflect`. Nearly every common noun is "ever a verb" there, without
+    effect, because nouns never become features and never lie between two neighbouring nouns. What
+    counts is the words that are not nouns. On the gold tags of EWT's training part, 42.7 % of the
+    tokens that are not nouns are delimiters under the words of EWT dev and test, 48.3 % under the
+    default (42.2 % under both). What the default adds is modals ("will" and "can" are also full
+    verbs) and words such as "best", "well", "even", "still", "long" and "own"; what it lacks is mostly
+    "no", "then" and mistyped words.
+
+    Attributes
+    ----------
+    verb, adp, cconj, sconj : frozenset of str
+        Lower-cased words and lemmas of each part.
+    dictionary : str
+        Version of LemmInflect whose dictionary's verbs belong to the verbs as well; empty for
+        none. The words themselves stay in that package, so the value is small everywhere.
+
+    Examples
+    --------
+    >>> ever = EverPos(verb=frozenset(["sat"]), adp=frozenset(["on"]), cconj=frozenset(["and"]))
+    >>> ever.delimiter("sat", "sit", "VBD"), ever.delimiter("mat", "mat", "NN")
+    (True, False)
+    >>> ever.probable_delimiter("and", "and")
+    True
+    """
+
+    verb: frozenset[str] = frozenset()
+    adp: frozenset[str] = frozenset()
+    cconj: frozenset[str] = frozenset()
+    sconj: frozenset[str] = frozenset()
+    dictionary: str = ""
+
+    def is_ever(self, word: str, part: EverPart) -> bool:
+        """Return whether a lower-cased word or lemma can ever be the given part of speech.
+
+        Raises
+        ------
+        MissingDependencyError
+            If the dictionary is needed and another version of LemmInflect, or none, is installed.
+        """
+        if word in self._words(part):
+            return True
+        return part == "VERB" and bool(self.dictionary) and _dictionary_verb(self.dictionary)(word)
+
+    def delimiter(self, word: str, lemma: str, xpos: str) -> bool:
+        """Return ``det`` of a token from its lower-cased word and lemma and its Penn tag."""
+        return (
+            word in _STOPS
+            or xpos == "POS"
+            or word in self.adp
+            or lemma in self.adp
+            or self.is_ever(word, "VERB")
+            or self.is_ever(lemma, "VERB")
+        )
+
+    def probable_delimiter(self, word: str, lemma: str) -> bool:
+        """Return ``prb`` of a token from its lower-cased word and lemma."""
+        return (
+            word in _PROBABLE
+            or word in self.cconj
+            or word in self.sconj
+            or lemma in self.cconj
+            or lemma in self.sconj
+        )
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> EverPos:
+        """Read a lexicon from a JSON object of UPOS to list of words; ``.gz`` is decompressed.
+
+        Words are lower-cased; parts other than the four are ignored.
+
+        Raises
+        ------
+        InputMissingError
+            If there is no such file.
+        InputFormatError
+            If the file is no such object.
+        """
+        path = Path(path)
+        try:
+            data = path.read_bytes()
+            content = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+        except FileNotFoundError as error:
+            raise InputMissingError(
+                f"no file {path}", "an ever-POS lexicon", "give the path of a JSON file"
+            ) from error
+        except (OSError, EOFError, ValueError) as error:
+            raise InputFormatError(
+                f"{path} cannot be read ({error})", "JSON, or gzipped JSON named .gz", "repair the file"
+            ) from error
+        return cls._from_lists(content, str(path))
+
+    @classmethod
+    def from_sentences(cls, sentences: Iterable[TaggedSentence]) -> EverPos:
+        """Collect the lower-cased form and lemma of every token whose UPOS is one of the parts."""
+        found: dict[str, set[str]] = {part: set() for part in PARTS}
+        for sentence in sentences:
+            for form, lemma, upos in zip(sentence.forms, sentence.lemmas, sentence.upos, strict=True):
+                if upos in found:
+                    found[upos].update((form.lower(), lemma.lower()))
+        verb, adp, cconj, sconj = (frozenset(found[part]) for part in PARTS)
+        return cls(verb, adp, cconj, sconj)
+
+    @classmethod
+    def from_lemminflect(cls) -> EverPos:
+        """Return the default: the verbs of LemmInflect's dictionary and short lists of the rest.
+
+        Only words of the dictionary are verbs; its rules for words that it does not know are not
+        asked, because they accept any word.
+
+        Raises
+        ------
+        MissingDependencyError
+            If LemmInflect is not installed.
+        """
+        return cls(
+            adp=_ADPOSITIONS, cconj=_COORDINATORS, sconj=_SUBORDINATORS, dictionary=_installed_version()
+        )
+
+    def union(self, other: EverPos) -> EverPos:
+        """Return the lexicon that holds the words of both.
+
+        Raises
+        ------
+        StoreFormatError
+            If the two name different versions of LemmInflect.
+        """
+        if self.dictionary and other.dictionary and self.dictionary != other.dictionary:
+            raise StoreFormatError(
+                f"two ever-POS lexicons of LemmInflect {self.dictionary} and {other.dictionary}",
+                "one version of LemmInflect",
+                "make both with the same version",
+            )
+        return EverPos(
+            verb=self.verb | other.verb,
+            adp=self.adp | other.adp,
+            cconj=self.cconj | other.cconj,
+            sconj=self.sconj | other.sconj,
+            dictionary=self.dictionary or other.dictionary,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values: sorted lists, and LemmInflect by its version, not its words."""
+        lists: dict[str, Any] = {part: sorted(self._words(part)) for part in PARTS}
+        if not self.dictionary:
+            return {"source": "words", **lists}
+        return {"source": "lemminflect", "version": self.dictionary, **lists}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> EverPos:
+        """Rebuild a stored lexicon.
+
+        Raises
+        ------
+        StoreFormatError
+            If the source is unknown.
+        InputFormatError
+            If the lists are no lists of words.
+        """
+        source = fields.get("source")
+        if source not in ("words", "lemminflect"):
+            raise StoreFormatError(
+                f"an ever-POS lexicon with source {source!r}",
+                "words or lemminflect",
+                "open the network with the version of giaann_dask that wrote it",
+            )
+        words = cls._from_lists(fields, "the stored ever-POS lexicon")
+        if source == "words":
+            return words
+        return dataclasses.replace(words, dictionary=str(fields.get("version", "")))
+
+    def identity(self) -> str:
+        """Return 16 hexadecimal digits, the same for the same content."""
+        text = json.dumps(self.as_dict(), sort_keys=True, ensure_ascii=True)
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    def _words(self, part: EverPart) -> frozenset[str]:
+        if part == "VERB":
+            return self.verb
+        if part == "ADP":
+            return self.adp
+        return self.cconj if part == "CCONJ" else self.sconj
+
+    @classmethod
+    def _from_lists(cls, content: object, name: str) -> EverPos:
+        """Build a lexicon from an object of UPOS to words, checking its shape."""
+        if not isinstance(content, Mapping) or not any(part in content for part in PARTS):
+            raise InputFormatError(
+                f"{name} holds no ever-POS lexicon",
+                f"an object with lists for {', '.join(PARTS)}",
+                "choose another file",
+            )
+        sets: list[frozenset[str]] = []
+        for part in PARTS:
+            words = content.get(part, ())
+            valid = isinstance(words, (list, tuple)) and all(isinstance(w, str) for w in words)
+            if not valid:
+                raise InputFormatError(
+                    f"{name}: {part} is no list of words", "a list of strings", "repair the file"
+                )
+            sets.append(frozenset(word.lower() for word in words))
+        verb, adp, cconj, sconj = sets
+        return cls(verb, adp, cconj, sconj)
+
+
+def _installed_version() -> str:
+    """Return the version of the installed LemmInflect."""
+    try:
+        return importlib.metadata.version("lemminflect")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise MissingDependencyError(
+            "lemminflect is not installed", "the lemminflect package", "pip install lemminflect"
+        ) from error
+
+
+@functools.cache
+def _dictionary_verb(version: str) -> Callable[[str], bool]:
+    """Return the test whether LemmInflect's dictionary knows a lower-cased word as a verb."""
+    installed = _installed_version()
+    if installed != version:
+        raise MissingDependencyError(
+            f"lemminflect {installed} is installed",
+            f"version {version}, whose dictionary is part of the network",
+            f"pip install lemminflect=={version}",
+        )
+    lines = dictionary_lines()
+
+    @functools.lru_cache(maxsize=_REMEMBERED_WORDS)
+    def known_verb(word: str) -> bool:
+        return any(entry.startswith("verb,") for entry in lines.get(word, "").split(";"))
+
+    return known_verb

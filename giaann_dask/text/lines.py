@@ -1,0 +1,170 @@
+"""The lines of one file, plain or gzip, decoded one at a time with bounded memory.
+
+Covers: opening, decompressing, decoding, and the errors that come of it, each with file and line.
+Does not cover: which files (`inputs`) and what the lines mean (`reading`, `conllu`).
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from giaann_dask.errors import InputEncodingError, InputFormatError, InputMissingError
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_BYTES_PER_CHARACTER = 4
+_BLOCK_BYTES = 65_536
+
+
+class LineReader:
+    """Iterates over the lines of a file, without line endings and byte order mark.
+
+    Lines end with a newline, or a carriage return and a newline. At most one line is in memory,
+    and of a line that is too long no more than four bytes for each character allowed.
+
+    Parameters
+    ----------
+    path : Path
+        File; decompressed when its name ends in ``.gz``.
+    line_characters : int
+        Longest line that is read.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    number : int
+        Number of the present line, from 1.
+
+    Raises
+    ------
+    InputMissingError
+        If the file cannot be opened.
+    InputFormatError
+        If a line is too long, or compressed data is damaged.
+    InputEncodingError
+        If a line is not UTF-8 or holds a NUL byte.
+    """
+
+    def __init__(self, path: Path, line_characters: int) -> None:
+        self.path = path
+        self.number = 0
+        self._limit = line_characters
+        # Room for the byte order mark and the line ending.
+        self._size = _BYTES_PER_CHARACTER * line_characters + 5
+
+    @property
+    def place(self) -> str:
+        """The present line, in words."""
+        return f"line {self.number} of {str(self.path)!r}"
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the lines."""
+        offset = 0
+        with open_bytes(self.path) as stream:
+            while True:
+                self.number += 1
+                raw = _take(stream.readline, self._size, self.place)
+                if not raw:
+                    return
+                yield self._decode(raw, offset)
+                offset += len(raw)
+
+    def _decode(self, raw: bytes, offset: int) -> str:
+        """Return a line as text; `offset` is that of its first byte in the file."""
+        if b"\0" in raw and not raw.startswith(_UTF16_MARKS):
+            raise InputEncodingError(
+                f"{self.place} holds a NUL byte, at byte {offset + raw.index(0)}", "text", "remove it"
+            )
+        if len(raw) >= self._size and not raw.endswith(b"\n"):
+            raise self._too_long()
+        try:
+            line = raw.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise InputEncodingError(
+                f"{self.place} is not UTF-8: byte 0x{raw[error.start]:02x} at byte {offset + error.start}",
+                "text in UTF-8",
+                "convert it, for example with: iconv -f "
+                + ("UTF-16" if offset == 0 and raw.startswith(_UTF16_MARKS) else "LATIN1")
+                + " -t UTF-8",
+            ) from error
+        if offset == 0 and raw.startswith(BYTE_ORDER_MARK):
+            line = line[1:]
+        if len(line) > self._limit:
+            raise self._too_long()
+        return line
+
+    def _too_long(self) -> InputFormatError:
+        """Return the error for a line that is too long."""
+        return InputFormatError(
+            f"{self.place} is too long",
+            f"at most {self._limit} characters in a line",
+            "break the line, or raise line_characters",
+        )
+
+
+def holds_text(path: Path) -> bool:
+    """Return whether a file holds anything but white space; reads no further than it must.
+
+    Raises
+    ------
+    InputMissingError
+        If the file cannot be opened.
+    InputFormatError
+        If it should be compressed and is not.
+    """
+    with open_bytes(path) as stream:
+        block = _take(stream.read, _BLOCK_BYTES, repr(str(path))).removeprefix(BYTE_ORDER_MARK)
+        while block and not block.strip():
+            block = _take(stream.read, _BLOCK_BYTES, repr(str(path)))
+    return bool(block)
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for reading bytes, decompressed when its name ends in ``.gz``.
+
+    Raises
+    ------
+    InputMissingError
+        If it cannot be opened.
+    """
+    try:
+        if path.name.lower().endswith(".gz"):
+            stream = cast(BinaryIO, gzip.GzipFile(path, "rb"))
+        else:
+            stream = path.open("rb")
+    except OSError as error:
+        raise unreadable(path, error) from error
+    with stream:
+        yield stream
+
+
+def unreadable(path: Path, error: OSError) -> InputMissingError:
+    """Return the error for a file or folder that the system does not let us read."""
+    return InputMissingError(
+        f"{str(path)!r} cannot be read ({error.strerror or error})",
+        "",
+        "check that it is there and that you may read it",
+    )
+
+
+def _take(read: Callable[[int], bytes], size: int, place: str) -> bytes:
+    """Read up to `size` bytes; name the place when the data is damaged."""
+    try:
+        return read(size)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputFormatError(
+            f"{place}: the compressed data is damaged or cut short ({error})",
+            "gzip",
+            "compress the file again, or give it a name that does not end in .gz",
+        ) from error
+    except OSError as error:
+        raise InputFormatError(
+            f"{place} cannot be read ({error.strerror or error})", "", "check the disk"
+        ) from error

@@ -1,0 +1,78 @@
+"""Noun merging: a run of nouns becomes one token.
+
+Covers: rule 1.4 of the contract, on one tagged sentence. Does not cover: which words are nouns
+(`tagging`) and what a merged token stands for (`blocks`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from giaann_dask.text.tokens import TaggedSentence
+
+NOUNS = frozenset({"NOUN", "PROPN"})
+
+
+class MergedSentence(NamedTuple):
+    """The tokens of a sentence after noun merging.
+
+    Attributes
+    ----------
+    words, lemmas : list of str
+        Lower-cased forms and lemmas; merged nouns are joined by ``_`` or ``-``.
+    xpos : list of str
+        Tag of the token, of a merged noun that of its first noun.
+    nouns : list of bool
+        Whether the token is a noun and opens a concept column.
+    """
+
+    words: list[str]
+    lemmas: list[str]
+    xpos: list[str]
+    nouns: list[bool]
+
+
+def merge_nouns(sentence: TaggedSentence) -> MergedSentence:
+    """Join maximal runs of nouns, swallowing a single hyphen between two of them.
+
+    Parameters
+    ----------
+    sentence : TaggedSentence
+        Raw tokens.
+
+    Returns
+    -------
+    MergedSentence
+        Tokens after merging, lower-cased.
+
+    Examples
+    --------
+    >>> words = ["Old", "A", "-", "B", "C", "ran"]
+    >>> upos = ["ADJ", "NOUN", "PUNCT", "PROPN", "NOUN", "VERB"]
+    >>> merge_nouns(TaggedSentence(words, words, upos, upos)).words
+    ['old', 'a-b_c', 'ran']
+    """
+    forms, lemmas, upos, xpos = sentence
+    merged = MergedSentence([], [], [], [])
+    count = len(forms)
+    i = 0
+    while i < count:
+        noun = upos[i] in NOUNS
+        word, lemma, tag = forms[i], lemmas[i], xpos[i]
+        i += 1
+        while noun and i < count:
+            if upos[i] in NOUNS:
+                joiner = "_"
+            elif i + 1 < count and (forms[i] == "-" or lemmas[i] == "-") and upos[i + 1] in NOUNS:
+                joiner = "-"
+                i += 1
+            else:
+                break
+            word += joiner + forms[i]
+            lemma += joiner + lemmas[i]
+            i += 1
+        merged.words.append(word.lower())
+        merged.lemmas.append(lemma.lower())
+        merged.xpos.append(tag)
+        merged.nouns.append(noun)
+    return merged

@@ -1,0 +1,337 @@
+"""Inputs of every kind into parts of bounded size, as a stream.
+
+Covers: plain text, CoNLL-U, JSON lines, gzip of any of these, and datasets of the Hugging Face
+hub; where documents, passages and parts begin and end. Does not cover: finding the files
+(`inputs`), decoding them (`lines`), sentences and tokens (`splitting`, `conllu`), which parts are
+in a network already (`ledger`), or encoded corpora (`corpus`).
+
+Where parts begin and end depends on the content of their file and on `ReadOptions.part_characters`
+alone, so a second reading gives the same fingerprints. Memory holds one part and one line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from giaann_dask.errors import (
+    EmptyInputError,
+    InputEncodingError,
+    InputFormatError,
+    InputMissingError,
+    OptionError,
+)
+from giaann_dask.optional import import_optional
+from giaann_dask.text.conllu import line_problem, malformed_line
+from giaann_dask.text.inputs import (
+    CONLLU_SUFFIXES,
+    JSON_SUFFIXES,
+    DatasetInput,
+    content_suffix,
+    resolve_inputs,
+)
+from giaann_dask.text.lines import LineReader
+from giaann_dask.text.tokens import Part, PartKind
+
+__all__ = ["DatasetInput", "ReadOptions", "read_parts", "resolve_inputs"]
+
+_SENTENCE_END = re.compile(r"[.!?][\"'”’»)\]]*\s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """How inputs are read.
+
+    Parameters
+    ----------
+    part_characters : int
+        A part is closed before it grows beyond this; longer paragraphs are divided, longer CoNLL-U
+        sentences are not. Text read with another value has other parts, so it counts as new.
+    line_characters : int
+        Longest line that is read.
+    text_field : str
+        Field of a JSON or dataset record that holds its text.
+    split : str
+        Split of a dataset.
+
+    Raises
+    ------
+    OptionError
+        If a number is not positive or a name is empty.
+    """
+
+    part_characters: int = 262_144
+    line_characters: int = 1_000_000
+    text_field: str = "text"
+    split: str = "train"
+
+    def __post_init__(self) -> None:
+        for name in ("part_characters", "line_characters"):
+            if getattr(self, name) < 1:
+                raise OptionError(f"{name} is {getattr(self, name)!r}", "at least 1", "choose another value")
+        for name in ("text_field", "split"):
+            if not getattr(self, name):
+                raise OptionError(f"{name} is empty", "a name", "name one or leave the option out")
+
+
+class _Passage(NamedTuple):
+    """A passage and the number of its document."""
+
+    text: str
+    document: int
+
+
+class _Record(NamedTuple):
+    """A record of JSON lines or of a dataset, and where it is."""
+
+    value: object
+    place: str
+
+
+def read_parts(
+    inputs: Sequence[str | os.PathLike[str]], options: ReadOptions | None = None
+) -> Iterator[Part]:
+    """Return the parts of all inputs, in order; the inputs are looked up before this returns.
+
+    A text or CoNLL-U file is one document, a record of JSON lines or of a dataset is one. A
+    passage is a paragraph (lines up to a blank one, joined by spaces) or a group of whole CoNLL-U
+    sentences.
+
+    Parameters
+    ----------
+    inputs : sequence of str or path
+        Files, folders, patterns or ``hf:NAME[:CONFIG]``, as `resolve_inputs` takes them.
+    options : ReadOptions, optional
+        How they are read.
+
+    Yields
+    ------
+    Part
+        With at least one passage, never from more than one file.
+
+    Raises
+    ------
+    InputMissingError, MissingDependencyError
+        At once, if an input is not there or not accessible.
+    EmptyInputError
+        At once, if a named file is empty; in the end, if no input held any text.
+    InputEncodingError
+        While reading, if text is not UTF-8 or holds a NUL byte.
+    InputFormatError
+        While reading, if a line is too long or malformed, or compressed data is damaged.
+    """
+    options = ReadOptions() if options is None else options
+    resolved = resolve_inputs(inputs)
+    datasets = {each: _open_dataset(each, options) for each in resolved if isinstance(each, DatasetInput)}
+    return _read(resolved, datasets, options)
+
+
+def _read(
+    resolved: Iterable[Path | DatasetInput], datasets: Mapping[DatasetInput, Any], options: ReadOptions
+) -> Iterator[Part]:
+    """Yield the parts of resolved inputs."""
+    documents = count()
+    empty = True
+    for each in resolved:
+        kind: PartKind = "text"
+        if isinstance(each, DatasetInput):
+            passages = _record_passages(_dataset_records(each, datasets[each]), documents, options)
+        elif content_suffix(each.name) in JSON_SUFFIXES:
+            passages = _record_passages(_json_records(each, options), documents, options)
+        elif content_suffix(each.name) in CONLLU_SUFFIXES:
+            kind, passages = "conllu", _conllu_passages(each, next(documents), options)
+        else:
+            passages = _text_passages(each, next(documents), options)
+        for part in _gather(passages, options.part_characters, Part(str(each), kind, (), ())):
+            empty = False
+            yield part
+    if empty:
+        raise EmptyInputError("the input holds no text", "at least one sentence", "check the files")
+
+
+def _gather(passages: Iterable[_Passage], limit: int, empty: Part) -> Iterator[Part]:
+    """Yield parts like `empty`, filled with the passages of one file."""
+    texts: list[str] = []
+    documents: list[int] = []
+    size = 0
+    for text, document in passages:
+        if texts and size + len(text) > limit:
+            yield replace(empty, passages=tuple(texts), documents=tuple(documents))
+            texts, documents, size = [], [], 0
+        texts.append(text)
+        documents.append(document)
+        size += len(text)
+    if texts:
+        yield replace(empty, passages=tuple(texts), documents=tuple(documents))
+
+
+def _text_passages(path: Path, document: int, options: ReadOptions) -> Iterator[_Passage]:
+    """Yield the paragraphs of a plain text file."""
+    # A lone carriage return ends a line, too (old Macintosh files).
+    lines = (piece for line in LineReader(path, options.line_characters) for piece in line.split("\r"))
+    for paragraph in _paragraphs(lines, options.part_characters):
+        yield _Passage(paragraph, document)
+
+
+def _paragraphs(lines: Iterable[str], limit: int) -> Iterator[str]:
+    """Join the lines between blank ones by spaces; divide what is longer than `limit` characters."""
+    held: list[str] = []
+    size = 0
+    for line in lines:
+        stripped = line.strip()
+        if stripped:
+            held.append(stripped)
+            size += len(stripped) + 1
+        elif held:
+            yield " ".join(held)
+            held, size = [], 0
+        while size > limit + 1:
+            text = " ".join(held)
+            at = _division(text, limit)
+            yield text[:at].rstrip()
+            held = [text[at:].lstrip()]
+            size = len(held[0]) + 1
+    if held:
+        yield " ".join(held)
+
+
+def _division(text: str, limit: int) -> int:
+    """Return where to divide a text: after a sentence, else a word, else `limit` characters."""
+    window = text[: limit + 1]
+    ends = [match.end() for match in _SENTENCE_END.finditer(window, limit // 2)]
+    if ends:
+        return ends[-1]
+    space = window.rfind(" ")
+    return space if space > 0 else limit
+
+
+def _conllu_passages(path: Path, document: int, options: ReadOptions) -> Iterator[_Passage]:
+    """Yield groups of whole sentences of a CoNLL-U file, as their lines."""
+    limit = options.part_characters
+    group: list[str] = []
+    size = 0
+    for sentence in _conllu_sentences(path, options):
+        if group and size + len(sentence) > limit:
+            yield _Passage("\n".join(group), document)
+            group, size = [], 0
+        group.append(sentence)
+        size += len(sentence) + 1
+    if group:
+        yield _Passage("\n".join(group), document)
+
+
+def _conllu_sentences(path: Path, options: ReadOptions) -> Iterator[str]:
+    """Yield the lines of each sentence that has words, comments included, as one string."""
+    reader = LineReader(path, options.line_characters)
+    lines: list[str] = []
+    size = 0
+    words = 0
+    for line in reader:
+        problem = line_problem(line, words + 1)
+        if problem is not None:
+            raise malformed_line(line, problem, reader.place)
+        if not line or line.isspace():
+            if words:
+                yield "\n".join([*lines, ""])
+            lines, size, words = [], 0, 0
+            continue
+        lines.append(line)
+        size += len(line)
+        words += line.partition("\t")[0] == str(words + 1)
+        if size > max(options.line_characters, options.part_characters):
+            raise InputFormatError(
+                f"{reader.place}: the sentence has more than {size - 1} characters",
+                "CoNLL-U with a blank line after each sentence",
+                "add the blank lines",
+            )
+    if words:
+        yield "\n".join([*lines, ""])
+
+
+def _record_passages(
+    records: Iterable[_Record], documents: Iterator[int], options: ReadOptions
+) -> Iterator[_Passage]:
+    """Yield the paragraphs of the text field of records, each record a document."""
+    for record in records:
+        document = next(documents)
+        lines = _record_text(record, options.text_field).replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        for paragraph in _paragraphs(lines, options.part_characters):
+            yield _Passage(paragraph, document)
+
+
+def _record_text(record: _Record, field: str) -> str:
+    """Return the text field of a record."""
+    value, place = record
+    if not isinstance(value, dict):
+        raise InputFormatError(f"{place} is not an object", f"an object with a field {field!r}")
+    if field not in value:
+        names = ", ".join(map(repr, list(value)[:10])) or "none"
+        raise InputFormatError(
+            f"{place} has no field {field!r}", f"one of its fields: {names}", "choose text_field"
+        )
+    text = value[field]
+    if not isinstance(text, str):
+        raise InputFormatError(f"{place}: the field {field!r} is a {type(text).__name__}", "text")
+    if "\0" in text:
+        raise InputEncodingError(f"{place}: the field {field!r} holds a NUL character", "text", "remove it")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputEncodingError(
+            f"{place}: the field {field!r} holds half a surrogate pair at character {error.start}", "text"
+        ) from error
+    return text
+
+
+def _json_records(path: Path, options: ReadOptions) -> Iterator[_Record]:
+    """Yield the records of a file of JSON lines; blank lines are no records."""
+    reader = LineReader(path, options.line_characters)
+    for line in reader:
+        if not line or line.isspace():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputFormatError(
+                f"{reader.place} is not JSON ({error})", "one JSON object a line", "correct the line"
+            ) from error
+        yield _Record(value, reader.place)
+
+
+def _open_dataset(dataset: DatasetInput, options: ReadOptions) -> Any:
+    """Open a dataset as a stream of records."""
+    load = import_optional("datasets", "hub").load_dataset
+    try:
+        return load(dataset.name, dataset.config, split=options.split, streaming=True)
+    # Which exceptions come depends on the hub's client and its network library.
+    except Exception as error:
+        raise InputMissingError(
+            f"the dataset {str(dataset)!r}, split {options.split!r}, cannot be opened "
+            f"({type(error).__name__}: {error})",
+            "a dataset on the hub or a local folder of data files",
+            "check name, configuration, split and network",
+        ) from error
+
+
+def _dataset_records(dataset: DatasetInput, stream: Any) -> Iterator[_Record]:
+    """Yield the records of an opened dataset."""
+    records = iter(stream)
+    for number in count(1):
+        place = f"record {number} of {str(dataset)!r}"
+        try:
+            value = next(records)
+        except StopIteration:
+            return
+        except Exception as error:
+            raise InputFormatError(
+                f"{place} cannot be read ({type(error).__name__}: {error})",
+                "",
+                "check the data and the network",
+            ) from error
+        yield _Record(value, place)

@@ -1,0 +1,213 @@
+"""Column segmentation: from a tagged block and the stored flags to neurons.
+
+Covers: rules 4 and 5 of the contract for a whole block at once, without a loop over sentences.
+Does not cover: how the stored flags came about (`vocabulary`) and training (`network.connections`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.spec import FEATURE_BITS
+from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, TaggedBlock
+from giaann_dask.text.vocabulary import BlockMapping
+
+UNASSIGNED = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedBlock:
+    """Sequences as neurons; what training and evaluation read.
+
+    Attributes
+    ----------
+    offsets : ndarray
+        Sequence q has the tokens ``offsets[q]:offsets[q + 1]``; int64, shape ``(sequences + 1,)``.
+    status : ndarray
+        Index into `giaann_dask.text.blocks.STATUS_NAMES` per sequence; 0 is divided into columns.
+    column : ndarray
+        Concept column of each token; int32. In a sequence without delimiter, nouns have their own
+        column and other tokens -1.
+    feature : ndarray
+        Feature of each token, 0 for a noun; int32.
+    branch : ndarray
+        Dendritic branch of each token; uint8.
+    occurrence : ndarray
+        Which column occurrence of its sequence a token belongs to; uint16.
+    flags : ndarray
+        Per token properties by its own sentence (see `TaggedBlock`); uint8.
+    surface : ndarray
+        Per noun token the index of its word in `surfaces`, else -1; int32.
+    document, sentence : ndarray
+        Origin of each sequence; int32.
+    surfaces : tuple of str
+        Noun words of the block.
+    first_sequence : int
+        Number of the block's first sequence.
+    """
+
+    offsets: npt.NDArray[np.int64]
+    status: npt.NDArray[np.uint8]
+    column: npt.NDArray[np.int32]
+    feature: npt.NDArray[np.int32]
+    branch: npt.NDArray[np.uint8]
+    occurrence: npt.NDArray[np.uint16]
+    flags: npt.NDArray[np.uint8]
+    surface: npt.NDArray[np.int32]
+    document: npt.NDArray[np.int32]
+    sentence: npt.NDArray[np.int32]
+    surfaces: tuple[str, ...]
+    first_sequence: int
+
+    def __len__(self) -> int:
+        """Return the number of counted sequences."""
+        return len(self.status)
+
+
+def encode_block(block: TaggedBlock, mapping: BlockMapping, branches: int) -> EncodedBlock:
+    """Divide a block's sequences into columns and number its tokens' branches.
+
+    Parameters
+    ----------
+    block : TaggedBlock
+        Tokens with block-local symbols.
+    mapping : BlockMapping
+        Identifiers and stored flags, as the ordered merge returned them.
+    branches : int
+        Dendritic branches of a neuron.
+
+    Returns
+    -------
+    EncodedBlock
+        The first ``mapping.sequences`` sequences. Identical however the text was cut into blocks.
+    """
+    count = mapping.sequences
+    tokens = int(block.offsets[count])
+    offsets = block.offsets[: count + 1]
+    noun = block.noun[:tokens]
+    symbol = block.symbol[:tokens]
+    sequence = np.repeat(np.arange(count), np.diff(offsets))
+    concept = np.full(tokens, UNASSIGNED, np.int32)
+    concept[noun] = mapping.concepts[symbol[noun]]
+    feature = np.zeros(tokens, np.int32)
+    feature[~noun] = mapping.features[symbol[~noun]]
+    boundary, failed = _boundaries(noun, symbol, sequence, mapping)
+    status = block.status[:count].copy()
+    status[failed] = NO_DELIMITER
+    occurrence = _occurrences(boundary, sequence, offsets)
+    divided = status[sequence] == CANDIDATE
+    column = np.where(divided, _columns(concept, noun, occurrence, sequence), concept)
+    neuron = (column.astype(np.int64) << FEATURE_BITS) | feature
+    document = block.document[:count]
+    sentence = block.sentence[:count].copy()
+    if mapping.first_sentence and count:
+        sentence[document == block.document_sentences[0][0]] += mapping.first_sentence
+    return EncodedBlock(
+        offsets=offsets.copy(),
+        status=status,
+        column=column.astype(np.int32),
+        feature=feature,
+        branch=number_branches(neuron, sequence, branches),
+        occurrence=np.where(divided, occurrence, 0).astype(np.uint16),
+        flags=block.flags[:tokens].copy(),
+        surface=block.surface[:tokens].copy(),
+        document=document.copy(),
+        sentence=sentence,
+        surfaces=block.surfaces,
+        first_sequence=mapping.first_sequence,
+    )
+
+
+def _boundaries(
+    noun: npt.NDArray[np.bool_],
+    symbol: npt.NDArray[np.int32],
+    sequence: npt.NDArray[np.int64],
+    mapping: BlockMapping,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the boundary tokens and the sequences in which one is missing.
+
+    Between two neighbouring nouns the boundary is the rightmost stored delimiter; only if there is
+    none, the rightmost stored probable delimiter.
+    """
+    tokens = len(noun)
+    position = np.arange(tokens)
+    other = ~noun
+    delimiter = np.zeros(tokens, np.bool_)
+    delimiter[other] = mapping.delimiter[symbol[other]]
+    since = np.full(tokens, -1, np.int64)
+    since[other] = mapping.probable_since[symbol[other]]
+    probable = (since >= 0) & (since <= mapping.first_sequence + sequence)
+    last_delimiter = np.maximum.accumulate(np.where(delimiter, position, -1)) if tokens else position
+    last_probable = np.maximum.accumulate(np.where(probable, position, -1)) if tokens else position
+    nouns = np.flatnonzero(noun)
+    left, right = nouns[:-1], nouns[1:]
+    together = sequence[left] == sequence[right]
+    left, right = left[together], right[together]
+    found = np.where(last_delimiter[right] > left, last_delimiter[right], last_probable[right])
+    missing = found <= left
+    return found[~missing], np.unique(sequence[left[missing]])
+
+
+def _occurrences(
+    boundary: npt.NDArray[np.int64], sequence: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return the column occurrence of each token; a boundary is the last token of its column."""
+    ends = np.zeros(len(sequence) + 1, np.int64)
+    ends[boundary + 1] = 1
+    total = np.cumsum(ends[:-1])
+    return total - total[offsets[:-1][sequence]] if len(sequence) else total
+
+
+def _columns(
+    concept: npt.NDArray[np.int32],
+    noun: npt.NDArray[np.bool_],
+    occurrence: npt.NDArray[np.int64],
+    sequence: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int32]:
+    """Return each token's column: the concept of the one noun of its occurrence."""
+    if len(concept) == 0:
+        return concept
+    starts = np.ones(len(concept), np.bool_)
+    starts[1:] = (np.diff(sequence) != 0) | (np.diff(occurrence) != 0)
+    group = np.cumsum(starts) - 1
+    of_group = np.full(int(group[-1]) + 1, UNASSIGNED, np.int32)
+    of_group[group[noun]] = concept[noun]
+    columns: npt.NDArray[np.int32] = of_group[group]
+    return columns
+
+
+def number_branches(
+    neuron: npt.NDArray[np.int64], sequence: npt.NDArray[np.int64], branches: int
+) -> npt.NDArray[np.uint8]:
+    """Count earlier tokens of the same neuron in the same sequence (rule 5).
+
+    Parameters
+    ----------
+    neuron : ndarray of int64
+        Neuron key of each token.
+    sequence : ndarray of int64
+        Sequence of each token, ascending.
+    branches : int
+        The count stops at ``branches - 1``.
+
+    Returns
+    -------
+    ndarray of uint8
+
+    Examples
+    --------
+    >>> number_branches(np.array([5, 7, 5, 5, 5]), np.array([0, 0, 0, 0, 1]), 2).tolist()
+    [0, 0, 1, 1, 0]
+    """
+    if len(neuron) == 0:
+        return np.zeros(0, np.uint8)
+    order = np.argsort(neuron, kind="stable")
+    same = (np.diff(neuron[order]) == 0) & (np.diff(sequence[order]) == 0)
+    starts = np.flatnonzero(np.concatenate([[True], ~same]))
+    rank = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
+    branch = np.empty(len(order), np.uint8)
+    branch[order] = np.minimum(rank, branches - 1)
+    return branch

@@ -1,0 +1,169 @@
+"""Running text into sentences of tokens, by rules alone.
+
+Covers: the rule-based English tokenizer of spaCy and the ends of sentences. No trained pipeline
+is loaded. Does not cover: tags and lemmas (`tagging`), or where passages come from (`reading`).
+
+A sentence ends after ``.``, ``!`` or ``?`` and whatever closing quotes and brackets follow, but
+not where the text goes on with a comma, or with a small letter after a quotation, an exclamation,
+a question or an ellipsis (``"Why?" asked he``). A passage always ends its last sentence.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+# The tokenizer remembers every word that it has seen; past this number it is made anew.
+MAXIMUM_REMEMBERED_WORDS = 250_000
+
+# The tokenizer takes time quadratic in the length of a stretch without white space (20,000
+# brackets take 37 s), so that longer stretches are broken, where they can be after a punctuation mark.
+MAXIMUM_STRETCH = 200
+_STRETCH = re.compile(rf"\S{{{MAXIMUM_STRETCH + 1},}}")
+_PIECE = re.compile(rf"\S{{1,{MAXIMUM_STRETCH - 1}}}[^\w\s]|\S{{1,{MAXIMUM_STRETCH}}}")
+
+# Dashes without spaces would glue the words and quotation marks around them into one token.
+_DASH = re.compile(r"—|--+")
+
+# Abbreviations of older English prose that the tokenizer would take for the end of a sentence.
+_ABBREVIATIONS = (
+    "Capt.",
+    "Cap.",
+    "Col.",
+    "Lieut.",
+    "Lt.",
+    "Maj.",
+    "Sgt.",
+    "Sergt.",
+    "Cpl.",
+    "Hon.",
+    "Mme.",
+    "Mlle.",
+    "Esq.",
+    "Sr.",
+    "viz.",
+    "cf.",
+    "etc.",
+    "&c.",
+    "pp.",
+    "vol.",
+    "Vol.",
+)
+
+_FINAL = frozenset([".", "!", "?", "。", "！", "？"])
+_UNCERTAIN = frozenset(["...", "....", "…", "etc.", "&c.", "a.m.", "p.m."])
+_ENDS = _FINAL | _UNCERTAIN
+_CLOSING = frozenset(["”", "»", ")", "]", "}", "''"])
+_DASHES = frozenset(["-", "--", "---", "----", "–", "—"])
+_EITHER_WAY = frozenset(['"', "'", "’", "_", "*"])
+_GOING_ON = frozenset([",", ";", ":"])
+_NUMBERED = frozenset(["No", "Nos", "no", "nos"])
+_LOOK_AHEAD_TOKENS = 8
+
+
+class Splitter:
+    """Divides passages into sentences and sentences into tokens.
+
+    It holds nothing itself: the tokenizer is made on first use, once in a process, and shared by
+    the process's threads.
+
+    Examples
+    --------
+    >>> Splitter().split(["“Why?” asked Mr. Bennet. Nobody knew."])
+    [[['“', 'Why', '?', '”', 'asked', 'Mr.', 'Bennet', '.'], ['Nobody', 'knew', '.']]]
+    """
+
+    def split(self, passages: Sequence[str]) -> list[list[list[str]]]:
+        """Return, for each passage, the list of its sentences, each a list of tokens.
+
+        Parameters
+        ----------
+        passages : sequence of str
+            Running text, of any length; no sentence crosses the border of two passages.
+
+        Returns
+        -------
+        list of list of list of str
+            As many entries as passages. Tokens are never white space; a passage of white space
+            has no sentences.
+        """
+        return [list(_sentences(_tokenize(passage))) for passage in passages]
+
+
+# Tokenizing changes the shared vocabulary, so one thread does it at a time; it holds the
+# interpreter lock all the while, so nothing is lost.
+_lock = threading.Lock()
+
+
+@functools.cache
+def _tokenizer() -> Any:
+    """Return the tokenizer of this process."""
+    from spacy.lang.en import English
+
+    tokenizer = English().tokenizer
+    tokenizer.max_cache_size = MAXIMUM_REMEMBERED_WORDS
+    for word in _ABBREVIATIONS:
+        tokenizer.add_special_case(word, [{"ORTH": word}])
+    return tokenizer
+
+
+def _tokenize(passage: str) -> tuple[list[str], list[bool]]:
+    """Return the tokens of a passage, and whether white space follows each of them."""
+    text = " ".join(_DASH.sub(r" \g<0> ", passage).split())
+    if _STRETCH.search(text):
+        text = _STRETCH.sub(lambda stretch: " ".join(_PIECE.findall(stretch[0])), text)
+    with _lock:
+        tokenizer = _tokenizer()
+        tokens = list(tokenizer(text))
+        words = [token.text for token in tokens]
+        spaced = [token.whitespace_ != "" for token in tokens]
+        if len(tokenizer.vocab) > MAXIMUM_REMEMBERED_WORDS:
+            _tokenizer.cache_clear()
+    return words, spaced
+
+
+def _sentences(tokens: tuple[list[str], list[bool]]) -> Iterator[list[str]]:
+    """Yield the sentences of one passage."""
+    words, spaced = tokens
+    quotes = [at for at, word in enumerate(words) if word == '"']
+    begin = 0
+    for at, word in enumerate(words):
+        if word not in _ENDS or at < begin:
+            continue
+        following = _closed(words, spaced, quotes, at)
+        if _begins_sentence(words, at, following):
+            yield words[begin:following]
+            begin = following
+    if begin < len(words):
+        yield words[begin:]
+
+
+def _closed(words: list[str], spaced: list[bool], quotes: list[int], end: int) -> int:
+    """Return the first token after an end of sentence and the marks that close it."""
+    for at in range(end + 1, len(words)):
+        word = words[at]
+        if word in _ENDS or word in _CLOSING or word in _DASHES:
+            continue
+        if word not in _EITHER_WAY:
+            return at
+        last = at + 1 == len(words) or spaced[at]
+        if spaced[at - 1] and (not last or (word == '"' and bisect_left(quotes, at) % 2 == 0)):
+            return at
+    return len(words)
+
+
+def _begins_sentence(words: list[str], end: int, following: int) -> bool:
+    """Return whether a sentence begins at the token that follows an end and its closing marks."""
+    ahead = words[following : following + _LOOK_AHEAD_TOKENS]
+    if not ahead or ahead[0] in _GOING_ON:
+        return False
+    letter = next((word[0] for word in ahead if word[0].isalnum()), "")
+    if words[end] in _UNCERTAIN:
+        return letter.isupper()
+    if letter.isdigit() and words[end - 1] in _NUMBERED:
+        return False
+    return not letter.islower() or (words[end] == "." and following == end + 1)

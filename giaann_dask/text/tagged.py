@@ -1,0 +1,77 @@
+"""From raw parts to a tagged block: splitting, tokenising, tagging, collecting.
+
+Covers: what one ``tag`` task does on a worker. Does not cover: each of these steps
+(`splitting`, `conllu`, `tagging`, `blocks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from giaann_dask.text.blocks import BlockBuilder, FilterOptions, TaggedBlock
+from giaann_dask.text.conllu import parse_conllu
+from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.splitting import Splitter
+from giaann_dask.text.tagging import make_tagger
+from giaann_dask.text.tokens import Part, TaggedSentence
+
+GOLD = "gold"
+
+
+def tag_sentences(part: Part, tagger: str) -> Iterator[tuple[int, list[TaggedSentence]]]:
+    """Yield the document and the tagged sentences of each passage of a part.
+
+    Parameters
+    ----------
+    part : Part
+        Raw text or CoNLL-U lines.
+    tagger : str
+        ``"gold"`` keeps the tags of CoNLL-U; any other name tags the words anew.
+
+    Raises
+    ------
+    InputFormatError
+        If a CoNLL-U line is malformed, or gold tags are asked of plain text.
+    OptionError
+        If there is no tagger of that name.
+    """
+    if part.kind == "conllu":
+        passages = [parse_conllu(passage, part.source) for passage in part.passages]
+        if tagger == GOLD:
+            yield from zip(part.documents, passages, strict=True)
+            return
+        words = [[sentence.forms for sentence in passage] for passage in passages]
+    else:
+        words = [list(passage) for passage in Splitter().split(part.passages)]
+    flat = [sentence for passage in words for sentence in passage]
+    tagged = iter(make_tagger(tagger).tag(flat))
+    for document, passage in zip(part.documents, words, strict=True):
+        yield document, [next(tagged) for _ in passage]
+
+
+def tag_block(
+    parts: Sequence[Part], skips: Sequence[int], tagger: str, ever: EverPos, options: FilterOptions
+) -> TaggedBlock:
+    """Tag consecutive parts into one block.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+        Input, in order.
+    skips : sequence of int
+        For each part, how many of its counted sequences are in the network already.
+    tagger : str
+        Name of a tagger.
+    ever : EverPos
+        Parts of speech that words can ever have.
+    options : FilterOptions
+        Which sentences are read.
+
+    Returns
+    -------
+    TaggedBlock
+    """
+    builder = BlockBuilder(ever, options)
+    for part, skip in zip(parts, skips, strict=True):
+        builder.add_part(tag_sentences(part, tagger), skip)
+    return builder.build()

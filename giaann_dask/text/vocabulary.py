@@ -1,0 +1,273 @@
+"""The dictionaries of concepts and features, with the flags that depend on history.
+
+Covers: rule 3 of the contract as an ordered merge of blocks. Dictionaries only ever grow, in
+order of first appearance in the text; a feature's delimiter flag is that of its first occurrence;
+its probable flag is remembered as the number of the sequence that first set it. So the state
+after any sequence can be read off later, and blocks can be prepared in parallel.
+Does not cover: applying the flags to sentences (`segmentation`), storing (`network.store`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.errors import StrengthOverflowError
+from giaann_dask.spec import MAXIMUM_CONCEPTS, MAXIMUM_FEATURES
+from giaann_dask.text.blocks import DELIMITER, NOUN, PROBABLE, TaggedBlock
+
+PRIME_CONCEPT_FEATURE = "variablePrimeConceptFeatureNeuron"
+NEVER = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockSummary:
+    """What the ordered merge needs to know of a block: strings and flags, no tokens.
+
+    Attributes
+    ----------
+    concepts, features, surfaces : tuple of str
+        The block's symbol tables.
+    delimiter : ndarray
+        Whether the first occurrence of each feature is a delimiter; bool.
+    probable : ndarray
+        Sequence of the block that first sees each feature as a probable delimiter, else -1; int64.
+    status : ndarray
+        Status of every counted sequence; uint8.
+    concept_high, feature_high : ndarray
+        Number of symbols in use after each sequence; int64, shape ``(sequences + 1,)``.
+    part_sequences : tuple of int
+        Counted sequences of each part.
+    document_sentences : tuple of (int, int)
+        Sentences of each document of the block.
+    """
+
+    concepts: tuple[str, ...]
+    features: tuple[str, ...]
+    surfaces: tuple[str, ...]
+    delimiter: npt.NDArray[np.bool_]
+    probable: npt.NDArray[np.int64]
+    status: npt.NDArray[np.uint8]
+    concept_high: npt.NDArray[np.int64]
+    feature_high: npt.NDArray[np.int64]
+    part_sequences: tuple[int, ...]
+    document_sentences: tuple[tuple[int, int], ...]
+
+
+def summarise(block: TaggedBlock) -> BlockSummary:
+    """Reduce a block to its symbol tables and flags.
+
+    Parameters
+    ----------
+    block : TaggedBlock
+        Symbols are numbered in order of first appearance.
+
+    Returns
+    -------
+    BlockSummary
+        Its size depends on the number of distinct words, not of tokens.
+    """
+    noun = (block.flags & NOUN) != 0
+    delimiter = np.zeros(len(block.features), np.bool_)
+    others = np.flatnonzero(~noun)
+    if len(others):
+        first_symbol, first = np.unique(block.symbol[others], return_index=True)
+        delimiter[first_symbol] = (block.flags[others[first]] & DELIMITER) != 0
+    probable = np.full(len(block.features), NEVER, np.int64)
+    marked = np.flatnonzero((block.flags & PROBABLE) != 0)
+    if len(marked):
+        symbol, first = np.unique(block.symbol[marked], return_index=True)
+        probable[symbol] = np.searchsorted(block.offsets, marked[first], side="right") - 1
+    return BlockSummary(
+        concepts=block.concepts,
+        features=block.features,
+        surfaces=block.surfaces,
+        delimiter=delimiter,
+        probable=probable,
+        status=block.status,
+        concept_high=_symbols_in_use(block, noun),
+        feature_high=_symbols_in_use(block, ~noun),
+        part_sequences=block.part_sequences,
+        document_sentences=block.document_sentences,
+    )
+
+
+def _symbols_in_use(block: TaggedBlock, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return how many symbols of the chosen kind have appeared before each sequence boundary."""
+    seen = np.where(chosen, block.symbol, -1).astype(np.int64)
+    high = np.concatenate([np.zeros(1, np.int64), np.maximum.accumulate(seen) + 1])
+    return high[block.offsets]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockMapping:
+    """A block's symbols in the network's dictionaries, with the flags that decide its columns.
+
+    Attributes
+    ----------
+    concepts, features : ndarray
+        Identifier of each of the block's symbols; int32.
+    delimiter : ndarray
+        Stored delimiter flag of each of the block's features; bool.
+    probable_since : ndarray
+        Number of the sequence from which the probable flag is set, else -1; int64.
+    first_sequence : int
+        Number of the block's first sequence.
+    sequences : int
+        How many of the block's sequences count (the rest lies beyond a limit).
+    first_sentence : int
+        Sentences of the block's first document in earlier blocks.
+    """
+
+    concepts: npt.NDArray[np.int32]
+    features: npt.NDArray[np.int32]
+    delimiter: npt.NDArray[np.bool_]
+    probable_since: npt.NDArray[np.int64]
+    first_sequence: int
+    sequences: int
+    first_sentence: int = 0
+
+
+class Vocabulary:
+    """Growing dictionaries of a network or corpus.
+
+    Parameters
+    ----------
+    concepts : iterable of str
+        Lemmas by column index.
+    features : iterable of str, optional
+        Words by feature index; index 0 is the prime concept feature.
+    delimiter : iterable of bool, optional
+        Stored delimiter flags per feature.
+    probable_since : iterable of int, optional
+        Sequence that set the probable flag per feature, or -1.
+    sequences : int
+        Number of sequences counted so far.
+
+    Examples
+    --------
+    >>> vocabulary = Vocabulary()
+    >>> vocabulary.concepts, vocabulary.features
+    ([], ['variablePrimeConceptFeatureNeuron'])
+    """
+
+    def __init__(
+        self,
+        concepts: Iterable[str] = (),
+        features: Iterable[str] = (PRIME_CONCEPT_FEATURE,),
+        delimiter: Iterable[bool] = (False,),
+        probable_since: Iterable[int] = (NEVER,),
+        sequences: int = 0,
+    ) -> None:
+        self.concepts = list(concepts)
+        self.features = list(features)
+        self.delimiter = list(delimiter)
+        self.probable_since = list(probable_since)
+        self.sequences = sequences
+        self._concept_index = {name: i for i, name in enumerate(self.concepts)}
+        self._feature_index = {name: i for i, name in enumerate(self.features) if i}
+
+    def copy(self) -> Vocabulary:
+        """Return an independent copy, for expansion in memory."""
+        return Vocabulary(self.concepts, self.features, self.delimiter, self.probable_since, self.sequences)
+
+    def concept(self, lemma: str) -> int | None:
+        """Return the column of a lemma, or None."""
+        return self._concept_index.get(lemma)
+
+    def feature(self, word: str) -> int | None:
+        """Return the feature index of a word, or None."""
+        return self._feature_index.get(word)
+
+    def extend(self, block: BlockSummary, sequences: int | None = None) -> BlockMapping:
+        """Merge the next block, in the order of the text.
+
+        Parameters
+        ----------
+        block : BlockSummary
+            The block that follows all merged ones.
+        sequences : int, optional
+            Merge only its first sequences; all by default.
+
+        Returns
+        -------
+        BlockMapping
+            What `segmentation.encode_block` needs to know.
+
+        Raises
+        ------
+        StrengthOverflowError
+            If there are more concepts or features than a key can hold.
+        """
+        count = len(block.status) if sequences is None else min(sequences, len(block.status))
+        first = self.sequences
+        concept_ids = [self._add_concept(c) for c in block.concepts[: int(block.concept_high[count])]]
+        used = int(block.feature_high[count])
+        feature_ids = [
+            self._add_feature(word, bool(block.delimiter[i])) for i, word in enumerate(block.features[:used])
+        ]
+        for i in np.flatnonzero((block.probable[:used] >= 0) & (block.probable[:used] < count)):
+            identifier = feature_ids[i]
+            if self.probable_since[identifier] == NEVER:
+                self.probable_since[identifier] = first + int(block.probable[i])
+        self.sequences += count
+        self._check_size()
+        return BlockMapping(
+            concepts=np.array(concept_ids, np.int32),
+            features=np.array(feature_ids, np.int32),
+            delimiter=np.array([self.delimiter[i] for i in feature_ids], np.bool_),
+            probable_since=np.array([self.probable_since[i] for i in feature_ids], np.int64),
+            first_sequence=first,
+            sequences=count,
+        )
+
+    def truncated(self, concepts: int, features: int, last_sequence: int) -> Vocabulary:
+        """Return the dictionaries as they were after an earlier sequence.
+
+        Parameters
+        ----------
+        concepts, features : int
+            Sizes of the dictionaries at that time.
+        last_sequence : int
+            Number of that sequence; probable flags set later are not yet set.
+        """
+        since = [t if t <= last_sequence else NEVER for t in self.probable_since[:features]]
+        return Vocabulary(
+            self.concepts[:concepts],
+            self.features[:features],
+            self.delimiter[:features],
+            since,
+            self.sequences,
+        )
+
+    def probable(self, last_sequence: int | None = None) -> Sequence[bool]:
+        """Return the probable flag of every feature, as of now or of an earlier sequence."""
+        limit = self.sequences if last_sequence is None else last_sequence
+        return [0 <= t <= limit for t in self.probable_since]
+
+    def _add_concept(self, lemma: str) -> int:
+        found = self._concept_index.get(lemma)
+        if found is None:
+            found = self._concept_index[lemma] = len(self.concepts)
+            self.concepts.append(lemma)
+        return found
+
+    def _add_feature(self, word: str, delimiter: bool) -> int:
+        found = self._feature_index.get(word)
+        if found is None:
+            found = self._feature_index[word] = len(self.features)
+            self.features.append(word)
+            self.delimiter.append(delimiter)
+            self.probable_since.append(NEVER)
+        return found
+
+    def _check_size(self) -> None:
+        if len(self.concepts) > MAXIMUM_CONCEPTS or len(self.features) > MAXIMUM_FEATURES:
+            raise StrengthOverflowError(
+                f"the text has {len(self.concepts)} concepts and {len(self.features)} features",
+                f"at most {MAXIMUM_CONCEPTS} and {MAXIMUM_FEATURES}",
+                "split the text over several networks",
+            )

@@ -1,0 +1,49 @@
+"""How training runs: sizes and times that describe a machine, not the network.
+
+Covers: the options of the trainer. Does not cover: what is computed (`giaann_dask.spec`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from giaann_dask.errors import OptionError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """How training is spread over tasks and when it commits.
+
+    Parameters
+    ----------
+    batch_sequences : int
+        Sequences of one ``connect`` task, about: whole blocks are joined until there are as many.
+    rounds_in_flight : int
+        Rounds that may be computed, moved and integrated at the same time.
+    commit_seconds : float
+        Least time between two commits; there is always one at the end.
+    maximum_sequences : int, optional
+        Stop when so many sequences of the input are in the network.
+    device : str
+        Device of the dense step: ``auto``, ``cpu`` or ``cuda``.
+
+    Raises
+    ------
+    OptionError
+        If a number is out of range.
+    """
+
+    batch_sequences: int = 8192
+    rounds_in_flight: int = 2
+    commit_seconds: float = 60.0
+    maximum_sequences: int | None = None
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("batch_sequences", "rounds_in_flight"):
+            if getattr(self, name) < 1:
+                raise OptionError(f"{name} is {getattr(self, name)}", "1 or more", "choose another number")
+        if self.commit_seconds <= 0:
+            raise OptionError(
+                f"commit_seconds is {self.commit_seconds}", "more than 0", "choose another time"
+            )

@@ -1,0 +1,164 @@
+"""Rounds: batches of sequences become increments, and increments become runs of regions.
+
+Covers: which tasks a round has and where they are directed, and the runs that every region has
+after it. Does not cover: where the blocks come from and when to commit (`trainer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from distributed import Client, Future
+
+from giaann_dask.cluster import task_key
+from giaann_dask.encoding.stream import StreamedBlock
+from giaann_dask.network.region import RankedRun, plan_compaction
+from giaann_dask.spec import Specification
+from giaann_dask.training import tasks
+
+
+@dataclass(frozen=True, eq=False)
+class RunHandle:
+    """A run of a region on the cluster.
+
+    Attributes
+    ----------
+    identity : str
+        Name in the store: region and the rounds it sums up.
+    future : Future
+        Its value, a `Run` or a `PackedRun`.
+    first_round, last_round : int
+        The rounds it sums up.
+    stored : bool
+        Whether a commit holds it.
+    """
+
+    identity: str
+    future: Future
+    first_round: int
+    last_round: int
+    stored: bool = False
+
+
+Runs = tuple[RankedRun[RunHandle], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """A round that has been submitted.
+
+    Attributes
+    ----------
+    blocks : tuple of StreamedBlock
+        What it trains.
+    sizes : tuple of Future
+        `RunSize` of each batch's increments.
+    integrated : tuple of Future
+        The newest run of each region.
+    """
+
+    blocks: tuple[StreamedBlock, ...]
+    sizes: tuple[Future, ...]
+    integrated: tuple[Future, ...]
+
+
+class Regions:
+    """The runs of all regions, and the tasks that add to them.
+
+    Parameters
+    ----------
+    client : Client
+        Where tasks run.
+    specification : Specification
+        Number of regions, and what a batch computes.
+    device : str
+        Device of the dense step.
+    rounds : int
+        Rounds that the network has seen.
+    """
+
+    def __init__(self, client: Client, specification: Specification, device: str, rounds: int) -> None:
+        self._client = client
+        self._specification = specification
+        self._device = device
+        self.rounds = rounds
+        self.tasks = 0
+        self.runs: list[Runs] = [() for _ in range(specification.regions)]
+
+    def submit_round(self, batches: Sequence[Sequence[StreamedBlock]]) -> Round:
+        """Submit the tasks of one round.
+
+        Parameters
+        ----------
+        batches : sequence of sequence of StreamedBlock
+            Each batch is one ``connect`` task.
+
+        Returns
+        -------
+        Round
+        """
+        increments = [self._connect([block.encoded for block in batch]) for batch in batches]
+        sizes = [
+            self._submit("measure", tasks.measure_increments, increment, key_of=(increment.key,))
+            for increment in increments
+        ]
+        workers = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
+        integrated = []
+        for region in range(self._specification.regions):
+            # Directed to the region's owner, because Dask would follow the larger increments.
+            owner = [workers[region % len(workers)]] if workers else None
+            integrated.append(self._integrate(region, increments, owner))
+        self.rounds += 1
+        blocks = tuple(block for batch in batches for block in batch)
+        return Round(blocks, tuple(sizes), tuple(integrated))
+
+    def compact_all(self, region: int) -> None:
+        """Add up all runs of a region into one."""
+        runs = self.runs[region]
+        if len(runs) > 1:
+            rank = max(run.rank for run in runs) + 1
+            self.runs[region] = (RankedRun(rank, self._compact(region, [run.handle for run in runs])),)
+
+    def replace_run(self, region: int, index: int, future: Future) -> None:
+        """Let a stored run continue from another future."""
+        runs = list(self.runs[region])
+        handle = replace(runs[index].handle, future=future, stored=True)
+        runs[index] = RankedRun(runs[index].rank, handle)
+        self.runs[region] = tuple(runs)
+
+    def _connect(self, blocks: list[Future]) -> Future:
+        identity = ([block.key for block in blocks], self._specification, self._device)
+        return self._submit(
+            "connect", tasks.connect, blocks, self._specification, self._device, key_of=identity
+        )
+
+    def _integrate(self, region: int, increments: Sequence[Future], owner: list[str] | None) -> Future:
+        routed = [
+            self._submit("route", tasks.route, increment, region, key_of=(increment.key, region))
+            for increment in increments
+        ]
+        key = task_key("integrate", [part.key for part in routed])
+        self.tasks += 1
+        future = self._client.submit(
+            tasks.integrate, *routed, key=key, workers=owner, allow_other_workers=owner is not None
+        )
+        added = RunHandle(_identity(region, self.rounds, self.rounds), future, self.rounds, self.rounds)
+        plan = plan_compaction(self.runs[region], added)
+        merged = plan.merged[0] if len(plan.merged) == 1 else self._compact(region, plan.merged)
+        self.runs[region] = (*plan.kept, RankedRun(plan.rank, merged))
+        return merged.future
+
+    def _compact(self, region: int, handles: Sequence[RunHandle]) -> RunHandle:
+        first, last = handles[0].first_round, handles[-1].last_round
+        futures = [handle.future for handle in handles]
+        future = self._submit("compact", tasks.compact, *futures, key_of=[f.key for f in futures])
+        return RunHandle(_identity(region, first, last), future, first, last)
+
+    def _submit(self, name: str, function: object, *arguments: object, key_of: object) -> Future:
+        self.tasks += 1
+        return self._client.submit(function, *arguments, key=task_key(name, key_of))
+
+
+def _identity(region: int, first_round: int, last_round: int) -> str:
+    return f"{region:05d}.{first_round:08d}-{last_round:08d}"

@@ -1,0 +1,110 @@
+"""The network that training writes to, which may not exist yet.
+
+Covers: opening it or waiting with its creation until there is something to commit, so that a
+failed first run leaves nothing behind. Does not cover: training (`trainer`).
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from giaann_dask.errors import SpecificationError, StoreExistsError
+from giaann_dask.network.manifest import Manifest
+from giaann_dask.network.store import NetworkStore
+from giaann_dask.spec import Specification
+from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.ledger import Ledger
+from giaann_dask.text.vocabulary import Vocabulary
+
+
+class NetworkTarget:
+    """A network to train, existing or new; a context in which no other process writes to it.
+
+    Parameters
+    ----------
+    path : Path
+        Where it is or will be.
+    specification : Specification
+        Of the network; must equal the stored one.
+    ever : EverPos
+        Ever-POS lexicon; must equal the stored one.
+    store : NetworkStore, optional
+        The network, when it exists.
+
+    Raises
+    ------
+    SpecificationError
+        If the network exists with another specification or lexicon.
+    """
+
+    def __init__(
+        self, path: Path, specification: Specification, ever: EverPos, store: NetworkStore | None
+    ) -> None:
+        self.path = path
+        self.specification = specification
+        self.ever = ever
+        self.store = store
+        self._resources = ExitStack()
+        if store is not None:
+            reader = store.open(store.head())
+            check_same(
+                "specification", specification.as_dict(), reader.manifest().specification.as_dict(), path
+            )
+            check_same("ever-POS lexicon", ever.identity(), reader.ever().identity(), path)
+
+    def __enter__(self) -> NetworkTarget:
+        """Take the right to write, if the network exists."""
+        if self.store is not None:
+            self._resources.enter_context(self.store.lock())
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        """Give the right to write back."""
+        self._resources.close()
+
+    def load(self) -> tuple[Manifest, Vocabulary, Ledger]:
+        """Return what the last commit holds besides runs, or what an empty network holds."""
+        if self.store is None:
+            return Manifest(specification=self.specification), Vocabulary(), Ledger()
+        reader = self.store.open(self.store.head())
+        return reader.manifest(), reader.vocabulary(), Ledger(reader.ledger())
+
+    def ensure(self) -> NetworkStore:
+        """Return the store, creating it when it does not exist."""
+        if self.store is None:
+            self.store = NetworkStore.create(self.path, Manifest(specification=self.specification), self.ever)
+            self._resources.enter_context(self.store.lock())
+        return self.store
+
+    def head(self) -> str:
+        """Return the identity of the last commit; empty for a network that does not exist."""
+        return self.store.head() if self.store is not None else ""
+
+
+def open_store(path: Path) -> NetworkStore | None:
+    """Return the network at a path, or None when nothing is there.
+
+    Raises
+    ------
+    StoreExistsError
+        If something else is there.
+    """
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return None
+    if not (path / "refs").exists():
+        raise StoreExistsError(
+            f"{path} exists and is no network", "a new path or a network", "choose another"
+        )
+    return NetworkStore(path)
+
+
+def check_same(what: str, wanted: object, stored: object, path: Path) -> None:
+    """Raise a `SpecificationError` when what is asked for differs from what is stored."""
+    if wanted != stored:
+        raise SpecificationError(
+            f"network {path} has {what} {str(stored)[:200]}",
+            f"{str(wanted)[:200]} as asked for",
+            "leave the option out to use the network's own, or train a new network",
+        )

@@ -1,0 +1,198 @@
+"""Encoding in any number of blocks and connecting in any batches gives the same values; no cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import reduce
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from giaann_dask.network.connections import connect_batch
+from giaann_dask.network.merging import merge_runs
+from giaann_dask.network.region import Placement, RankedRun, plan_compaction
+from giaann_dask.network.run import Run
+from giaann_dask.spec import Specification
+from giaann_dask.text.blocks import CANDIDATE, BlockBuilder, FilterOptions
+from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.segmentation import EncodedBlock, encode_block
+from giaann_dask.text.tokens import TaggedSentence
+from giaann_dask.text.vocabulary import Vocabulary, summarise
+
+EVER = EverPos(
+    verb=frozenset({"runs", "ran", "run", "saw"}),
+    adp=frozenset({"on", "in"}),
+    cconj=frozenset({"and"}),
+    sconj=frozenset({"while"}),
+)
+# (form, lemma, UPOS, XPOS): the same word with different lemmas and tags, so that history matters.
+TOKENS = [
+    ("Dog", "dog", "NOUN", "NN"),
+    ("dogs", "dog", "NOUN", "NNS"),
+    ("Mill", "mill", "PROPN", "NNP"),
+    ("-", "-", "PUNCT", "HYPH"),
+    (",", ",", "PUNCT", ","),
+    ("saw", "see", "VERB", "VBD"),
+    ("sees", "see", "VERB", "VBZ"),
+    ("sees", "saw", "VERB", "VBZ"),
+    ("on", "on", "ADP", "IN"),
+    ("and", "and", "CCONJ", "CC"),
+    ("while", "while", "SCONJ", "IN"),
+    ("'s", "'s", "PART", "POS"),
+    ("'s", "be", "AUX", "VBZ"),
+    ("old", "old", "ADJ", "JJ"),
+    ("is", "be", "AUX", "VBZ"),
+]
+sentences = st.lists(
+    st.lists(st.sampled_from(TOKENS), min_size=5, max_size=14).map(
+        lambda tokens: TaggedSentence(*zip(*tokens, strict=True))
+    ),
+    min_size=1,
+    max_size=14,
+)
+OPTIONS = FilterOptions(seed_tokens=6, maximum_tokens=12)
+
+
+def encode(text: list[TaggedSentence], cuts: list[int], limit: int | None = None) -> tuple[Vocabulary, list[EncodedBlock]]:
+    vocabulary, blocks, left = Vocabulary(), [], limit
+    edges = [0, *sorted(cuts), len(text)]
+    for low, high in zip(edges[:-1], edges[1:], strict=True):
+        builder = BlockBuilder(EVER, OPTIONS)
+        builder.add_part([(0, text[low:high])])
+        block = builder.build()
+        blocks.append(encode_block(block, vocabulary.extend(summarise(block), left), 2))
+        left = None if left is None else left - len(blocks[-1])
+    return vocabulary, blocks
+
+
+def flat(blocks: list[EncodedBlock]) -> dict[str, list[int]]:
+    names = ("status", "column", "feature", "branch", "occurrence", "flags")
+    values = {name: [x for b in blocks for x in getattr(b, name).tolist()] for name in names}
+    values["lengths"] = [x for b in blocks for x in np.diff(b.offsets).tolist()]
+    values["surface"] = [b.surfaces[x] for b in blocks for x in b.surface if x >= 0]
+    return values
+
+
+def state(vocabulary: Vocabulary) -> tuple[object, ...]:
+    v = vocabulary
+    return v.concepts, v.features, v.delimiter, v.probable_since, v.sequences
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=sentences, cuts=st.lists(st.integers(0, 14), max_size=5))
+def test_blocks_do_not_matter(text: list[TaggedSentence], cuts: list[int]) -> None:
+    cuts = [min(cut, len(text)) for cut in cuts]
+    once, cut = encode(text, []), encode(text, cuts)
+    assert state(once[0]) == state(cut[0])
+    assert flat(once[1]) == flat(cut[1])
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=sentences, cuts=st.lists(st.integers(0, 14), max_size=3), limit=st.integers(1, 14))
+def test_a_limit_equals_a_shorter_text(text: list[TaggedSentence], cuts: list[int], limit: int) -> None:
+    cuts = [min(cut, len(text)) for cut in cuts]
+    limited = encode(text, cuts, limit)
+    counted = [s for s in text if 7 <= len(s.forms) <= 12][:limit]
+    short = encode(counted, [])
+    assert state(limited[0]) == state(short[0])
+    assert flat(limited[1]) == flat(short[1])
+
+
+def sequential_boundaries(text: list[TaggedSentence]) -> list[list[int] | None]:
+    """Rule 4 read literally, sentence by sentence, as an oracle for the vectorised form."""
+    vocabulary, found = Vocabulary(), []
+    for sentence in text:
+        builder = BlockBuilder(EVER, OPTIONS)
+        builder.add_part([(0, [sentence])])
+        block = builder.build()
+        if len(block) == 0:
+            continue
+        vocabulary.extend(summarise(block))
+        words = [block.features[s] if not n else "" for s, n in zip(block.symbol, block.noun, strict=True)]
+        nouns = np.flatnonzero(block.noun).tolist()
+        occurrence, failed = [0] * len(words), False
+        for left, right in zip(nouns[:-1], nouns[1:], strict=True):
+            ids = {i: vocabulary.feature(words[i]) for i in range(left + 1, right)}
+            sure = [i for i, f in ids.items() if f is not None and vocabulary.delimiter[f]]
+            maybe = [i for i, f in ids.items() if f is not None and vocabulary.probable_since[f] >= 0]
+            boundary = max(sure) if sure else max(maybe) if maybe else None
+            failed = failed or boundary is None
+            for i in range((boundary or 0) + 1, len(words)):
+                occurrence[i] += 1
+        found.append(None if failed or not nouns else occurrence)
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=sentences)
+def test_segmentation_equals_the_rule_read_literally(text: list[TaggedSentence]) -> None:
+    _, blocks = encode(text, [])
+    expected = sequential_boundaries(text)
+    for q, oracle in enumerate(expected):
+        block = blocks[0]
+        if oracle is None:
+            assert block.status[q] != CANDIDATE
+        else:
+            assert block.occurrence[slice(*block.offsets[q : q + 2])].tolist() == oracle
+
+
+def arrays(run: Run) -> list[bytes]:
+    return [getattr(run, f.name).tobytes() for f in dataclasses.fields(run)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=sentences, cuts=st.lists(st.integers(0, 14), max_size=4), regions=st.sampled_from([1, 2, 3, 8]))
+def test_batches_and_regions_do_not_matter(text: list[TaggedSentence], cuts: list[int], regions: int) -> None:
+    specification = Specification(seed_tokens=6)
+    _, blocks = encode(text, [min(cut, len(text)) for cut in cuts])
+    cpu = torch.device("cpu")
+    once = connect_batch(blocks, specification, Placement(1), cpu)
+    parts = [run for b in blocks for run in connect_batch([b], specification, Placement(regions), cpu).values()]
+    assert arrays(merge_runs(list(once.values()))) == arrays(merge_runs(parts))
+
+
+def naive_connections(block: EncodedBlock, specification: Specification) -> dict[tuple[int, ...], int]:
+    """Rule 6 read literally."""
+    found: dict[tuple[int, ...], int] = {}
+    weight = specification.increments()
+    columns, features = specification.column_segments, specification.feature_segments
+    for q in np.flatnonzero(block.status == CANDIDATE):
+        low, high = block.offsets[q], block.offsets[q + 1]
+        for i in range(low, high):
+            for j in range(i + 1, high):
+                gap = int(block.occurrence[j]) - int(block.occurrence[i])
+                for segment in (max(columns - 1 - gap, 0), columns + features - min(j - i, features)):
+                    key = (block.column[i], block.feature[i], segment, block.column[j], block.feature[j], block.branch[j])
+                    found[key] = found.get(key, 0) + int(weight[j - i])
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=sentences)
+def test_connections_equal_the_rule_read_literally(text: list[TaggedSentence]) -> None:
+    specification = Specification(seed_tokens=6)
+    _, blocks = encode(text, [])
+    runs = connect_batch(blocks, specification, Placement(4), torch.device("cpu"))
+    expected = reduce(lambda a, b: {**a, **b}, [naive_connections(b, specification) for b in blocks], {})
+    found = {}
+    from giaann_dask.network.keys import unpack_neuron, unpack_target
+
+    for run in runs.values():
+        source = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
+        segment, neuron, branch = unpack_target(run.target)
+        keys = zip(*source, segment, *unpack_neuron(neuron), branch, strict=True)
+        found.update(zip(keys, run.strength.tolist(), strict=True))
+    assert found == expected
+
+
+@given(rounds=st.integers(1, 200))
+def test_compaction_keeps_everything_in_few_runs(rounds: int) -> None:
+    runs: tuple[RankedRun[tuple[int, ...]], ...] = ()
+    for number in range(rounds):
+        plan = plan_compaction(runs, (number,))
+        runs = (*plan.kept, RankedRun(plan.rank, tuple(x for part in plan.merged for x in part)))
+    assert [x for run in runs for x in run.handle] == list(range(rounds))
+    assert len(runs) <= rounds.bit_length()
+    assert [run.rank for run in runs] == sorted({run.rank for run in runs}, reverse=True)

@@ -1,0 +1,86 @@
+"""The architecture as a test: a module imports its own level or lower, and never in a circle."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent / "giaann_dask"
+# From the ground up; modules on one line may import each other, but not in a circle.
+LEVELS = [
+    ["errors", "spec", "events", "optional", "representations", "device", "data"],
+    ["storage"],
+    ["text"],
+    ["network"],
+    ["dask_types"],
+    ["cluster"],
+    ["encoding"],
+    ["training", "inference", "diagnostics"],
+    ["api"],
+    ["cli", "__init__"],
+]
+LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}
+LOWER_HALF = {"errors", "spec", "events", "optional", "representations", "device", "data", "storage", "text", "network"}
+
+
+def imports() -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
+        uses = found.setdefault(name, set())
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                uses.add(node.module)
+                uses.update(f"{node.module}.{alias.name}" for alias in node.names)
+            elif isinstance(node, ast.Import):
+                uses.update(alias.name for alias in node.names)
+    return found
+
+
+def room(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def test_every_room_has_a_level() -> None:
+    assert {room(module) for module in imports()} == set(LEVEL)
+
+
+def test_nothing_imports_upward() -> None:
+    graph = imports()
+    wrong = [
+        f"{module} imports {used}"
+        for module, uses in graph.items()
+        for used in uses
+        if used in graph and used != "giaann_dask" and LEVEL[room(used)] > LEVEL[room(module)]
+    ]
+    assert not wrong
+
+
+def test_no_circles() -> None:
+    graph = imports()
+    graph = {module: {used for used in uses if used in graph} - {module} for module, uses in graph.items()}
+    while leaves := [module for module, uses in graph.items() if not uses]:
+        graph = {m: uses.difference(leaves) for m, uses in graph.items() if m not in leaves}
+    assert not graph, f"these import each other in a circle, or one that does: {sorted(graph)}"
+
+
+def test_distributed_only_in_the_upper_half() -> None:
+    wrong = [
+        module
+        for module, uses in imports().items()
+        if room(module) in LOWER_HALF and any(u.split(".")[0] == "distributed" for u in uses)
+    ]
+    assert not wrong
+
+
+def test_cuda_is_named_in_one_place() -> None:
+    named = [
+        path.relative_to(ROOT).as_posix()
+        for path in sorted(ROOT.rglob("*.py"))
+        if any(
+            isinstance(node, ast.Attribute) and node.attr == "cuda"
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        )
+    ]
+    assert named == ["device.py"]
