@@ -6,6 +6,9 @@ Covers: choosing the device of inference by name. Does not cover: clusters of CU
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from giaann_dask.errors import OptionError
@@ -48,3 +51,17 @@ def select_device(name: str = "auto") -> torch.device:
             "choose device auto, or install PyTorch with CUDA on a machine that has a GPU",
         )
     return torch.device("cpu")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread of this process for a while: its many small steps lose by more.
+
+    Dask runs one task for each core already; a thread pool under each of them would contend.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

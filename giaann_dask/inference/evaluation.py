@@ -17,7 +17,7 @@ import numpy as np
 from distributed import Client, Future
 
 from giaann_dask.cluster import result, task_key
-from giaann_dask.device import select_device
+from giaann_dask.device import one_thread, select_device
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError
@@ -228,9 +228,9 @@ def infer(
         low, high = int(block.offsets[q]), int(block.offsets[q + 1])
         neuron = pack_neuron(block.column[low:high], block.feature[low:high])
         number = block.first_sequence + q
-        outcome = session.run_sequence(
-            PreparedSequence(neuron=neuron, noun=block.feature[low:high] == 0, number=number)
-        )
+        sequence = PreparedSequence(neuron=neuron, noun=block.feature[low:high] == 0, number=number)
+        with one_thread():
+            outcome = session.run_sequence(sequence)
         tokens += high - low
         stopped += outcome.stop is not None
         for step in outcome.steps:

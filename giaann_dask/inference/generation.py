@@ -15,7 +15,7 @@ import numpy.typing as npt
 from distributed import Client
 
 from giaann_dask.cluster import result, task_key
-from giaann_dask.device import select_device
+from giaann_dask.device import one_thread, select_device
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.opened import FlagChange, changed_flags, submit_flags, submit_regions
@@ -263,7 +263,8 @@ def generate(
         options=options.inference,
         device=select_device(options.device),
     )
-    outcome = session.generate(sequence, options.tokens)
+    with one_thread():
+        outcome = session.generate(sequence, options.tokens)
     tokens = []
     for step, candidates in zip(outcome.steps, outcome.candidates, strict=True):
         if step.seed or step.predicted is None or candidates is None:

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from giaann_dask.network.keys import pack_neuron, pack_target
+from giaann_dask.errors import StrengthOverflowError
+from giaann_dask.network.aggregation import Connections, KeyLayout, sum_connections
+from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.region import Placement
 from giaann_dask.network.run import Run, narrow_strength
 from giaann_dask.spec import Specification
@@ -94,53 +97,33 @@ def connect_batch(
     by_region = np.argsort(region, kind="stable")
     rank = np.empty_like(by_region)
     rank[by_region] = np.arange(len(by_region))
-    layout = _KeyLayout.for_batch(len(neurons), specification)
-    keys = _pair_keys(batch, rank[local], local, layout, specification, device)
-    return _split_by_region(_sort(keys), neurons, by_region, region, layout, specification)
+    layout = _layout(len(neurons), specification)
+    keys = _sort(_pair_keys(batch, rank[local], local, layout, specification, device))
+    if len(keys) == 0:
+        return {}
+    connections = sum_connections(keys, neurons, specification.increments(), layout)
+    return _split_by_region(connections, neurons[by_region], region[by_region])
 
 
-@dataclass(frozen=True)
-class _KeyLayout:
-    """Bit positions of (source, segment, target, branch, distance), lowest last."""
-
-    neuron_bits: int
-    segment_bits: int
-    branch_bits: int
-    distance_bits: int
-
-    @classmethod
-    def for_batch(cls, neurons: int, specification: Specification) -> _KeyLayout:
-        layout = cls(
-            max(neurons - 1, 1).bit_length(),
-            (specification.segments - 1).bit_length(),
-            (specification.branches - 1).bit_length(),
-            (specification.maximum_tokens - 1).bit_length(),
+def _layout(neurons: int, specification: Specification) -> KeyLayout:
+    layout = KeyLayout(
+        max(neurons - 1, 1).bit_length(),
+        (specification.segments - 1).bit_length(),
+        (specification.branches - 1).bit_length(),
+        (specification.maximum_tokens - 1).bit_length(),
+    )
+    if layout.bits > 63:
+        raise StrengthOverflowError(
+            f"a batch has {neurons} distinct neurons", "keys of at most 63 bits", "choose smaller batches"
         )
-        assert layout.source_shift + layout.neuron_bits <= 63, "a batch has too many distinct neurons"
-        return layout
-
-    @property
-    def branch_shift(self) -> int:
-        return self.distance_bits
-
-    @property
-    def target_shift(self) -> int:
-        return self.branch_shift + self.branch_bits
-
-    @property
-    def segment_shift(self) -> int:
-        return self.target_shift + self.neuron_bits
-
-    @property
-    def source_shift(self) -> int:
-        return self.segment_shift + self.segment_bits
+    return layout
 
 
 def _pair_keys(
     batch: SequenceBatch,
     source: npt.NDArray[np.int64],
     target: npt.NDArray[np.int64],
-    layout: _KeyLayout,
+    layout: KeyLayout,
     specification: Specification,
     device: torch.device,
 ) -> torch.Tensor:
@@ -184,45 +167,19 @@ def _sort(keys: torch.Tensor) -> npt.NDArray[np.int64]:
 
 
 def _split_by_region(
-    keys: npt.NDArray[np.int64],
-    neurons: npt.NDArray[np.int64],
-    by_region: npt.NDArray[np.int64],
-    region: npt.NDArray[np.int64],
-    layout: _KeyLayout,
-    specification: Specification,
+    connections: Connections, neurons: npt.NDArray[np.int64], region: npt.NDArray[np.int64]
 ) -> dict[int, Run]:
-    """Sum equal connections of sorted keys and cut the result into one run per region."""
-    if len(keys) == 0:
-        return {}
-    connection = keys >> layout.distance_bits
-    starts = np.flatnonzero(np.concatenate([[True], connection[1:] != connection[:-1]]))
-    distance = keys & ((1 << layout.distance_bits) - 1)
-    strength = np.add.reduceat(specification.increments()[distance], starts)
-    connection = connection[starts]
-    target = _target_keys(connection, neurons, layout)
-    source = connection >> (layout.source_shift - layout.distance_bits)
-    row_starts = np.flatnonzero(np.concatenate([[True], source[1:] != source[:-1]]))
-    rows = by_region[source[row_starts]]
-    row_region = region[rows]
-    pointer = np.append(row_starts, len(connection))
+    """Cut connections, whose sources are numbered by region first, into one run per region."""
+    pointer = connections.pointer
+    row_region = region[connections.source]
     edges = np.flatnonzero(np.concatenate([[True], row_region[1:] != row_region[:-1], [True]]))
     runs: dict[int, Run] = {}
-    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+    for begin, end in pairwise(edges.tolist()):
         low, high = int(pointer[begin]), int(pointer[end])
         runs[int(row_region[begin])] = Run(
-            neurons[rows[begin:end]],
+            neurons[connections.source[begin:end]],
             pointer[begin : end + 1] - low,
-            target[low:high].copy(),
-            narrow_strength(strength[low:high]),
+            connections.target[low:high].copy(),
+            narrow_strength(connections.strength[low:high]),
         )
     return runs
-
-
-def _target_keys(
-    connection: npt.NDArray[np.int64], neurons: npt.NDArray[np.int64], layout: _KeyLayout
-) -> npt.NDArray[np.int64]:
-    """Turn the low bits of batch-local connection keys into target keys."""
-    branch = connection & ((1 << layout.branch_bits) - 1)
-    local = (connection >> (layout.target_shift - layout.distance_bits)) & ((1 << layout.neuron_bits) - 1)
-    segment = (connection >> (layout.segment_shift - layout.distance_bits)) & ((1 << layout.segment_bits) - 1)
-    return pack_target(segment, neurons[local], branch)

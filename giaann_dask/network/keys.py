@@ -14,9 +14,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.spec import BRANCH_BITS, COLUMN_BITS, FEATURE_BITS, MAXIMUM_FEATURES
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, MAXIMUM_FEATURES, NEURON_BITS
 
-NEURON_BITS = COLUMN_BITS + FEATURE_BITS
 SEGMENT_SHIFT = NEURON_BITS + BRANCH_BITS
 
 Integers = npt.NDArray[np.int64]

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.dask_types import register_arrays
+
 
 class Row(NamedTuple):
     """The outgoing connections of one source neuron.
@@ -29,6 +31,7 @@ class Row(NamedTuple):
     strength: npt.NDArray[np.signedinteger]
 
 
+@register_arrays
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
     """Connections sorted by source neuron, then by target key; every pair at most once.

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import OptionError
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.merging import MergedSentence, merge_nouns
+from giaann_dask.text.noun_merging import MergedSentence, merge_nouns
 from giaann_dask.text.tokens import TaggedSentence
 
 NOUN = 1
@@ -63,6 +64,7 @@ class FilterOptions:
             )
 
 
+@register_arrays
 @dataclass(frozen=True, slots=True, eq=False)
 class TaggedBlock:
     """Counted sequences (those that pass the length filter) of consecutive parts.

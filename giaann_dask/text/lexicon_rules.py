@@ -36,7 +36,16 @@ class Reading(NamedTuple):
     prior: float
 
 
-PUNCTUATION = "."
+def read_words(text: str) -> frozenset[str]:
+    """Return the words of a text.
+
+    Examples
+    --------
+    >>> sorted(read_words("to be"))
+    ['be', 'to']
+    """
+    return frozenset(text.split())
+
 
 _CLOSED = """
 the: DT
@@ -164,7 +173,7 @@ gon: VBG
 wan: VB VBP
 got: VBD VBN
 gotten: VBN
-let: VB VBD-1.5 VBN-2
+let: VB/LET VBD/LET-1.5 VBN/LET-2
 na ta: TO
 etc etc.: FW
 e.g. i.e. e.g i.e: FW
@@ -221,6 +230,7 @@ IF: IN -.5 . -1 TO -.5 CC -3 RP -4 POS -9 CD .3 WP -.5
 CC: RB .5 POS -9 RP -3 CC -2 . -1 PRP .5 DT .5 NNP .3 NN .3 NNS .3 JJ .3 MD -.5
 VB: DT 1.5 PRP 1 PRP$ 1.5 NN .5 NNS 1 NNP .5 JJ .5 IN .8 TO 1 RP 1.5 RB .5 VB -3.5 VBP -4 VBZ -4 VBD -4
 VB: VBN -2 VBG 0 MD -4 . .3 CD .5 WP .7 WRB .7 EX .3 POS -9 CC 0 JJR .5
+LET: PRP 7 POS -9 VBZ -6 DT 1.5 PRP$ 1.5 NN .5 NNS 1 NNP .5 RP 1.5 IN .5 RB .5 VB -1 VBP -4 VBD -4 MD -4 . .3
 VBN: IN 1.5 . .5 TO 1 RB .5 DT .3 PRP -.3 VB -4 VBP -3 VBZ -3 VBD -3 JJ 0 RP 1 NN -.3 NNS 0 POS -9 VBN -2
 VBN: MD -3 VBG -.5
 BE: VBN 2 VBG 3 JJ 2 DT 1.5 RB 1.5 IN .8 NN -1 NNS -.7 NNP -.5 VB -5 VBP -5 VBZ -5 VBD -5 PRP .3 PRP$ .5
@@ -233,7 +243,7 @@ RB: RP -1.5 CD .3 JJR .7 RBR .7
 WDT: VBZ 2 VBP 2 VBD 2 MD 2 PRP 1 NN -1 NNS 0 VB -3 VBN -2 RB .5 DT .3 IN -1 . -1.5 POS -9 JJ -.7 EX 1
 WP: VBZ 2 VBP 1.5 VBD 2 MD 2 PRP 1.5 NN -1.5 NNS -1 VB -2.5 VBN -2 RB .5 DT .7 IN -.7 . -.5 POS -9 TO .7 JJ -1
 WRB: PRP 1.5 DT 1 TO 1 JJ 1 RB .7 MD .7 VBZ .5 VBP .5 VBD .5 VBG .5 VB -2 NN -.3 NNS .3 NNP .7 POS -9 EX .7
-RP: DT 1.2 PRP .7 PRP$ 1.2 IN 1 . 1 NN -.3 NNS 0 VB -3 VBZ -3.5 VBD -2.5 VBP -3 TO .7 RB .3 JJ -.7 VBN -2 CC .5
+RP: DT 1.2 PRP .7 PRP$ 1.2 IN 1 . 1 VB -3 VBZ -3.5 VBD -2.5 VBP -3 TO .7 RB .3 JJ -.7 VBN -2 CC .5 NN -.3
 ,: VBG .5 RB .5 PRP .5 CC .7 DT .3 IN .3 WDT .5 NNP .3 VB -1 VBP -1 VBZ -.7 VBD -.3 VBN .2 POS -9 RP -3 UH .3
 ;: RB .5 PRP .5 DT .5 NNP .5 VB 0 VBP -1.5 VBZ -1.5 VBD -1.5 POS -9 RP -3 NN .3 NNS .3 JJ .3
 ": NNP .3 PRP .3 VBP -1 VBZ -.5 POS -9 RP -3

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.dask_types import register_arrays
 from giaann_dask.spec import FEATURE_BITS
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, TaggedBlock
 from giaann_dask.text.vocabulary import BlockMapping
@@ -18,6 +19,7 @@ from giaann_dask.text.vocabulary import BlockMapping
 UNASSIGNED = -1
 
 
+@register_arrays
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedBlock:
     """Sequences as neurons; what training and evaluation read.

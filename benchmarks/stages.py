@@ -1,0 +1,222 @@
+"""Time each stage of the engine by itself, then all of them on a cluster, on real text.
+
+Prints a table: what a stage does in a second on one core, tasks and bytes moved, bytes per
+connection on disk and in memory, milliseconds a token of inference, and the peak memory of each
+process. Figures of one run are comparable with each other; machines differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import giaann_dask as gd
+from giaann_dask.inference.evaluation import infer
+from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.sequence import FlagTable
+from giaann_dask.network.connections import connect_batch
+from giaann_dask.network.merging import merge_runs
+from giaann_dask.network.packing import pack, unpack
+from giaann_dask.network.region import Placement, RankedRun, plan_compaction
+from giaann_dask.network.run import Run
+from giaann_dask.spec import Specification
+from giaann_dask.text.blocks import CANDIDATE, BlockBuilder, FilterOptions, TaggedBlock
+from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.reading import read_parts
+from giaann_dask.text.segmentation import EncodedBlock, encode_block
+from giaann_dask.text.splitting import Splitter
+from giaann_dask.text.tagging import make_tagger
+from giaann_dask.text.vocabulary import Vocabulary, summarise
+
+Value = TypeVar("Value")
+BOOK = Path(__file__).resolve().parents[2] / "shared" / "data" / "books" / "war-and-peace.txt.gz"
+BATCH = 8192
+
+
+class Stopwatch:
+    """Adds up seconds by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def time(self, stage: str, function: Callable[..., Value], *arguments: Any) -> Value:
+        started = time.perf_counter()
+        value = function(*arguments)
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - started
+        return value
+
+
+def encode_text(text: str, watch: Stopwatch) -> tuple[Vocabulary, list[EncodedBlock], int]:
+    """Read, split, tag and encode in this process."""
+    specification = Specification()
+    limits = FilterOptions(
+        seed_tokens=specification.seed_tokens, maximum_tokens=specification.maximum_tokens
+    )
+    ever, tagger, vocabulary = EverPos.from_lemminflect(), make_tagger("lexicon"), Vocabulary()
+    blocks, words = [], 0
+    for part in read_parts([text]):
+        passages = watch.time("split and tokenise", Splitter().split, part.passages)
+        sentences = [sentence for passage in passages for sentence in passage]
+        words += sum(map(len, sentences))
+        tagged = watch.time("tag", tagger.tag, sentences)
+
+        def collect(tagged: Any = tagged) -> TaggedBlock:
+            builder = BlockBuilder(ever, limits)
+            builder.add_part([(0, tagged)])
+            return builder.build()
+
+        block = watch.time("collect", collect)
+        mapping = watch.time("merge vocabulary", lambda block=block: vocabulary.extend(summarise(block)))
+        blocks.append(watch.time("encode", encode_block, block, mapping, specification.branches))
+    return vocabulary, blocks, words
+
+
+def train_here(blocks: list[EncodedBlock], watch: Stopwatch) -> tuple[list[Run], int]:
+    """Connect and integrate in this process, one batch a round, as the cluster does."""
+    specification = Specification()
+    placement, cpu = Placement.of(specification), torch.device("cpu")
+    merge_runs([Run.empty(), Run.empty()])
+    regions: list[tuple[RankedRun[Run], ...]] = [() for _ in range(specification.regions)]
+    increments = 0
+    for batch in batches(blocks):
+        touched = watch.time("connect", connect_batch, batch, specification, placement, cpu)
+        increments += sum(run.nbytes for run in touched.values())
+        for region, run in touched.items():
+            plan = plan_compaction(regions[region], run)
+            total = watch.time("integrate", merge_runs, plan.merged)
+            regions[region] = (*plan.kept, RankedRun(plan.rank, total))
+    return [watch.time("integrate", merge_runs, [r.handle for r in runs]) for runs in regions], increments
+
+
+def batches(blocks: list[EncodedBlock]) -> list[list[EncodedBlock]]:
+    """Join blocks into batches of at least BATCH sequences."""
+    found: list[list[EncodedBlock]] = [[]]
+    for block in blocks:
+        if sum(map(len, found[-1])) >= BATCH:
+            found.append([])
+        found[-1].append(block)
+    return found
+
+
+def infer_here(
+    vocabulary: Vocabulary, blocks: list[EncodedBlock], regions: list[Run], sentences: int, options: InferenceOptions
+) -> tuple[float, int]:
+    """Return milliseconds a token, seed tokens included, and how many tokens there were."""
+    flags = FlagTable(np.array(vocabulary.delimiter), np.array(vocabulary.probable_since))
+    middle = blocks[len(blocks) // 2]
+    span = (0, min(sentences, len(middle)))
+    arguments = (flags, regions, Specification(), options, "cpu")
+    infer(middle, (0, 2), *arguments)
+    started = time.perf_counter()
+    tokens = infer(middle, span, *arguments).tokens
+    return (time.perf_counter() - started) * 1000 / tokens, tokens
+
+
+def on_cluster(text: str, workers: int, folder: Path) -> dict[str, Any]:
+    """Encode, then train from the corpus, on a cluster of processes; return the figures."""
+    with gd.connect(workers=workers) as client:
+        client.run(os.getpid)
+        started = time.perf_counter()
+        corpus = gd.encode(text, folder / "corpus", client=client)
+        encoded = time.perf_counter()
+        commits: list[float] = []
+
+        def observe(event: Any) -> None:
+            if hasattr(event, "commit"):
+                commits.append(event.seconds)
+
+        network, report = gd.train(folder / "corpus", folder / "net", client=client, observer=observe)
+        described = network.describe()
+        peaks = client.run(peak_memory)
+        return {
+            "encode": len(corpus) / (encoded - started),
+            "train": report.sequences / report.seconds,
+            "commit": sum(commits),
+            "tasks": report.tasks,
+            "moved": report.increment_bytes,
+            "disk": described["bytes_on_disk"] / described["connections"],
+            "packed": described["bytes_in_memory"] / described["connections"],
+            "peaks": [peak_memory(), *peaks.values()],
+        }
+
+
+def peak_memory() -> int:
+    """Return the largest resident size of this process so far, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def main() -> None:
+    """Run the benchmark and print its table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", nargs="?", default=str(BOOK), help="text to read")
+    parser.add_argument("--workers", type=int, default=2, help="worker processes")
+    parser.add_argument("--sentences", type=int, default=100, help="sentences of the inference stage")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if not Path(arguments.text).exists():
+        from giaann_dask.data import sample_text
+
+        Console(stderr=True).print(f"{arguments.text} is not here; reading the sample text, which is small")
+        arguments.text = str(sample_text())
+    watch = Stopwatch()
+    vocabulary, blocks, words = encode_text(arguments.text, watch)
+    regions, increments = train_here(blocks, watch)
+    show(arguments, watch, (vocabulary, blocks, words, regions, increments))
+
+
+def show(arguments: argparse.Namespace, watch: Stopwatch, made: tuple[Any, ...]) -> None:
+    """Print what was measured."""
+    vocabulary, blocks, words, regions, increments = made
+    sequences = sum(map(len, blocks))
+    trained = sum(int((b.status == CANDIDATE).sum()) for b in blocks)
+    tokens = sum(int(np.diff(b.offsets)[b.status == CANDIDATE].sum()) for b in blocks)
+    connections = sum(map(len, regions))
+    packed = [watch.time("pack", pack, run) for run in regions]
+    for run in packed:
+        watch.time("unpack", unpack, run)
+    table = Table("stage", "seconds", "a second", title=f"one core: {Path(arguments.text).name}")
+    for stage, seconds in watch.seconds.items():
+        amount, unit = {
+            "split and tokenise": (words, "tokens"),
+            "tag": (words, "tokens"),
+            "pack": (connections, "connections"),
+            "unpack": (connections, "connections"),
+        }.get(stage, (sequences, "sequences"))
+        table.add_row(stage, f"{seconds:.2f}", f"{amount / seconds:,.0f} {unit}")
+    both = watch.seconds["connect"] + watch.seconds["integrate"]
+    table.add_row("connect + integrate", f"{both:.2f}", f"{sequences / both:,.0f} sequences")
+    for timing in ("none", "biased"):
+        options = InferenceOptions(timing=timing)  # type: ignore[arg-type]
+        per_token, count = infer_here(vocabulary, blocks, regions, arguments.sentences, options)
+        table.add_row(f"inference, {timing}", "", f"{per_token:.3f} ms a token ({count} tokens)")
+    console = Console()
+    console.print(table)
+    console.print(
+        f"{sequences:,} sequences ({trained:,} trained, {tokens:,} merged tokens, {tokens / trained:.1f} each), "
+        f"{len(vocabulary.concepts):,} concepts, {connections:,} connections; increments {increments:,} bytes; "
+        f"decoded {sum(r.nbytes for r in regions) / connections:.2f} bytes a connection, "
+        f"packed {sum(p.nbytes for p in packed) / connections:.2f}"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        found = on_cluster(arguments.text, arguments.workers, Path(folder))
+    console.print(
+        f"{arguments.workers} worker processes: encode {found['encode']:,.0f} sequences/s with tagging; "
+        f"train {found['train']:,.0f} sequences/s from the corpus, commit {found['commit']:.2f} s of it, "
+        f"{found['tasks']} tasks, {found['moved']:,} bytes of increments; {found['disk']:.2f} bytes a connection "
+        f"on disk, {found['packed']:.2f} in memory as packed runs; peak MiB of client and workers {found['peaks']}"
+    )
+
+
+if __name__ == "__main__":
+    main()

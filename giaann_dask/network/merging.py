@@ -1,0 +1,303 @@
+"""Adding runs: the sum of several runs, and the number of connections that they have together.
+
+Covers: pairwise merges of sorted tables by two pointers. Rows that only one side has are copied,
+rows that both have are merged by target key and their strengths added as 64-bit integers; so the
+result does not depend on the order or the grouping of the runs. Does not cover: when runs are
+merged (`region`, `giaann_dask.training`), the compressed form (`packing`) and the merging of
+nouns (`giaann_dask.text.noun_merging`).
+
+The arrays of a run may be read-only, as those are that come off the wire.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numba as nb
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.errors import StrengthOverflowError
+from giaann_dask.network.run import Run, narrow_strength
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+Table: TypeAlias = tuple[Integers, Integers, Integers, npt.NDArray[np.signedinteger[Any]]]
+
+# Connections that count_union looks at in one go: bounds its memory, whatever the size of the runs.
+COUNT_BLOCK = 1 << 20
+
+_WIDE = nb.types.Array(nb.int64, 1, "C", readonly=True)
+_NARROW = nb.types.Array(nb.int32, 1, "C", readonly=True)
+_OUTPUT = nb.types.Array(nb.int64, 1, "C")
+_TABLE_32 = nb.types.Tuple((_WIDE, _WIDE, _WIDE, _NARROW))
+_TABLE_64 = nb.types.UniTuple(_WIDE, 4)
+_RESULT = nb.types.UniTuple(_OUTPUT, 4)
+_HIGHEST = np.iinfo(np.int64).max
+
+
+def merge_runs(runs: Sequence[Run]) -> Run:
+    """Return the sum of runs.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        Any number of them, in any order; they are not changed.
+
+    Returns
+    -------
+    Run
+        All connections of the runs with their strengths added up. A single run, and a run beside
+        which all others are empty, is returned as it is.
+
+    Raises
+    ------
+    StrengthOverflowError
+        If a sum does not fit into 64 bits.
+
+    Examples
+    --------
+    >>> one = Run(np.array([5]), np.array([0, 2]), np.array([1, 3]), np.array([10, 20], np.int32))
+    >>> merge_runs([one, Run.empty(), one]).strength
+    array([20, 40], dtype=int32)
+    """
+    if len(runs) == 1:
+        return runs[0]
+    # The two smallest runs are always merged next, which rewrites as few connections as possible.
+    heap = [(len(run), number, run) for number, run in enumerate(runs) if len(run.source)]
+    if not heap:
+        return Run.empty()
+    heapq.heapify(heap)
+    number = len(runs)
+    while len(heap) > 1:
+        first, second = heapq.heappop(heap)[2], heapq.heappop(heap)[2]
+        merged = _merge_two(first, second)
+        heapq.heappush(heap, (len(merged), number, merged))
+        number += 1
+    return heap[0][2]
+
+
+def count_union(runs: Sequence[Run]) -> int:
+    """Return the number of distinct connections of several runs, without building their sum.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        Any number of them, in any order.
+
+    Returns
+    -------
+    int
+        ``len(merge_runs(runs))``, in memory that does not grow with the runs unless a single
+        source neuron has more than a million connections.
+
+    Examples
+    --------
+    >>> one = Run(np.array([5]), np.array([0, 2]), np.array([1, 3]), np.array([10, 20], np.int32))
+    >>> two = Run(np.array([5]), np.array([0, 2]), np.array([2, 3]), np.array([10, 20], np.int32))
+    >>> count_union([one, two])
+    3
+    """
+    filled = [run for run in runs if len(run)]
+    if len(filled) <= 1:
+        return sum(map(len, filled))
+    return sum(_count_block(parts) for parts in _blocks_of_rows(filled))
+
+
+def _merge_two(first: Run, second: Run) -> Run:
+    """Return the sum of two runs that have rows."""
+    both_narrow = first.strength.dtype == second.strength.dtype == np.int32
+    strength = np.int32 if both_narrow else np.int64
+    rows, connections = len(first.source) + len(second.source), len(first) + len(second)
+    result = tuple(np.empty(size, np.int64) for size in (rows, rows + 1, connections, connections))
+    rows, intact = _merge_tables(_table(first, strength), _table(second, strength), result)
+    if not intact:
+        raise StrengthOverflowError(
+            "adding two runs makes a strength of more than 64 bits",
+            f"sums up to {np.iinfo(np.int64).max}",
+            "train a network with fewer strength_bits",
+        )
+    source, pointer, target, total = result
+    connections = int(pointer[rows])
+    narrow = narrow_strength(total[:connections])
+    return Run(
+        _owned(source[:rows]), _owned(pointer[: rows + 1]), _owned(target[:connections]), _owned(narrow)
+    )
+
+
+def _table(run: Run, strength: type[np.signedinteger[Any]]) -> Table:
+    """Return the arrays of a run as the compiled code takes them."""
+    return (
+        _readable(run.source, np.int64),
+        _readable(run.pointer, np.int64),
+        _readable(run.target, np.int64),
+        _readable(run.strength, strength),
+    )
+
+
+def _readable(array: npt.NDArray[Any], dtype: type[np.signedinteger[Any]]) -> npt.NDArray[Any]:
+    """Return a read-only view; a copy only where the array is not aligned or of another type."""
+    view = np.require(array, dtype, ["C", "A"]).view()
+    view.flags.writeable = False
+    return view
+
+
+def _owned(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Copy a view of a longer array, which would otherwise keep all of that in memory."""
+    return array if array.base is None or array.base.size == array.size else array.copy()
+
+
+def _blocks_of_rows(runs: Sequence[Run]) -> Iterator[list[tuple[Integers, Integers, Integers]]]:
+    """Cut runs at common source neurons so that a block has about COUNT_BLOCK connections in all.
+
+    Yields, for each block, sources, pointers and targets of every run that has a part in it.
+    """
+    sources, row = np.unique(np.concatenate([run.source for run in runs]), return_inverse=True)
+    lengths = np.concatenate([np.diff(run.pointer) for run in runs])
+    ends = np.cumsum(np.bincount(row, weights=lengths, minlength=len(sources)).astype(np.int64))
+    begin = 0
+    while begin < len(sources):
+        before = int(ends[begin - 1]) if begin else 0
+        end = max(int(np.searchsorted(ends, before + COUNT_BLOCK, side="right")), begin + 1)
+        parts = []
+        for run in runs:
+            low, high = np.searchsorted(run.source, [sources[begin], sources[end - 1] + 1])
+            if low < high:
+                pointer = run.pointer[low : high + 1]
+                parts.append((run.source[low:high], pointer, run.target[pointer[0] : pointer[-1]]))
+        yield parts
+        begin = end
+
+
+def _count_block(parts: Sequence[tuple[Integers, Integers, Integers]]) -> int:
+    """Return the number of distinct connections in the same rows of several runs."""
+    if len(parts) == 1:
+        return len(parts[0][2])
+    shift = np.cumsum([0] + [len(target) for _, _, target in parts])
+    limits = np.cumsum([0] + [len(source) for source, _, _ in parts])
+    begins = [pointer[:-1] - pointer[0] + at for (_, pointer, _), at in zip(parts, shift[:-1], strict=True)]
+    ends = [pointer[1:] - pointer[0] + at for (_, pointer, _), at in zip(parts, shift[:-1], strict=True)]
+    source = np.concatenate([source for source, _, _ in parts])
+    target = np.concatenate([target for _, _, target in parts])
+    arrays = (source, np.concatenate(begins), np.concatenate(ends), target, limits)
+    return int(_count_targets(*(_readable(array, np.int64) for array in arrays)))
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _copy_row(table: Table, result: Table, begin: int, end: int, filled: int) -> int:
+    """Copy connections of a row that only one side has; return the entries filled."""
+    for entry in range(begin, end):
+        result[2][filled] = table[2][entry]
+        result[3][filled] = table[3][entry]
+        filled += 1
+    return filled
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _merge_row(
+    first: Table, second: Table, result: Table, bounds: tuple[int, int, int, int], filled: int
+) -> tuple[int, int]:
+    """Merge a row that both have; return the entries filled, and a negative number on overflow.
+
+    Which side is next cannot be predicted, so the loop computes with comparisons instead of
+    branching on them.
+    """
+    target_1, strength_1 = first[2], first[3]
+    target_2, strength_2 = second[2], second[3]
+    target, strength = result[2], result[3]
+    i, end_1, j, end_2 = bounds
+    overflow = 0
+    while i < end_1 and j < end_2:
+        left, right = target_1[i], target_2[j]
+        take_1, take_2 = left <= right, right <= left
+        gain_1, gain_2 = np.int64(strength_1[i]) * take_1, np.int64(strength_2[j]) * take_2
+        total = gain_1 + gain_2
+        # Both differ in sign from their sum only where that has wrapped.
+        overflow |= (gain_1 ^ total) & (gain_2 ^ total)
+        target[filled] = min(left, right)
+        strength[filled] = total
+        filled += 1
+        i += take_1
+        j += take_2
+    filled = _copy_row(first, result, i, end_1, filled)
+    return _copy_row(second, result, j, end_2, filled), overflow
+
+
+@nb.njit(  # type: ignore[untyped-decorator]
+    [
+        nb.types.Tuple((nb.int64, nb.boolean))(_TABLE_32, _TABLE_32, _RESULT),
+        nb.types.Tuple((nb.int64, nb.boolean))(_TABLE_64, _TABLE_64, _RESULT),
+    ],
+    cache=True,
+    nogil=True,
+)
+def _merge_tables(first: Table, second: Table, result: Table) -> tuple[int, bool]:
+    """Merge two tables into arrays that are long enough; return the rows, and False on overflow."""
+    source_1, pointer_1 = first[0], first[1]
+    source_2, pointer_2 = second[0], second[1]
+    source, pointer = result[0], result[1]
+    i = j = rows = filled = overflow = 0
+    pointer[0] = 0
+    while i < len(source_1) or j < len(source_2):
+        in_first = j == len(source_2) or (i < len(source_1) and source_1[i] <= source_2[j])
+        in_second = i == len(source_1) or (j < len(source_2) and source_2[j] <= source_1[i])
+        if in_first and in_second:
+            bounds = (pointer_1[i], pointer_1[i + 1], pointer_2[j], pointer_2[j + 1])
+            filled, carry = _merge_row(first, second, result, bounds, filled)
+            overflow |= carry
+        elif in_first:
+            filled = _copy_row(first, result, pointer_1[i], pointer_1[i + 1], filled)
+        else:
+            filled = _copy_row(second, result, pointer_2[j], pointer_2[j + 1], filled)
+        source[rows] = source_1[i] if in_first else source_2[j]
+        rows += 1
+        pointer[rows] = filled
+        i += in_first
+        j += in_second
+    return rows, overflow >= 0
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _count_row(target: Integers, heads: Integers, stops: Integers) -> int:
+    """Count the distinct targets of sorted slices, of which there is at least one."""
+    if len(heads) == 1:
+        return int(stops[0] - heads[0])
+    count = 0
+    while True:
+        # The highest target key is a valid one, so that all slices are read is not told by it.
+        lowest, exhausted = _HIGHEST, True
+        for part in range(len(heads)):
+            if heads[part] < stops[part]:
+                lowest, exhausted = min(lowest, target[heads[part]]), False
+        if exhausted:
+            return count
+        count += 1
+        for part in range(len(heads)):
+            if heads[part] < stops[part] and target[heads[part]] == lowest:
+                heads[part] += 1
+
+
+@nb.njit(nb.int64(_WIDE, _WIDE, _WIDE, _WIDE, _WIDE), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _count_targets(
+    source: Integers, begins: Integers, ends: Integers, target: Integers, limits: Integers
+) -> int:
+    """Count distinct (source, target) pairs; part p has the rows ``limits[p]:limits[p + 1]``."""
+    parts = len(limits) - 1
+    row = limits[:-1].copy()
+    heads, stops = np.empty(parts, np.int64), np.empty(parts, np.int64)
+    count = 0
+    while True:
+        neuron = _HIGHEST
+        for part in range(parts):
+            if row[part] < limits[part + 1]:
+                neuron = min(neuron, source[row[part]])
+        if neuron == _HIGHEST:
+            return count
+        sharing = 0
+        for part in range(parts):
+            if row[part] < limits[part + 1] and source[row[part]] == neuron:
+                heads[sharing], stops[sharing] = begins[row[part]], ends[row[part]]
+                sharing += 1
+                row[part] += 1
+        count += _count_row(target, heads[:sharing], stops[:sharing])

@@ -1,0 +1,368 @@
+"""A run as the encoded bytes of a chunked Zarr group: how it is held when cold, sent and stored.
+
+Covers: the layout and the codecs of that group, packing, unpacking and opening it with Zarr.
+Does not cover: the decoded table (`run`), the order of connections inside the
+packed form (`target_sets`) and where the bytes are kept (`store`).
+
+A target neuron is mostly reached on several segments, always on one of the column segments and on
+one of the feature segments, with strengths that are often equal. So within each row the packed
+form names a target once, with a bit for every segment, and gives the strength on the first of
+these segments and the differences from there on. Unpacking deals the connections to the segments
+again, which restores the run exactly. The arrays of the group, all of unsigned integers as narrow
+as their values allow:
+
+==================== ================== ======================================================
+array                one value for each meaning
+==================== ================== ======================================================
+``source_column``    row                concept column of the source neuron
+``source_feature``   row                feature of the source neuron
+``row_targets``      row                number of targets; they follow row after row
+``target_column``    target             concept column
+``target_feature``   target             feature
+``target_branch``    target             dendritic branch
+``target_segments``  target             bit s is set where there is a connection on segment s
+``strength``         target             strength units on the lowest of these segments
+``strength_change``  further segment    difference from the segment before, zigzag: 0, -1, 1, -2
+==================== ================== ======================================================
+
+Chunks are compressed by Zstandard, without a shuffle, and closed by a CRC-32C checksum. They are
+encoded here and not through Zarr, whose cost for every array is more than that of a small run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+from numcodecs.zstd import Zstd
+
+from giaann_dask.dask_types import register_arrays
+from giaann_dask.errors import StoreDamagedError, StoreFormatError
+from giaann_dask.network.keys import pack_neuron, unpack_neuron
+from giaann_dask.network.run import Run
+from giaann_dask.network.target_sets import TargetSets, collect_targets, spread_targets
+from giaann_dask.spec import (
+    BRANCH_BITS,
+    MAXIMUM_BRANCHES,
+    MAXIMUM_CONCEPTS,
+    MAXIMUM_FEATURES,
+    MAXIMUM_SEGMENTS,
+)
+
+if TYPE_CHECKING:
+    import zarr
+
+CHUNK = 262_144
+VERSION = 1
+LEVEL = 3
+
+_HEADER = "giaann_run"
+_GROUP_KEY = "zarr.json"
+_LIMITS = {
+    "source_column": MAXIMUM_CONCEPTS,
+    "source_feature": MAXIMUM_FEATURES,
+    "row_targets": 1 << 62,
+    "target_column": MAXIMUM_CONCEPTS,
+    "target_feature": MAXIMUM_FEATURES,
+    "target_branch": MAXIMUM_BRANCHES,
+    "target_segments": 1 << MAXIMUM_SEGMENTS,
+    "strength": 1 << 63,
+    "strength_change": 1 << 64,
+}
+_TYPES = {name: np.dtype(name).newbyteorder("<") for name in ("uint8", "uint16", "uint32", "uint64")}
+_CODEC = Zstd(level=LEVEL)
+
+
+@register_arrays
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedRun:
+    """The encoded bytes of a run's Zarr group.
+
+    Attributes
+    ----------
+    entries : dict of str to bytes
+        Encoded metadata and chunks by Zarr key, relative to the group.
+    rows : int
+        Number of source neurons.
+    connections : int
+        Number of connections.
+    nbytes : int
+        Bytes of all entries.
+    """
+
+    entries: dict[str, bytes]
+    rows: int
+    connections: int
+    nbytes: int
+
+    @classmethod
+    def from_entries(cls, entries: Mapping[str, bytes]) -> PackedRun:
+        """Take entries as they are stored; nothing but the group's header is decoded.
+
+        Raises
+        ------
+        StoreDamagedError
+            If there is no header, or it cannot be read.
+        StoreFormatError
+            If the run is of another format version.
+        """
+        header = _read_header(entries)
+        nbytes = sum(map(len, entries.values()))
+        return cls(dict(entries), header["rows"], header["connections"], nbytes)
+
+    def __len__(self) -> int:
+        """Return the number of connections."""
+        return self.connections
+
+
+def pack(run: Run, chunk: int = CHUNK) -> PackedRun:
+    """Encode a run.
+
+    Parameters
+    ----------
+    run : Run
+        Valid as its description says; it is not changed.
+    chunk : int
+        Most values that a chunk of an array holds, at least 1.
+
+    Returns
+    -------
+    PackedRun
+        The same bytes for the same run, always.
+
+    Examples
+    --------
+    >>> packed = pack(Run(np.array([5]), np.array([0, 2]), np.array([1, 3]), np.array([7, 9], np.int32)))
+    >>> packed.connections, unpack(packed).strength
+    (2, array([7, 9], dtype=int32))
+    """
+    assert chunk >= 1, "a chunk holds at least one value"
+    header = {
+        "version": VERSION,
+        "rows": len(run.source),
+        "connections": len(run),
+        "strength_bits": 8 * run.strength.dtype.itemsize,
+    }
+    entries = {_GROUP_KEY: _to_json(_group_metadata(header))}
+    for name, values in _layout(run).items():
+        entries.update(_encode_array(name, values, chunk))
+    return PackedRun(entries, len(run.source), len(run), sum(map(len, entries.values())))
+
+
+def unpack(packed: PackedRun) -> Run:
+    """Decode a run.
+
+    Parameters
+    ----------
+    packed : PackedRun
+        What `pack` returned, here or in another process.
+
+    Returns
+    -------
+    Run
+        The run that was packed, array by array and bit by bit.
+
+    Raises
+    ------
+    StoreDamagedError
+        If entries are missing or too many, do not decode, or contradict each other.
+    StoreFormatError
+        If the run is of another format version.
+    """
+    header = _read_header(packed.entries)
+    arrays, used = {}, 1
+    for name in _LIMITS:
+        arrays[name], entries = _decode_array(name, packed.entries)
+        used += entries
+    _require(used == len(packed.entries), f"a run has {len(packed.entries)} entries", f"{used}")
+    rows, targets = len(arrays["source_column"]), len(arrays["target_column"])
+    found = (rows, targets + len(arrays["strength_change"]))
+    _require(found == (header["rows"], header["connections"]), f"a run has {found} rows and connections")
+    for name in ("source_feature", "row_targets"):
+        _require(len(arrays[name]) == rows, f"{name} of a run has {len(arrays[name])} values", f"{rows}")
+    for name in ("target_feature", "target_branch", "target_segments", "strength"):
+        _require(
+            len(arrays[name]) == targets, f"{name} of a run has {len(arrays[name])} values", f"{targets}"
+        )
+    return _restore(arrays, header)
+
+
+def as_group(packed: PackedRun) -> zarr.Group:
+    """Open a packed run as a read-only Zarr group in memory, without copying its bytes."""
+    import zarr
+    from zarr.core.buffer.cpu import Buffer
+    from zarr.storage import MemoryStore
+
+    store = MemoryStore({key: Buffer.from_bytes(value) for key, value in packed.entries.items()})
+    return zarr.open_group(store, mode="r")
+
+
+def _layout(run: Run) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of the packed form, in the order of the module's table."""
+    sets = collect_targets(run)
+    arrays: tuple[npt.NDArray[Any], ...] = (
+        *unpack_neuron(run.source),
+        sets.row_targets,
+        *unpack_neuron(sets.key >> BRANCH_BITS),
+        sets.key & (MAXIMUM_BRANCHES - 1),
+        sets.segments,
+        sets.strength,
+        sets.change,
+    )
+    return {name: _narrow(array) for name, array in zip(_LIMITS, arrays, strict=True)}
+
+
+def _restore(arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, int]) -> Run:
+    """Build the run of arrays whose lengths agree."""
+    for name, limit in _LIMITS.items():
+        largest = int(arrays[name].max(initial=0))
+        _require(largest < limit, f"{name} of a run has the value {largest}", f"less than {limit}")
+    source = pack_neuron(arrays["source_column"], arrays["source_feature"])
+    _require(bool(np.all(source[1:] > source[:-1])), "the source neurons of a run do not ascend")
+    key = pack_neuron(arrays["target_column"], arrays["target_feature"])
+    key <<= BRANCH_BITS
+    key |= arrays["target_branch"]
+    sets = TargetSets(
+        arrays["row_targets"].astype(np.int64),
+        key,
+        arrays["target_segments"].astype(np.uint32, copy=False),
+        arrays["strength"].astype(np.int64),
+        arrays["strength_change"].astype(np.uint64, copy=False),
+    )
+    kind = np.int32 if header["strength_bits"] == 32 else np.int64
+    run = spread_targets(source, sets, np.empty(header["connections"], kind))
+    if run is None:
+        raise _damage("the targets, segments and strengths of a run contradict each other")
+    return run
+
+
+def _encode_array(name: str, values: npt.NDArray[Any], chunk: int) -> dict[str, bytes]:
+    """Return metadata and chunks of one array; the chunks are even, so that padding stays small."""
+    count = -(-len(values) // chunk)
+    length = max(-(-len(values) // max(count, 1)), 1)
+    entries = {f"{name}/zarr.json": _to_json(_array_metadata(len(values), length, values.dtype.name))}
+    padded = np.zeros(count * length, values.dtype.newbyteorder("<"))
+    padded[: len(values)] = values
+    for number in range(count):
+        encoded = _CODEC.encode(padded[number * length : (number + 1) * length])
+        entries[f"{name}/c/{number}"] = encoded + google_crc32c.value(encoded).to_bytes(4, "little")
+    return entries
+
+
+def _decode_array(name: str, entries: Mapping[str, bytes]) -> tuple[npt.NDArray[Any], int]:
+    """Return the values of one array, and how many entries it has."""
+    document = _from_json(name, entries.get(f"{name}/zarr.json"))
+    try:
+        (length,) = document["shape"]
+        (chunk,) = document["chunk_grid"]["configuration"]["chunk_shape"]
+        kind = document["data_type"]
+        intact = document == _array_metadata(length, chunk, kind) and kind in _TYPES
+        intact = intact and type(length) is int and type(chunk) is int and length >= 0 and chunk >= 1
+    except (KeyError, TypeError, ValueError):
+        intact = False
+    _require(intact, f"the metadata of {name} of a run is {str(document)[:200]}")
+    chunks = [
+        _decode_chunk(f"{name}/c/{number}", entries, chunk, _TYPES[kind])
+        # More chunks than entries cannot be; the limit keeps a damaged length from running away.
+        for number in range(min(-(-length // chunk), len(entries)))
+    ]
+    values = np.concatenate(chunks) if len(chunks) > 1 else (chunks or [np.zeros(0, _TYPES[kind])])[0]
+    _require(len(values) >= length, f"{name} of a run has {len(values)} values", f"{length}")
+    return values[:length], 1 + len(chunks)
+
+
+def _decode_chunk(
+    key: str, entries: Mapping[str, bytes], length: int, dtype: np.dtype[Any]
+) -> npt.NDArray[Any]:
+    """Return the values of one chunk."""
+    stored = entries.get(key, b"")
+    encoded = memoryview(stored)[:-4]
+    intact = len(stored) > 4 and google_crc32c.value(bytes(encoded)) == int.from_bytes(stored[-4:], "little")
+    _require(intact, f"chunk {key} of a run is missing or its checksum is wrong")
+    try:
+        decoded = _CODEC.decode(encoded)
+    except (RuntimeError, ValueError) as error:
+        raise _damage(f"chunk {key} of a run does not decode: {error}") from error
+    size = length * dtype.itemsize
+    _require(len(decoded) == size, f"chunk {key} of a run has {len(decoded)} bytes", f"{size}")
+    return np.frombuffer(decoded, dtype)
+
+
+def _group_metadata(header: dict[str, int]) -> dict[str, Any]:
+    """Return the metadata document of the group."""
+    return {"attributes": {_HEADER: header}, "zarr_format": 3, "node_type": "group"}
+
+
+def _array_metadata(length: int, chunk: int, kind: str) -> dict[str, Any]:
+    """Return the metadata document of a one-dimensional array, as Zarr v3 defines it."""
+    order = {} if kind == "uint8" else {"configuration": {"endian": "little"}}
+    return {
+        "shape": [length],
+        "data_type": kind,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": 0,
+        "codecs": [
+            {"name": "bytes", **order},
+            {"name": "zstd", "configuration": {"level": LEVEL, "checksum": False}},
+            {"name": "crc32c"},
+        ],
+        "attributes": {},
+        "zarr_format": 3,
+        "node_type": "array",
+    }
+
+
+def _read_header(entries: Mapping[str, bytes]) -> dict[str, int]:
+    """Return the header of a packed run after checking it."""
+    document = _from_json("the group", entries.get(_GROUP_KEY))
+    attributes = document.get("attributes")
+    header = attributes.get(_HEADER) if isinstance(attributes, dict) else None
+    _require(isinstance(header, dict), "a run's group has no header")
+    assert isinstance(header, dict)
+    names = {"version", "rows", "connections", "strength_bits"}
+    numbers = all(type(value) is int and value >= 0 for value in header.values())
+    intact = set(header) == names and numbers and document == _group_metadata(header)
+    _require(intact, f"the header of a run is {str(document)[:200]}")
+    if header["version"] != VERSION:
+        raise StoreFormatError(
+            f"a run is of format version {header['version']}",
+            f"version {VERSION}",
+            "open it with the version of giaann_dask that wrote it",
+        )
+    _require(header["strength_bits"] in (32, 64), f"a run has {header['strength_bits']}-bit strengths")
+    return header
+
+
+def _to_json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _from_json(name: str, entry: bytes | None) -> dict[str, Any]:
+    try:
+        document = json.loads(entry or b"")
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise _damage(f"the metadata of {name} of a run is missing or no JSON")
+    return document
+
+
+def _narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return non-negative values in the narrowest unsigned type that holds them."""
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
+
+
+def _damage(received: str, expected: str = "") -> StoreDamagedError:
+    return StoreDamagedError(received, expected, "restore it from a copy")
+
+
+def _require(intact: bool, received: str, expected: str = "") -> None:
+    """Raise a StoreDamagedError when not intact."""
+    if not intact:
+        raise _damage(received, expected)

@@ -1,0 +1,161 @@
+"""How objects show themselves, as text on a console and as HTML in a notebook.
+
+Covers: a titled list of labels and values that renders as aligned text and as a small table with the
+same content, the mixin that shows an object by its summary, and the way counts, sizes and shares are
+written. Does not cover: what an object says about itself (its own ``summary`` method) and pictures
+(`giaann_dask.diagnostics.drawing`). Imports nothing else of the package.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+
+# Grey with opacity and inherited colours look right on light and on dark pages.
+_FRAME = (
+    "display:inline-block;margin:4px 0;padding:8px 14px;border:1px solid rgba(128,128,128,.4);"
+    "border-radius:6px;background:rgba(128,128,128,.07);color:inherit;font-size:90%"
+)
+_TITLE = "font-weight:600;margin-bottom:4px"
+_TABLE = "border-collapse:collapse;border:none;margin:0;background:transparent;color:inherit"
+_ROW = "border:none;background:transparent"
+_LABEL = "border:none;padding:1px 20px 1px 0;text-align:left;font-weight:normal;vertical-align:top;opacity:.7"
+_VALUE = "border:none;padding:1px 0;text-align:left;white-space:pre-wrap;font-variant-numeric:tabular-nums"
+_BAR = (
+    "display:inline-block;width:160px;height:9px;margin-right:8px;border-radius:4px;"
+    "background:rgba(128,128,128,.3);overflow:hidden;vertical-align:middle"
+)
+_FILL = "display:block;height:100%;background:#3b82c4"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A title and labelled values, the one source of an object's text and HTML.
+
+    Parameters
+    ----------
+    title : str
+        What the object is.
+    rows : sequence of (str, str)
+        Labels and values, in order. A value may have several lines.
+
+    Examples
+    --------
+    >>> print(Summary("Network a", [("concepts", "12"), ("on disk", "3.0 MiB")]).text())
+    Network a
+      concepts  12
+      on disk   3.0 MiB
+    """
+
+    title: str
+    rows: Sequence[tuple[str, str]]
+
+    def text(self) -> str:
+        """Return the title and one line per row, values aligned; no newline at the end."""
+        width = max((len(label) for label, _ in self.rows), default=0)
+        lines = [self.title]
+        for label, value in self.rows:
+            first, *rest = value.split("\n")
+            lines.append(f"  {label:<{width}}  {first}".rstrip())
+            lines.extend(f"{'':<{width + 4}}{line}".rstrip() for line in rest)
+        return "\n".join(lines)
+
+    def html(self) -> str:
+        """Return the same title, labels and values as a table that needs no style sheet."""
+        rows = "".join(
+            f'<tr style="{_ROW}"><th scope="row" style="{_LABEL}">{html.escape(label)}</th>'
+            f'<td style="{_VALUE}">{html.escape(value)}</td></tr>'
+            for label, value in self.rows
+        )
+        table = f'<table style="{_TABLE}"><tbody>{rows}</tbody></table>'
+        return f'<div style="{_FRAME}"><div style="{_TITLE}">{html.escape(self.title)}</div>{table}</div>'
+
+
+class Summarised:
+    """Mixin: an object that a console and a notebook show by its summary.
+
+    A dataclass that uses it is declared with ``repr=False``.
+
+    Examples
+    --------
+    >>> class Village(Summarised):
+    ...     def summary(self):
+    ...         return Summary("Village", [("houses", "42")])
+    >>> Village()
+    Village
+      houses  42
+    """
+
+    @abstractmethod
+    def summary(self) -> Summary:
+        """Return the lines that represent the object."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        """Return the summary as text."""
+        return self.summary().text()
+
+    def _repr_html_(self) -> str:
+        """Return the summary as HTML, for notebooks."""
+        return self.summary().html()
+
+
+def format_bytes(n: int) -> str:
+    """Return a size in binary units with one decimal.
+
+    Examples
+    --------
+    >>> format_bytes(1000), format_bytes(1536), format_bytes(5 * 2**30)
+    ('1,000 B', '1.5 KiB', '5.0 GiB')
+    """
+    if abs(n) < 1024:
+        return f"{n:,} B"
+    size, unit = n / 1024, 0
+    # 1,023.95 and more would be written as 1,024.0.
+    while abs(size) >= 1023.95 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:,.1f} {_UNITS[unit]}"
+
+
+def format_count(n: int) -> str:
+    """Return a count with thousands separated by commas.
+
+    Examples
+    --------
+    >>> format_count(48590)
+    '48,590'
+    """
+    return f"{n:,}"
+
+
+def bar(value: float) -> str:
+    """Return a share as an HTML bar with the percentage beside it.
+
+    Parameters
+    ----------
+    value : float
+        From 0 to 1, for example an accuracy; not a number when there is none.
+
+    Returns
+    -------
+    str
+        HTML without a style sheet. Without a value the bar is empty and its text is "none".
+
+    Raises
+    ------
+    ValueError
+        If the value is below 0 or above 1.
+    """
+    if math.isnan(value):
+        share, text = 0.0, "none"
+    elif 0 <= value <= 1:
+        share, text = 100 * value, f"{100 * value:.1f} %"
+    else:
+        raise ValueError(f"a share of {value}; expected 0 to 1")
+    fill = f'<span style="{_FILL};width:{share:.2f}%"></span>'
+    return f'<span><span style="{_BAR}">{fill}</span><span>{text}</span></span>'

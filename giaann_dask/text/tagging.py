@@ -1,0 +1,197 @@
+"""Taggers by name: what gives tokens their parts of speech and lemmas.
+
+Covers: the interface of a tagger, the choice of one by name and spaCy pipelines. Does not cover:
+the default tagger's rules (`giaann_dask.text.lexicon_tagger`), the division of text into tokens
+(`splitting`) and the tags that CoNLL-U brings along (`conllu`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from giaann_dask.errors import InputFormatError, MissingDependencyError, OptionError
+from giaann_dask.text.lexicon_tagger import LexiconTagger
+from giaann_dask.text.tokens import TaggedSentence
+
+_SPACY = "spacy:"
+_UNUSED_COMPONENTS = ("parser", "ner", "senter", "textcat", "entity_linker")
+_BATCH_SENTENCES = 256
+_PROBE = ("The", "cats", "sat", "on", "mats", ".")
+
+
+class Tagger(Protocol):
+    """What gives each token of a sentence its part of speech, Penn tag and lemma.
+
+    A tagger travels between processes by its name; a sentence's tags depend on nothing else.
+
+    Attributes
+    ----------
+    name : str
+        The name that `make_tagger` makes it from.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name that `make_tagger` makes it from."""
+
+    def tag(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
+        """Return one tagged sentence for each sentence of tokens, with the tokens as forms."""
+
+
+@functools.cache
+def make_tagger(name: str) -> Tagger:
+    """Return the tagger of a name; the same object each time within a process.
+
+    Parameters
+    ----------
+    name : str
+        ``"lexicon"``, ``"spacy:MODEL"`` with an installed pipeline's name or path, or ``"gold"``,
+        which stands for the tags of CoNLL-U and cannot tag anything itself.
+
+    Returns
+    -------
+    Tagger
+
+    Raises
+    ------
+    OptionError
+        If there is no tagger of that name, or the pipeline gives no tags or no lemmas.
+    MissingDependencyError
+        If the pipeline, or a package that the tagger needs, is not installed.
+
+    Examples
+    --------
+    >>> make_tagger("lexicon").tag([["Cats", "sleep"]])[0].upos
+    ['NOUN', 'VERB']
+    """
+    if name == "lexicon":
+        return LexiconTagger()
+    if name == "gold":
+        return GoldTagger()
+    model = name.removeprefix(_SPACY)
+    if model == name or not model:
+        raise OptionError(
+            f"tagger is {name!r}", "lexicon, spacy:MODEL or gold", "choose one of these, such as lexicon"
+        )
+    return SpacyTagger(model)
+
+
+class GoldTagger:
+    """Stands for the tags that CoNLL-U input has already; tags nothing itself."""
+
+    @property
+    def name(self) -> str:
+        """Always ``"gold"``."""
+        return "gold"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel by name."""
+        return make_tagger, (self.name,)
+
+    def tag(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
+        """Refuse to tag.
+
+        Raises
+        ------
+        InputFormatError
+            Always.
+        """
+        raise InputFormatError(
+            "the tagger gold was asked to tag plain text",
+            "CoNLL-U input, which has its tags already",
+            "give .conllu files, or choose the tagger lexicon",
+        )
+
+
+class SpacyTagger:
+    """Tags by a spaCy pipeline.
+
+    Parameters
+    ----------
+    model : str
+        Name of an installed pipeline or path of a saved one.
+
+    Raises
+    ------
+    MissingDependencyError
+        If spaCy or the pipeline is not installed.
+    OptionError
+        If the pipeline gives no parts of speech, no Penn tags or no lemmas.
+    """
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._pipeline = _load_pipeline(model)
+        probe = self.tag([_PROBE])[0]
+        for field, kind in (("upos", "parts of speech"), ("xpos", "Penn tags")):
+            if not any(getattr(probe, field)):
+                raise _incomplete(model, kind)
+        if not any(token.lemma_ for token in self._process([_PROBE])[0]):
+            raise _incomplete(model, "lemmas")
+
+    @property
+    def name(self) -> str:
+        """``"spacy:"`` and the model."""
+        return _SPACY + self._model
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel by name; the pipeline is loaded where it is needed."""
+        return make_tagger, (self.name,)
+
+    def tag(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
+        """Tag sentences of tokens; a token to which the pipeline gives no lemma keeps its form.
+
+        Parameters
+        ----------
+        sentences : sequence of sequence of str
+            Tokens, which the pipeline takes as they are.
+
+        Returns
+        -------
+        list of TaggedSentence
+        """
+        return [
+            TaggedSentence(
+                [token.text for token in document],
+                [token.lemma_ or token.text for token in document],
+                [token.pos_ for token in document],
+                [token.tag_ for token in document],
+            )
+            for document in self._process(sentences)
+        ]
+
+    def _process(self, sentences: Sequence[Sequence[str]]) -> list[Any]:
+        """Return the sentences as documents that went through the pipeline."""
+        from spacy.tokens import Doc
+
+        documents = (Doc(self._pipeline.vocab, words=list(sentence)) for sentence in sentences)
+        return list(self._pipeline.pipe(documents, batch_size=_BATCH_SENTENCES))
+
+
+def _load_pipeline(model: str) -> Any:
+    """Load a spaCy pipeline without the components that give neither tags nor lemmas."""
+    try:
+        import spacy
+    except ImportError as error:
+        raise MissingDependencyError(
+            "spacy is not installed", "the spacy package", "pip install spacy"
+        ) from error
+    try:
+        return spacy.load(model, exclude=list(_UNUSED_COMPONENTS))
+    except OSError as error:
+        raise MissingDependencyError(
+            f"the spaCy pipeline {model!r} cannot be loaded",
+            "an installed pipeline or the path of a saved one",
+            f"python -m spacy download {model}, or choose the tagger lexicon",
+        ) from error
+
+
+def _incomplete(model: str, kind: str) -> OptionError:
+    """Return the error of a pipeline that leaves out what the model needs."""
+    return OptionError(
+        f"the spaCy pipeline {model!r} gives no {kind}",
+        "parts of speech, Penn tags and lemmas",
+        "choose another pipeline, such as spacy:en_core_web_sm, or the tagger lexicon",
+    )

@@ -1,0 +1,163 @@
+"""Bad input gives one clear line and exit code 2, and nothing stored before is lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from giaann_dask.cli import run
+
+GOOD = "The old miller carried the flour to the baker before the sun rose over the hill.\n\n"
+
+
+def command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    code = run([str(argument) for argument in arguments])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("good")
+    (folder / "good.txt").write_text(GOOD * 3, encoding="utf-8")
+    code = run(["train", str(folder / "good.txt"), "--network", str(folder / "net"), "--workers", "0"])
+    assert code == 0
+    return folder / "net"
+
+
+def missing(folder: Path) -> Path:
+    return folder / "missing.txt"
+
+
+def write(name: str, content: bytes) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        path = folder / name
+        path.write_bytes(content)
+        return path
+
+    return make
+
+
+BAD_TEXT = {
+    "missing": (missing, "missing.txt"),
+    "empty": (write("empty.txt", b""), "empty.txt"),
+    "white space": (write("blank.txt", b" \n \n\t\n"), "blank.txt"),
+    "not UTF-8": (write("latin.txt", GOOD.encode() + b"caf\xe9 and more words here to read\n"), "UTF-8"),
+    "NUL byte": (write("nul.txt", GOOD.encode() + b"a\x00b\n"), "NUL"),
+    "one line of 10 MB": (write("long.txt", b"word " * 2_000_000), "long.txt"),
+    "no nouns": (write("verbs.txt", b"And so they went and came and never quite really knew why.\n" * 5), "train"),
+    "no long sentence": (write("short.txt", b"Go on. Come in. Sit.\n"), "long enough"),
+    "bad CoNLL-U": (write("bad.conllu", b"1\tword\n\n"), "bad.conllu"),
+    "bad JSON": (write("bad.jsonl", b'{"text": "fine words"}\n{oops\n'), "bad.jsonl"),
+    "bad gzip": (write("bad.txt.gz", b"\x1f\x8b\x08\x00broken"), "bad.txt.gz"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TEXT)
+@pytest.mark.parametrize("existing", [False, True], ids=["new network", "existing network"])
+def test_bad_text(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, network: Path, name: str, existing: bool
+) -> None:
+    make, said = BAD_TEXT[name]
+    target = tmp_path / "net"
+    if existing:
+        shutil.copytree(network, target)
+        before = command(capsys, "inspect", target, "--json")[1]
+    code, out, err = command(capsys, "train", make(tmp_path), "--network", target, "--workers", "0")
+    assert code == 2
+    assert out == ""
+    assert err.count("\n") == 1, err
+    assert said in err
+    if existing:
+        now, then = (json.loads(s) for s in (command(capsys, "inspect", target, "--json")[1], before))
+        assert {**now, "bytes_on_disk": 0} == {**then, "bytes_on_disk": 0}
+    else:
+        assert not target.exists(), "a failed first training leaves nothing behind"
+
+
+def damage_snapshot(network: Path) -> None:
+    for file in (network / "snapshots").iterdir():
+        file.write_bytes(b"damaged")
+
+
+def damage_chunks(network: Path) -> None:
+    for file in (network / "chunks").iterdir():
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        file.write_bytes(bytes(data))
+
+
+def damage_manifests(network: Path) -> None:
+    for file in (network / "manifests").iterdir():
+        file.unlink()
+
+
+@pytest.mark.parametrize("damage", [damage_snapshot, damage_chunks, damage_manifests])
+def test_damaged_network(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, network: Path, damage: Callable[[Path], None]
+) -> None:
+    shutil.copytree(network, tmp_path / "net")
+    damage(tmp_path / "net")
+    code, out, err = command(capsys, "export", tmp_path / "net", "--out", tmp_path / "x.npz")
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1, err
+    assert not (tmp_path / "x.npz").exists()
+
+
+def test_network_of_another_version(capsys: pytest.CaptureFixture[str], tmp_path: Path, network: Path) -> None:
+    import zarr
+
+    from giaann_dask.network.store import NetworkStore
+
+    shutil.copytree(network, tmp_path / "net")
+    session = NetworkStore(tmp_path / "net").begin()
+    zarr.open_group(session.store, mode="a").attrs["version"] = 99
+    session.commit("from the future")
+    for arguments in (["inspect", tmp_path / "net"], ["generate", tmp_path / "net", "the miller"]):
+        code, out, err = command(capsys, *arguments)
+        assert (code, out) == (2, "")
+        assert "version 99" in err
+        assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["inspect", "nowhere"], "no network"),
+        (["train", "x.txt"], "--network"),
+        (["evaluate", "NET", "x.txt", "--timing", "sometimes"], "exact"),
+        (["train", "GOOD", "--network", "NET", "--seed-tokens", "12"], "seed_tokens"),
+        (["train", "GOOD", "--network", "NEW", "--seed-tokens", "5", "--workers", "0"], "seed_tokens"),
+        (["train", "GOOD", "--network", "NEW", "--tagger", "nobody", "--workers", "0"], "nobody"),
+        (["train", "GOOD", "--network", "NEW", "--tagger", "gold", "--workers", "0"], "CoNLL-U"),
+        (["train", "GOOD", "--network", "NEW", "--ever-pos", "none.json", "--workers", "0"], "none.json"),
+        (["train", "GOOD", "--network", "GOOD", "--workers", "0"], "no network"),
+        (["generate", "NET", "quickly and slowly", "--workers", "0"], "noun"),
+        (["generate", "NET", "", "--workers", "0"], "prompt"),
+        (["inspect", "NET", "--commit", "NOSUCHCOMMIT"], "commit"),
+        (["evaluate", "NET", "GOOD", "--first-sequence", "999", "--workers", "0"], "first-sequence"),
+        (["draw", "NET", "--out", "x.bmp"], "svg"),
+        (["draw", "NET", "--out", "x.svg", "--concept", "millr"], "miller"),
+        (["inspect", "NET", "--scheduler", "tcp://127.0.0.1:1", "--workers", "2"], "one of them"),
+    ],
+)
+def test_bad_options(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    network: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good.txt").write_text(GOOD, encoding="utf-8")
+    names = {"NET": str(network), "NEW": str(tmp_path / "new"), "GOOD": str(tmp_path / "good.txt")}
+    code, out, err = command(capsys, *(names.get(a, a) for a in arguments))
+    assert (code, out) == (2, ""), err
+    assert said in err
+    assert err.count("\n") == 1, err
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,135 @@
+"""Real failures: a killed driver, a killed worker, a full disk, two writers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from village import write_village
+
+import giaann_dask as gd
+from giaann_dask.errors import StoreWriteError
+from giaann_dask.network.store import NetworkStore
+from giaann_dask.text.reading import ReadOptions
+
+pytestmark = pytest.mark.cluster
+SENTENCES = 12_000
+
+
+@pytest.fixture(scope="module")
+def village(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
+    """A text and the exported bytes of the network that an undisturbed run makes of it."""
+    folder = tmp_path_factory.mktemp("village")
+    text = write_village(folder / "village.txt", SENTENCES)
+    with gd.connect(workers=0) as client:
+        network, report = gd.train(text, folder / "net", client=client)
+    assert report.trained > SENTENCES / 2
+    return text, network.export(folder / "net.npz")[0].read_bytes()
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "giaann_dask", *map(str, arguments)]
+
+
+def commits(network: Path) -> int:
+    folder = network / "transactions"
+    return len(list(folder.iterdir())) if folder.is_dir() else 0
+
+
+def test_a_killed_run_goes_on_without_counting_twice(village: tuple[Path, bytes], tmp_path: Path) -> None:
+    text, expected = village
+    arguments = command(
+        "train", text, "--network", tmp_path / "net", "--workers", "1",
+        "--batch-sequences", "1000", "--commit-seconds", "0.05",
+    )  # fmt: skip
+    process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while commits(tmp_path / "net") < 3 and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.02)
+    assert process.poll() is None, "killed while it runs"
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(timeout=30)
+    before = gd.Network(tmp_path / "net").manifest
+    assert 0 < before.sequences < SENTENCES
+    done = subprocess.run([*arguments, "--json"], capture_output=True, text=True, timeout=240, check=True)
+    report = json.loads(done.stdout)
+    assert report["sequences"] + before.sequences == SENTENCES
+    network = gd.Network(tmp_path / "net")
+    assert network.export(tmp_path / "net.npz")[0].read_bytes() == expected
+
+
+def test_a_killed_worker_loses_nothing(village: tuple[Path, bytes], tmp_path: Path) -> None:
+    text, expected = village
+    with gd.connect(workers=2) as client:
+        victim = next(iter(client.scheduler_info()["workers"].values()))["nanny"]
+        pids = client.run(os.getpid)
+        killed: list[int] = []
+
+        def kill_once(event: object) -> None:
+            if not killed and type(event).__name__ == "RoundIntegrated":
+                killed.append(next(iter(pids.values())))
+                os.kill(killed[0], signal.SIGKILL)
+
+        network, _ = gd.train(
+            text,
+            tmp_path / "net",
+            client=client,
+            text=gd.TextOptions(reading=ReadOptions(part_characters=60_000)),
+            options=gd.TrainingOptions(batch_sequences=1000, rounds_in_flight=1),
+            observer=kill_once,
+        )
+    assert killed, f"a worker of {victim} was killed in the middle"
+    assert network.export(tmp_path / "net.npz")[0].read_bytes() == expected
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 3 MiB; needs the right to mount one."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("needs the right to mount a file system of limited size")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_keeps_the_last_commit(small_disk: Path, tmp_path: Path) -> None:
+    small = write_village(tmp_path / "small.txt", 100, 5)
+    large = write_village(tmp_path / "large.txt", 6000, 6)
+    network = small_disk / "net"
+    subprocess.run(command("train", small, "--network", network, "--workers", "1"), check=True, timeout=120)
+    before = gd.Network(network).describe()
+    filler = small_disk / "filler"
+    with filler.open("wb") as file:
+        while os.statvfs(small_disk).f_bavail > 8:
+            file.write(b"\0" * os.statvfs(small_disk).f_frsize)
+            file.flush()
+    done = subprocess.run(
+        command("train", large, "--network", network, "--workers", "1"),
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "disk" in done.stderr
+    assert {**gd.Network(network).describe(), "bytes_on_disk": 0} == {**before, "bytes_on_disk": 0}
+    filler.unlink()
+    subprocess.run(command("train", large, "--network", network, "--workers", "1"), check=True, timeout=120)
+    assert gd.Network(network).manifest.sequences == 6100
+
+
+def test_one_writer_at_a_time(village: tuple[Path, bytes], tmp_path: Path) -> None:
+    text = write_village(tmp_path / "a.txt", 100)
+    with gd.connect(workers=0) as client:
+        gd.train(text, tmp_path / "net", client=client)
+        with NetworkStore(tmp_path / "net").lock(), pytest.raises(StoreWriteError, match="another process"):
+            gd.train(village[0], tmp_path / "net", client=client)

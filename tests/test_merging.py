@@ -1,0 +1,166 @@
+"""The sum of runs against a plain dictionary."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from giaann_dask.errors import StrengthOverflowError
+from giaann_dask.network import merging
+from giaann_dask.network.merging import count_union, merge_runs
+from giaann_dask.network.run import Run, narrow_strength
+
+Plain = dict[tuple[int, int], int]
+
+NARROWEST_WIDE = 1 << 31
+KEYS = st.one_of(st.integers(0, 5), st.integers(0, (1 << 51) - 1))
+TARGETS = st.one_of(st.integers(0, 9), st.integers(0, (1 << 63) - 1))
+STRENGTHS = st.one_of(st.integers(1, 100), st.integers(1, NARROWEST_WIDE), st.integers(1, 1 << 60))
+PLAIN_RUNS = st.dictionaries(st.tuples(KEYS, TARGETS), STRENGTHS, max_size=40)
+
+
+def to_run(plain: Plain) -> Run:
+    """Build a run from a dictionary of (source, target) to strength; its arrays are read-only."""
+    pairs = sorted(plain)
+    source, counts = np.unique(np.array([s for s, _ in pairs], np.int64), return_counts=True)
+    pointer = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    target = np.array([t for _, t in pairs], np.int64)
+    strength = narrow_strength(np.array([plain[pair] for pair in pairs], np.int64))
+    for array in (source, pointer, target, strength):
+        array.flags.writeable = False
+    return Run(source, pointer, target, strength)
+
+
+def to_plain(run: Run) -> Plain:
+    source = np.repeat(run.source, np.diff(run.pointer))
+    pairs = zip(source.tolist(), run.target.tolist(), strict=True)
+    return dict(zip(pairs, run.strength.tolist(), strict=True))
+
+
+def added(plains: list[Plain]) -> Plain:
+    total: Plain = {}
+    for plain in plains:
+        for pair, strength in plain.items():
+            total[pair] = total.get(pair, 0) + strength
+    return total
+
+
+def parts(run: Run) -> list[tuple[str, bytes]]:
+    return [(str(a.dtype), a.tobytes()) for a in (run.source, run.pointer, run.target, run.strength)]
+
+
+@given(st.lists(PLAIN_RUNS, max_size=7))
+def test_sum_is_that_of_a_dictionary(plains: list[Plain]) -> None:
+    runs = [to_run(plain) for plain in plains]
+    before = [parts(run) for run in runs]
+    total = merge_runs(runs)
+    assert parts(total) == parts(to_run(added(plains)))
+    assert to_plain(total) == added(plains)
+    assert count_union(runs) == len(total)
+    assert [parts(run) for run in runs] == before
+
+
+@given(st.lists(PLAIN_RUNS, min_size=2, max_size=5), st.randoms(use_true_random=False))
+def test_any_order_and_grouping_gives_the_same_bytes(plains: list[Plain], random: object) -> None:
+    assert hasattr(random, "shuffle")
+    assert hasattr(random, "randrange")
+    runs = [to_run(plain) for plain in plains]
+    expected = parts(merge_runs(runs))
+    random.shuffle(runs)
+    while len(runs) > 1:
+        size = random.randrange(2, len(runs) + 1)
+        runs = [*runs[size:], merge_runs(runs[:size])]
+    assert parts(runs[0]) == expected
+
+
+@given(PLAIN_RUNS, PLAIN_RUNS, PLAIN_RUNS)
+def test_associative_and_commutative(one: Plain, two: Plain, three: Plain) -> None:
+    a, b, c = to_run(one), to_run(two), to_run(three)
+    left = merge_runs([merge_runs([a, b]), c])
+    right = merge_runs([a, merge_runs([b, c])])
+    assert parts(left) == parts(right) == parts(merge_runs([c, b, a]))
+
+
+def test_nothing_to_add() -> None:
+    run = to_run({(1, 2): 3})
+    assert merge_runs([run]) is run
+    assert merge_runs([Run.empty(), run, Run.empty()]) is run
+    assert parts(merge_runs([])) == parts(merge_runs([Run.empty()] * 3)) == parts(Run.empty())
+    assert count_union([]) == count_union([Run.empty()]) == 0
+    assert count_union([run]) == count_union([run, run, Run.empty()]) == 1
+
+
+def test_strength_is_as_narrow_as_it_may_be() -> None:
+    largest = np.iinfo(np.int32).max
+    fits = merge_runs([to_run({(1, 2): largest - 1}), to_run({(1, 2): 1})])
+    assert fits.strength.dtype == np.int32
+    assert fits.strength.tolist() == [largest]
+    wide = merge_runs([fits, to_run({(1, 2): 1})])
+    assert wide.strength.dtype == np.int64
+    assert wide.strength.tolist() == [largest + 1]
+    assert merge_runs([wide, to_run({(1, 3): 1})]).strength.tolist() == [largest + 1, 1]
+
+
+def test_overflow_is_refused_in_any_order() -> None:
+    largest = np.iinfo(np.int64).max
+    runs = [to_run({(1, 2): 5, (1, 9): 1}), to_run({(1, 2): largest - 9}), to_run({(1, 2): 5, (3, 3): 1})]
+    for order in itertools.permutations(runs):
+        with pytest.raises(StrengthOverflowError):
+            merge_runs(order)
+    assert merge_runs(runs[:2]).strength.tolist() == [largest - 4, 1]
+
+
+def test_overflow_before_the_end_of_a_row_is_not_forgotten() -> None:
+    huge = {(1, 2): np.iinfo(np.int64).max, **{(s, t): 1 for s in range(1, 4) for t in range(3, 9)}}
+    with pytest.raises(StrengthOverflowError):
+        merge_runs([to_run(huge), to_run(huge)])
+
+
+def test_rows_of_one_side_and_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    plains: list[Plain] = []
+    for part in range(4):
+        sources, targets = rng.integers(0, 300, 5000) * (part + 1), rng.integers(0, 400, 5000)
+        plains.append({(int(s), int(t)): part + 1 for s, t in zip(sources, targets, strict=True)})
+    runs = [to_run(plain) for plain in plains]
+    total = merge_runs(runs)
+    assert to_plain(total) == added(plains)
+    for block in (1, 100, 7000, 1 << 20):
+        monkeypatch.setattr(merging, "COUNT_BLOCK", block)
+        assert count_union(runs) == len(total)
+
+
+def test_unaligned_arrays_and_views() -> None:
+    run = to_run({(s, t): s + t + 1 for s in range(5) for t in range(7)})
+    raw = b"x" + run.target.tobytes()
+    target = np.frombuffer(raw, np.int64, offset=1)
+    assert not target.flags.aligned
+    shifted = Run(run.source, run.pointer, target, run.strength)
+    assert parts(merge_runs([shifted, run])) == parts(merge_runs([run, run]))
+    assert count_union([shifted, run]) == len(run)
+
+
+def test_result_keeps_no_larger_buffer_alive() -> None:
+    run = to_run({(s, t): 1 << 40 for s in range(5) for t in range(7)})
+    total = merge_runs([run, run])
+    for array in (total.source, total.pointer, total.target, total.strength):
+        base = array if array.base is None else array.base
+        assert base.nbytes == array.nbytes
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(PLAIN_RUNS, st.booleans()), min_size=1, max_size=5))
+def test_runs_that_may_be_written_are_not(items: list[tuple[Plain, bool]]) -> None:
+    runs = []
+    for plain, writeable in items:
+        run = to_run(plain)
+        runs.append(Run(*(a.copy() for a in (run.source, run.pointer, run.target, run.strength))))
+        runs[-1].target.flags.writeable = writeable
+    before = [parts(run) for run in runs]
+    merge_runs(runs)
+    count_union(runs)
+    assert [parts(run) for run in runs] == before

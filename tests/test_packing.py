@@ -1,0 +1,278 @@
+"""The compressed form of a run: exact, deterministic, readable by Zarr, and never silently damaged."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from zarr.core.buffer.cpu import Buffer
+from zarr.storage import MemoryStore
+
+from giaann_dask.errors import StoreDamagedError, StoreFormatError
+from giaann_dask.network.keys import pack_neuron, pack_target, unpack_target
+from giaann_dask.network.packing import PackedRun, as_group, pack, unpack
+from giaann_dask.network.run import Run, narrow_strength
+
+ARRAYS = ("source", "pointer", "target", "strength")
+
+COLUMNS = st.one_of(st.integers(0, 3), st.integers(0, (1 << 26) - 1))
+FEATURES = st.one_of(st.integers(0, 3), st.integers(0, (1 << 25) - 1))
+SEGMENTS = st.integers(0, 31)
+BRANCHES = st.one_of(st.integers(0, 1), st.integers(0, 127))
+STRENGTHS = st.one_of(st.integers(1, 300), st.integers(1, 1 << 32), st.integers(1, (1 << 63) - 1))
+CONNECTIONS = st.tuples(COLUMNS, FEATURES, SEGMENTS, COLUMNS, FEATURES, BRANCHES)
+
+
+def to_run(plain: dict[tuple[int, int], int]) -> Run:
+    """Build a run from a dictionary of (source, target) to strength; its arrays are read-only."""
+    pairs = sorted(plain)
+    source, counts = np.unique(np.array([s for s, _ in pairs], np.int64), return_counts=True)
+    pointer = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    target = np.array([t for _, t in pairs], np.int64)
+    strength = narrow_strength(np.array([plain[pair] for pair in pairs], np.int64))
+    for array in (source, pointer, target, strength):
+        array.flags.writeable = False
+    return Run(source, pointer, target, strength)
+
+
+def random_run(seed: int, connections: int, largest: int = 1 << 24) -> Run:
+    """A run as training makes them: most targets on two segments, with equal strengths."""
+    rng = np.random.default_rng(seed)
+    plain: dict[tuple[int, int], int] = {}
+    while len(plain) < connections:
+        source = int(pack_neuron(rng.integers(0, 50), rng.integers(0, 20)))
+        neuron = pack_neuron(rng.integers(0, 70), rng.integers(0, 90))
+        strength, branch = int(rng.integers(1, largest)), int(rng.integers(0, 2))
+        for segment in {int(rng.integers(0, 3)), int(rng.integers(3, 8))}:
+            plain[source, int(pack_target(segment, neuron, branch))] = strength
+    return to_run(plain)
+
+
+def assert_same(left: Run, right: Run) -> None:
+    for name in ARRAYS:
+        one, other = getattr(left, name), getattr(right, name)
+        assert one.dtype == other.dtype, name
+        assert one.tobytes() == other.tobytes(), name
+
+
+def tampered(packed: PackedRun, name: str, change: Any) -> PackedRun:
+    """Rewrite an array of the group through Zarr, so that its checksums are right."""
+    store = MemoryStore({key: Buffer.from_bytes(value) for key, value in packed.entries.items()})
+    array = zarr.open_array(store, path=name, mode="r+")
+    values = np.asarray(array[:])
+    array[:] = change(values)
+    entries = {key: value.to_bytes() for key, value in store._store_dict.items()}
+    assert entries != packed.entries
+    return PackedRun(entries, packed.rows, packed.connections, packed.nbytes)
+
+
+@given(st.dictionaries(CONNECTIONS, STRENGTHS, max_size=60), st.integers(1, 40))
+def test_unpacking_restores_every_bit(
+    connections: dict[tuple[int, int, int, int, int, int], int], chunk: int
+) -> None:
+    plain = {
+        (int(pack_neuron(c, f)), int(pack_target(s, pack_neuron(tc, tf), b))): strength
+        for (c, f, s, tc, tf, b), strength in connections.items()
+    }
+    run = to_run(plain)
+    packed = pack(run, chunk=chunk)
+    assert (packed.rows, packed.connections, len(packed)) == (len(run.source), len(run), len(run))
+    assert packed.nbytes == sum(map(len, packed.entries.values()))
+    assert_same(unpack(packed), run)
+    assert pack(run, chunk=chunk).entries == packed.entries
+    again = PackedRun.from_entries(packed.entries)
+    assert (again.entries, again.rows, again.connections, again.nbytes) == (
+        packed.entries,
+        packed.rows,
+        packed.connections,
+        packed.nbytes,
+    )
+
+
+def test_highest_keys_and_strengths() -> None:
+    neuron = (1 << 51) - 1
+    targets = [int(pack_target(segment, neuron, 127)) for segment in range(32)]
+    extremes = [1, (1 << 63) - 1]
+    run = to_run({(neuron, target): extremes[at % 2] for at, target in enumerate(targets)})
+    assert int(run.target[-1]) == np.iinfo(np.int64).max
+    assert_same(unpack(pack(run)), run)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000, 1_000_000])
+def test_chunk_length_changes_nothing_but_the_chunks(chunk: int) -> None:
+    run = random_run(1, 3000 if chunk > 1 else 100)
+    packed = pack(run, chunk)
+    assert_same(unpack(packed), run)
+    lengths = {zarr_array.chunks[0] for _, zarr_array in as_group(packed).arrays()}
+    assert max(lengths) <= chunk
+
+
+def test_views_read_only_and_unaligned_arrays() -> None:
+    run = random_run(2, 500)
+    raw = b"x" + run.target.tobytes()
+    shifted = Run(run.source, run.pointer, np.frombuffer(raw, np.int64, offset=1), run.strength)
+    assert not shifted.target.flags.aligned
+    assert pack(shifted).entries == pack(run).entries
+    wide = Run(run.source, run.pointer, run.target, np.repeat(run.strength, 2)[::2])
+    assert pack(wide).entries == pack(run).entries
+
+
+def test_empty_run_and_empty_rows() -> None:
+    packed = pack(Run.empty())
+    assert_same(unpack(packed), Run.empty())
+    assert packed.nbytes < 4096
+    hollow = Run(np.array([1, 5]), np.array([0, 0, 1]), np.array([9]), np.array([4], np.int32))
+    assert_same(unpack(pack(hollow)), hollow)
+
+
+def test_zarr_reads_what_the_table_says() -> None:
+    run = random_run(3, 2000)
+    group = as_group(pack(run, chunk=300))
+    values = {name: np.asarray(array[:]) for name, array in group.arrays()}
+    assert all(np.issubdtype(array.dtype, np.unsignedinteger) for array in values.values())
+    assert dict(group.attrs)["giaann_run"]["connections"] == len(run)  # type: ignore[index, call-overload]
+    assert np.array_equal(pack_neuron(values["source_column"], values["source_feature"]), run.source)
+    plain: dict[tuple[int, int], int] = {}
+    changes = iter(values["strength_change"].tolist())
+    row_of = np.repeat(run.source, values["row_targets"].astype(np.int64))
+    for at, source in enumerate(row_of.tolist()):
+        neuron = pack_neuron(values["target_column"][at], values["target_feature"][at])
+        strength = int(values["strength"][at])
+        segments = [s for s in range(32) if int(values["target_segments"][at]) >> s & 1]
+        for number, segment in enumerate(segments):
+            if number:
+                code = next(changes)
+                strength += code // 2 if code % 2 == 0 else -(code + 1) // 2
+            plain[source, int(pack_target(segment, neuron, int(values["target_branch"][at])))] = strength
+    assert next(changes, None) is None
+    assert_same(to_run(plain), run)
+
+
+def test_group_is_read_only() -> None:
+    group = as_group(pack(random_run(4, 50)))
+    array = group["strength"]
+    assert isinstance(array, zarr.Array)
+    with pytest.raises(ValueError, match="read-only"):
+        array[:] = 1
+
+
+def test_pickles() -> None:
+    packed = pack(random_run(5, 200))
+    again = pickle.loads(pickle.dumps(packed))
+    assert again.entries == packed.entries
+    assert_same(unpack(again), unpack(packed))
+
+
+def test_any_changed_byte_is_found() -> None:
+    packed = pack(random_run(6, 60), chunk=50)
+    rng = np.random.default_rng(6)
+    for key, value in packed.entries.items():
+        for at in range(len(value)):
+            changed = bytearray(value)
+            changed[at] ^= int(rng.integers(1, 256))
+            entries = {**packed.entries, key: bytes(changed)}
+            with pytest.raises((StoreDamagedError, StoreFormatError)):
+                unpack(PackedRun(entries, packed.rows, packed.connections, packed.nbytes))
+
+
+def test_a_missing_additional_or_cut_entry_is_found() -> None:
+    packed = pack(random_run(7, 120), chunk=50)
+    for key, value in packed.entries.items():
+        entries = {k: v for k, v in packed.entries.items() if k != key}
+        for changed in (entries, {**entries, key: value[:-1]}, {**entries, key: b""}):
+            with pytest.raises(StoreDamagedError):
+                unpack(PackedRun(changed, packed.rows, packed.connections, packed.nbytes))
+    with pytest.raises(StoreDamagedError, match="entries"):
+        unpack(PackedRun({**packed.entries, "c/0": b"more"}, 0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("source_column", lambda v: v[::-1]),
+        ("source_column", lambda v: np.full_like(v, v[0])),
+        ("row_targets", lambda v: v + (np.arange(len(v)) == 0).astype(v.dtype)),
+        ("row_targets", lambda v: v - (np.arange(len(v)) == 0).astype(v.dtype)),
+        ("target_column", lambda v: v[::-1]),
+        ("target_branch", lambda v: np.full_like(v, 200)),
+        ("target_segments", lambda v: np.zeros_like(v)),
+        ("target_segments", lambda v: np.full_like(v, 255)),
+        ("target_segments", lambda v: np.ones_like(v)),
+        ("strength", lambda v: np.zeros_like(v)),
+        ("strength", lambda v: np.full_like(v, np.iinfo(v.dtype).max)),
+        ("strength_change", lambda v: np.full_like(v, np.iinfo(v.dtype).max)),
+    ],
+)
+def test_values_that_contradict_each_other(name: str, change: Any) -> None:
+    # Strengths that need 32 bits, so that their largest unsigned value fits no int32.
+    run = random_run(8, 400, largest=np.iinfo(np.int32).max)
+    run = Run(run.source, run.pointer, run.target, run.strength.copy())
+    run.strength[::3] = 1 << 30
+    with pytest.raises(StoreDamagedError):
+        unpack(tampered(pack(run, chunk=100), name, change))
+
+
+def test_what_zarr_writes_is_read() -> None:
+    run = random_run(9, 400)
+    packed = pack(run, chunk=100)
+    doubled = tampered(packed, "strength", lambda v: np.where(v < 5_000_000, v + 1, v))
+    assert len(unpack(doubled)) == len(run)
+    assert np.array_equal(unpack(doubled).target, run.target)
+    assert not np.array_equal(unpack(doubled).strength, run.strength)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"version": 1, "rows": 1, "connections": 120, "strength_bits": 32},
+        {"version": 1, "rows": -1, "connections": 120, "strength_bits": 32},
+        {"version": 1, "rows": 1.5, "connections": 120, "strength_bits": 32},
+        {"version": 1, "rows": 1, "connections": 120, "strength_bits": 16},
+        {"version": 1, "rows": 1},
+        [],
+    ],
+)
+def test_headers_that_cannot_be(header: Any) -> None:
+    packed = pack(random_run(10, 120))
+    group = {"attributes": {"giaann_run": header}, "zarr_format": 3, "node_type": "group"}
+    entries = {**packed.entries, "zarr.json": json.dumps(group).encode()}
+    with pytest.raises(StoreDamagedError):
+        unpack(PackedRun(entries, packed.rows, packed.connections, packed.nbytes))
+
+
+def test_a_newer_version_is_told_apart_from_damage() -> None:
+    packed = pack(random_run(11, 120))
+    newer = packed.entries["zarr.json"].replace(b'"version":1', b'"version":2')
+    assert newer != packed.entries["zarr.json"]
+    with pytest.raises(StoreFormatError, match="version 2"):
+        PackedRun.from_entries({**packed.entries, "zarr.json": newer})
+    with pytest.raises(StoreDamagedError):
+        PackedRun.from_entries({})
+
+
+def test_damaged_lengths_do_not_run_away() -> None:
+    packed = pack(random_run(12, 120))
+    document = json.loads(packed.entries["strength/zarr.json"])
+    for shape, chunk in ((10**17, 1), (10**17, 10**17), (60, 10**17), (-1, 1), (60, 0), (60, True)):
+        document["shape"], document["chunk_grid"]["configuration"]["chunk_shape"] = [shape], [chunk]
+        entries = {**packed.entries, "strength/zarr.json": json.dumps(document).encode()}
+        with pytest.raises(StoreDamagedError):
+            unpack(PackedRun(entries, packed.rows, packed.connections, packed.nbytes))
+
+
+def test_a_target_is_stored_once_for_all_its_segments() -> None:
+    run = random_run(13, 20_000)
+    segment, neuron, branch = unpack_target(run.target)
+    assert set(segment.tolist()) == set(range(8))
+    source = np.repeat(run.source, np.diff(run.pointer))
+    distinct = np.unique(np.stack([source, neuron, branch]), axis=1).shape[1]
+    assert distinct < len(run)
+    lengths = {name: array.shape[0] for name, array in as_group(pack(run)).arrays()}
+    assert lengths["target_column"] == lengths["strength"] == distinct
+    assert lengths["strength_change"] == len(run) - distinct

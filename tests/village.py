@@ -1,0 +1,25 @@
+"""Text for tests that need more of it than a person would write: sentences of a small grammar."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+NOUNS = "miller baker farmer teacher captain dog horse river mill harbour boat bread flour window road".split()
+VERBS = "carried followed watched found sold painted remembered crossed mended opened".split()
+PREPOSITIONS = "to from near behind under over beside into across through".split()
+ADJECTIVES = "old grey small warm narrow quiet early brown heavy white".split()
+
+
+def write_village(path: Path, sentences: int, seed: int = 1) -> Path:
+    """Write plain sentences of 11 to 15 words with paragraphs of 20; the same for the same seed."""
+    choose = random.Random(seed)
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(sentences):
+            a, b, c, d = (choose.choice(NOUNS) + choose.choice(["", "", "s"]) for _ in range(4))
+            words = ["the", choose.choice(ADJECTIVES), a, choose.choice(VERBS), "the", b]
+            words += [choose.choice(PREPOSITIONS), "the", choose.choice(ADJECTIVES), c]
+            if choose.random() < 0.7:
+                words += [choose.choice(["and", "while", "before"]), "it", choose.choice(VERBS), "the", d]
+            file.write(" ".join(words).capitalize() + "." + ("\n\n" if number % 20 == 19 else "\n"))
+    return path
