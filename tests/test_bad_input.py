@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from giaann_dask.cli import run
+from giaann_dask.data import sample_text
 
 GOOD = "The old miller carried the flour to the baker before the sun rose over the hill.\n\n"
 
@@ -23,8 +24,8 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("good")
-    (folder / "good.txt").write_text(GOOD * 3, encoding="utf-8")
-    code = run(["train", str(folder / "good.txt"), "--network", str(folder / "net"), "--workers", "0"])
+    # Large enough that its chunks are files of their own, not parts of Icechunk's metadata.
+    code = run(["train", str(sample_text()), "--network", str(folder / "net"), "--workers", "0"])
     assert code == 0
     return folder / "net"
 

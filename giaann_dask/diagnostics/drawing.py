@@ -34,8 +34,10 @@ Point = tuple[float, float]
 _DOTS_PER_INCH = 160
 _MARGIN, _LINE = 0.35, 0.2
 _ROW, _NODE, _PRIME, _PADDING = 0.52, 0.3, 0.4, 0.12
-_WIDEST_NODE, _WIDEST_GAP, _ARC_ROOM = 1.1, 1.7, 0.36
+_WIDEST_NODE, _WIDEST_GAP, _LEAST_ARC, _WIDEST_ARC = 1.1, 2.0, 0.36, 0.7
 _CAPTION_CHARACTERS_PER_INCH = 13.5
+# From this width on the legend stands in one line.
+_WIDE = 8.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,14 +219,15 @@ def _caption(graph: nx.DiGraph, width: float) -> list[str]:
     columns = len(graph.graph["columns"])
     text = (
         f"{columns} of {graph.graph['concepts']:,} concept columns, {len(graph) - columns} feature neurons. "
-        f"Only the strongest {shown:,} of the {total:,} connections among these columns are drawn, "
-        f"{total - shown:,} are left out. "
     )
     if strengths:
         text += (
-            "The wider the line, the stronger the connection, added up over its branches and segments: "
-            f"{min(strengths):,.1f} to {max(strengths):,.1f}."
+            f"Only the strongest {shown:,} of the {total:,} connections among these columns are drawn, "
+            f"{total - shown:,} are left out. The wider the line, the stronger the connection, added up "
+            f"over its branches and segments: {min(strengths):,.1f} to {max(strengths):,.1f}."
         )
+    else:
+        text += f"No connections are drawn, {total:,} are left out."
     return textwrap.wrap(text, int(_CAPTION_CHARACTERS_PER_INCH * (width - 2 * _MARGIN)))
 
 
@@ -248,12 +251,13 @@ class _Page(NamedTuple):
         rows = 1 + max(row for _, row in graph.nodes(data="row"))
         room = width - 2 * _MARGIN
         share = room / (columns + 0.45 * (columns - 1))
-        node = max(min(share - 2 * _ARC_ROOM, _WIDEST_NODE), 0.4 * share)
-        box = min(share, node + 2 * _ARC_ROOM)
+        node = min(max(share - 2 * _LEAST_ARC, 0.55 * share), _WIDEST_NODE)
+        box = min(share, node + 2 * _WIDEST_ARC)
         gap = min((room - columns * box) / max(columns - 1, 1), _WIDEST_GAP)
-        foot = 1.6 * _MARGIN + caption_lines * _LINE + _depth(columns - 1)
+        spans = [abs(s["place"] - t["place"]) for s, t in _ends(graph) if _side(s, t, leaving=True) == "foot"]
+        foot = 1.6 * _MARGIN + caption_lines * _LINE + _depth(max(spans, default=0))
         top = foot + rows * _ROW + 2 * _PADDING
-        height = top + (0.75 if _legend_columns(width) == 4 else 0.95)
+        height = top + (0.75 if width >= _WIDE else 0.95)
         left = (width - columns * box - (columns - 1) * gap) / 2
         return cls(width, height, left, foot, top, node, box, gap, rows)
 
@@ -273,9 +277,9 @@ def _depth(span: int) -> float:
     return 0.12 + 0.16 * span if span else 0.0
 
 
-def _legend_columns(width: float) -> int:
-    """Return how many entries of the legend stand side by side."""
-    return 4 if width >= 8.5 else 2
+def _ends(graph: nx.DiGraph) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return the attributes of both neurons of every connection."""
+    return [(graph.nodes[source], graph.nodes[target]) for source, target in graph.edges]
 
 
 def _draw_columns(axes: Axes, graph: nx.DiGraph, page: _Page, theme: _Theme) -> None:
@@ -298,7 +302,7 @@ def _draw_neurons(axes: Axes, graph: nx.DiGraph, page: _Page, theme: _Theme) -> 
         x, y = page.centre(neuron)
         corner = (x - page.node / 2, y - _height(neuron) / 2)
         _draw_box(axes, corner, (page.node, _height(neuron)), look if feature else prime_look)
-        _draw_word(axes, neuron["name"], (x, y), page.node - 0.12, font if feature else prime_font)
+        _draw_word(axes, neuron["name"], (x, y), page.node - 0.1, font if feature else prime_font)
 
 
 def _draw_box(axes: Axes, corner: Point, extent: Point, look: dict[str, Any]) -> None:
@@ -335,9 +339,9 @@ def _draw_connections(axes: Axes, graph: nx.DiGraph, page: _Page, theme: _Theme)
     from matplotlib.patches import FancyArrowPatch
 
     ports = _ports(graph, page)
-    strongest = max((strength for *_, strength in graph.edges(data="strength")), default=1.0)
-    for source, target, strength in sorted(graph.edges(data="strength"), key=lambda edge: edge[2]):
-        share = (strength / strongest) ** 0.7
+    edges = sorted(graph.edges(data="strength"), key=lambda edge: edge[2])
+    for source, target, strength in edges:
+        share = (strength / edges[-1][2]) ** 0.6
         ends = ports[source, target, 0], ports[source, target, 1]
         arrow = FancyArrowPatch(
             path=_curve(page, (graph.nodes[source], graph.nodes[target]), ends),
@@ -381,7 +385,7 @@ def _ports(graph: nx.DiGraph, page: _Page) -> dict[tuple[Neuron, Neuron, int], P
             shift = (number + 1) / (len(found) + 1) - 0.5
             ports[port] = {
                 "foot": (x + 0.9 * page.node * shift, y - height / 2),
-                "loop": (x + 0.7 * page.node * shift, y + height / 2),
+                "loop": (x + 0.75 * shift, y + height / 2),
                 "left": (x - page.node / 2, y + 0.9 * height * shift),
                 "right": (x + page.node / 2, y + 0.9 * height * shift),
             }[side]
@@ -421,6 +425,6 @@ def _draw_legend(axes: Axes, page: _Page, theme: _Theme) -> None:
         Line2D([], [], color=theme.external, linewidth=2.2, label="connection to another column"),
     ]
     look: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": theme.text}
-    look |= {"ncols": _legend_columns(page.width), "columnspacing": 1.6, "handlelength": 1.6}
+    look |= {"ncols": 4 if page.width >= _WIDE else 2, "columnspacing": 1.6, "handlelength": 1.6}
     anchor = (0.5, 1 - 0.08 / page.height)
     axes.legend(handles=handles, loc="upper center", bbox_to_anchor=anchor, **look)
