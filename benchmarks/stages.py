@@ -51,6 +51,7 @@ class Stopwatch:
         self.seconds: dict[str, float] = {}
 
     def time(self, stage: str, function: Callable[..., Value], *arguments: Any) -> Value:
+        """Call a function and add the time it takes to a stage."""
         started = time.perf_counter()
         value = function(*arguments)
         self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - started
@@ -60,9 +61,7 @@ class Stopwatch:
 def encode_text(text: str, watch: Stopwatch) -> tuple[Vocabulary, list[EncodedBlock], int]:
     """Read, split, tag and encode in this process."""
     specification = Specification()
-    limits = FilterOptions(
-        seed_tokens=specification.seed_tokens, maximum_tokens=specification.maximum_tokens
-    )
+    limits = FilterOptions(seed_tokens=specification.seed_tokens, maximum_tokens=specification.maximum_tokens)
     ever, tagger, vocabulary = EverPos.from_lemminflect(), make_tagger("lexicon"), Vocabulary()
     blocks, words = [], 0
     for part in read_parts([text]):

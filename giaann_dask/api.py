@@ -140,9 +140,7 @@ class Network(Summarised):
             filter=_filter(self.specification, drop_short=True),
             reading=chosen.reading,
         )
-        return evaluate_network(
-            client, self._reader, names(inputs), sources, options or EvaluationOptions(), observer
-        )
+        return evaluate_network(client, self._reader, names(inputs), sources, options or EvaluationOptions(), observer)
 
     def generate(
         self, prompt: str, *, client: Client | None = None, options: GenerationOptions | None = None

@@ -99,7 +99,8 @@ def connect(
         "n_workers": _default_workers() if chosen.workers is None else max(chosen.workers, 1),
         "threads_per_worker": chosen.threads,
         "processes": chosen.workers != 0,
-        "dashboard_address": chosen.dashboard,
+        # Without a wish for a dashboard, the scheduler's HTTP server stays on this machine, on any port.
+        "dashboard_address": chosen.dashboard or "127.0.0.1:0",
         "silence_logs": logging.CRITICAL,
     }
     with warnings.catch_warnings():

@@ -1,8 +1,9 @@
 """What Dask has to know about our values: how large they are and when two are the same.
 
 Covers: `dask.sizeof`, on which placement, spilling and memory limits rely, and
-`dask.base.normalize_token`, from which deterministic keys come, for frozen dataclasses of arrays. Does not cover: serialisation, which needs no help: arrays and their
-read-only flags travel in buffers of their own by pickle protocol 5.
+`dask.base.normalize_token`, from which deterministic keys come, for frozen dataclasses of arrays.
+Does not cover: serialisation, which needs no help: arrays and their read-only flags travel in
+buffers of their own by pickle protocol 5.
 
 Importing this module does not import Dask; registering does, and nothing else of this package.
 """

@@ -95,8 +95,7 @@ class Specification:
             self.segments <= min(self.seed_tokens, MAXIMUM_SEGMENTS),
             "seed_tokens",
             self.seed_tokens,
-            f"a number that its {self.segments} segments fit into, and at most {MAXIMUM_SEGMENTS} of them "
-            "(6 to 40)",
+            f"a number that its {self.segments} segments fit into, and at most {MAXIMUM_SEGMENTS} of them (6 to 40)",
         )
 
     @property

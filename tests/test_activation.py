@@ -38,9 +38,7 @@ OPTIONS = [
 
 
 def random_row(rng: np.random.Generator, neurons: list[int], size: int) -> list[Entry]:
-    entries = {
-        (int(rng.integers(L + 1)), int(rng.choice(neurons)), int(rng.integers(2))) for _ in range(size)
-    }
+    entries = {(int(rng.integers(L + 1)), int(rng.choice(neurons)), int(rng.integers(2))) for _ in range(size)}
     return sorted(entries)
 
 
@@ -91,9 +89,7 @@ def test_random_steps_agree_with_a_dictionary(options: InferenceOptions, seed: i
         assert torch.equal(state.key, state.key.unique())
         assert contents(state) == ({e: float(v) for e, v in oracle.value.items()}, oracle.time)
         times = TokenTimes(feature_time=now, column_time=(now + 1) // 3, open_noun=bool(now % 2))
-        found = score_candidates(
-            state, connected_targets(targets(row), LAYOUT), times, layout=LAYOUT, options=options
-        )
+        found = score_candidates(state, connected_targets(targets(row), LAYOUT), times, layout=LAYOUT, options=options)
         expected = oracle.scores(row, times)
         got = {} if found is None else dict(zip(found.neuron.tolist(), found.value.tolist(), strict=True))
         assert got == expected
@@ -312,8 +308,7 @@ def test_explanations_add_up_to_the_value(run: Run, sentences: Any, timing: str,
                 at = part.segment, part.branch
                 per_branch[at] = per_branch.get(at, 0.0) + part.contribution
             value = sum(
-                max((v for (s, _), v in per_branch.items() if s == segment), default=0.0)
-                for segment in range(L + 1)
+                max((v for (s, _), v in per_branch.items() if s == segment), default=0.0) for segment in range(L + 1)
             )
             assert value == pytest.approx(step.value, abs=1e-5)
     assert explained > 0

@@ -60,9 +60,7 @@ BAD_TEXT = {
 
 @pytest.mark.parametrize("name", BAD_TEXT)
 @pytest.mark.parametrize("existing", [False, True], ids=["new network", "existing network"])
-def test_bad_text(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, network: Path, name: str, existing: bool
-) -> None:
+def test_bad_text(capsys: pytest.CaptureFixture[str], tmp_path: Path, network: Path, name: str, existing: bool) -> None:
     make, said = BAD_TEXT[name]
     target = tmp_path / "net"
     if existing:

@@ -73,9 +73,7 @@ def test_evaluate(trained: Path, data_folder: Path) -> None:
 def test_first_sequence_passes_over_without_touching_dictionaries(trained: Path, data_folder: Path) -> None:
     text = synthetic_set(data_folder).test_text
     common = ("evaluate", trained / "net", text, "--tagger", "gold", "--workers", "0")
-    parts = [
-        answer(*common, "--first-sequence", str(first), "--max-sequences", "10") for first in (0, 10, 20)
-    ]
+    parts = [answer(*common, "--first-sequence", str(first), "--max-sequences", "10") for first in (0, 10, 20)]
     whole = answer(*common, "--max-sequences", "30")
     assert sum(part["sequences"] for part in parts) == whole["sequences"] == 30
     # No word of this text is new to the network, so passing over a part changes nothing here.
@@ -127,7 +125,9 @@ def test_encode_then_train_gives_the_same_bytes(trained: Path, data_folder: Path
         answer("export", trained / network, "--out", trained / f"{network}_bytes.npz")
     files = [(trained / f"{network}_bytes.npz").read_bytes() for network in ("net", "from_corpus")]
     assert files[0] == files[1]
-    again = answer("train", golden.text, "--network", trained / "from_corpus", "--tagger", "gold", "--max-sequences", "200")
+    again = answer(
+        "train", golden.text, "--network", trained / "from_corpus", "--tagger", "gold", "--max-sequences", "200"
+    )
     assert again["sequences"] == 0, "a corpus and the text it was made from are the same text"
 
 

@@ -105,9 +105,7 @@ def test_equal_content_has_an_equal_token() -> None:
     assert tokenize(run) == tokenize(copied(run)) == tokenize(read_only)
     assert tokenize(pack(run)) == tokenize(pack(copied(run)))
     assert tokenize(make_block()) == tokenize(make_block())
-    assert tokenize(Spread(make_block(), {"a": np.arange(3)})) == tokenize(
-        Spread(make_block(), {"a": np.arange(3)})
-    )
+    assert tokenize(Spread(make_block(), {"a": np.arange(3)})) == tokenize(Spread(make_block(), {"a": np.arange(3)}))
 
 
 @pytest.mark.parametrize("name", ARRAYS)

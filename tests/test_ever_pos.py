@@ -82,9 +82,7 @@ def test_golden_delimiters_of_the_treebank(shared_folder: Path, name: str) -> No
 
 
 def test_only_the_four_parts_and_only_form_and_lemma_are_collected() -> None:
-    sentence = TaggedSentence(
-        ["He", "Ran", "Off"], ["he", "run", "off"], ["PRON", "VERB", "ADP"], ["PRP", "VBD", "RP"]
-    )
+    sentence = TaggedSentence(["He", "Ran", "Off"], ["he", "run", "off"], ["PRON", "VERB", "ADP"], ["PRP", "VBD", "RP"])
     ever = EverPos.from_sentences([sentence])
     assert as_lists(ever) == {"VERB": ["ran", "run"], "ADP": ["off"], "CCONJ": [], "SCONJ": []}
     assert ever.is_ever("run", "VERB")

@@ -29,9 +29,7 @@ def test_connect_on_a_gpu(data_folder: Path) -> None:
     tagged = builder.build()
     block = encode_block(tagged, Vocabulary().extend(summarise(tagged)), 2)
     specification = Specification(seed_tokens=6)
-    runs = [
-        connect_batch([block], specification, Placement(4), select_device(name)) for name in ("cpu", "cuda")
-    ]
+    runs = [connect_batch([block], specification, Placement(4), select_device(name)) for name in ("cpu", "cuda")]
     assert runs[0].keys() == runs[1].keys()
     for region in runs[0]:
         for field in dataclasses.fields(runs[0][region]):

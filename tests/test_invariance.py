@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import reduce
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -55,10 +56,12 @@ sentences = st.lists(
 OPTIONS = FilterOptions(seed_tokens=6, maximum_tokens=12)
 
 
-def encode(text: list[TaggedSentence], cuts: list[int], limit: int | None = None) -> tuple[Vocabulary, list[EncodedBlock]]:
+def encode(
+    text: list[TaggedSentence], cuts: list[int], limit: int | None = None
+) -> tuple[Vocabulary, list[EncodedBlock]]:
     vocabulary, blocks, left = Vocabulary(), [], limit
     edges = [0, *sorted(cuts), len(text)]
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in pairwise(edges):
         builder = BlockBuilder(EVER, OPTIONS)
         builder.add_part([(0, text[low:high])])
         block = builder.build()
@@ -113,7 +116,7 @@ def sequential_boundaries(text: list[TaggedSentence]) -> list[list[int] | None]:
         words = [block.features[s] if not n else "" for s, n in zip(block.symbol, block.noun, strict=True)]
         nouns = np.flatnonzero(block.noun).tolist()
         occurrence, failed = [0] * len(words), False
-        for left, right in zip(nouns[:-1], nouns[1:], strict=True):
+        for left, right in pairwise(nouns):
             ids = {i: vocabulary.feature(words[i]) for i in range(left + 1, right)}
             sure = [i for i, f in ids.items() if f is not None and vocabulary.delimiter[f]]
             maybe = [i for i, f in ids.items() if f is not None and vocabulary.probable_since[f] >= 0]
@@ -164,7 +167,14 @@ def naive_connections(block: EncodedBlock, specification: Specification) -> dict
             for j in range(i + 1, high):
                 gap = int(block.occurrence[j]) - int(block.occurrence[i])
                 for segment in (max(columns - 1 - gap, 0), columns + features - min(j - i, features)):
-                    key = (block.column[i], block.feature[i], segment, block.column[j], block.feature[j], block.branch[j])
+                    key = (
+                        block.column[i],
+                        block.feature[i],
+                        segment,
+                        block.column[j],
+                        block.feature[j],
+                        block.branch[j],
+                    )
                     found[key] = found.get(key, 0) + int(weight[j - i])
     return found
 

@@ -73,9 +73,7 @@ def tampered(packed: PackedRun, name: str, change: Any) -> PackedRun:
 
 
 @given(st.dictionaries(CONNECTIONS, STRENGTHS, max_size=60), st.integers(1, 40))
-def test_unpacking_restores_every_bit(
-    connections: dict[tuple[int, int, int, int, int, int], int], chunk: int
-) -> None:
+def test_unpacking_restores_every_bit(connections: dict[tuple[int, int, int, int, int, int], int], chunk: int) -> None:
     plain = {
         (int(pack_neuron(c, f)), int(pack_target(s, pack_neuron(tc, tf), b))): strength
         for (c, f, s, tc, tf, b), strength in connections.items()

@@ -91,9 +91,7 @@ def test_a_sentence_longer_than_a_part_stays_whole(tmp_path: Path) -> None:
 
 def test_conllu_without_blank_lines(tmp_path: Path) -> None:
     content = words(100).strip() + "\n"
-    message = fails_in(
-        tmp_path, InputFormatError, "a.conllu", content, part_characters=200, line_characters=300
-    )
+    message = fails_in(tmp_path, InputFormatError, "a.conllu", content, part_characters=200, line_characters=300)
     assert "blank line after each sentence" in message
 
 

@@ -233,9 +233,7 @@ def test_spacy_pipeline_by_path(tmp_path: Path) -> None:
     sentences: list[Sequence[str]] = [["Cats", "do", "n't"], [], ["can not", "cats"]]
     tagged = tagger.tag(sentences)
     assert [list(sentence.forms) for sentence in tagged] == [list(sentence) for sentence in sentences]
-    assert tagged[0] == TaggedSentence(
-        ["Cats", "do", "n't"], ["cat", "do", "n't"], ["NOUN", "", ""], ["NNS", "", ""]
-    )
+    assert tagged[0] == TaggedSentence(["Cats", "do", "n't"], ["cat", "do", "n't"], ["NOUN", "", ""], ["NNS", "", ""])
     assert tagged[2].lemmas == ["can not", "cat"]
     assert tagger.name == name
     assert make_tagger(name) is tagger
@@ -250,9 +248,7 @@ def test_spacy_pipeline_by_path(tmp_path: Path) -> None:
         ({"POS": "NOUN", "TAG": "NNS"}, "lemmas"),
     ],
 )
-def test_incomplete_spacy_pipelines_are_refused(
-    tmp_path: Path, attributes: dict[str, str], missing: str
-) -> None:
+def test_incomplete_spacy_pipelines_are_refused(tmp_path: Path, attributes: dict[str, str], missing: str) -> None:
     with pytest.raises(OptionError, match=missing):
         make_tagger(save_pipeline(tmp_path / "cats", attributes))
 

@@ -5,10 +5,22 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-NOUNS = "miller baker farmer teacher captain dog horse river mill harbour boat bread flour window road".split()
-VERBS = "carried followed watched found sold painted remembered crossed mended opened".split()
-PREPOSITIONS = "to from near behind under over beside into across through".split()
-ADJECTIVES = "old grey small warm narrow quiet early brown heavy white".split()
+NOUNS = [
+    *("miller", "baker", "farmer", "teacher", "captain", "dog", "horse"),
+    *("river", "mill", "harbour", "boat", "bread", "flour", "window", "road"),
+]
+VERBS = [
+    *("carried", "followed", "watched", "found", "sold"),
+    *("painted", "remembered", "crossed", "mended", "opened"),
+]
+PREPOSITIONS = [
+    *("to", "from", "near", "behind", "under"),
+    *("over", "beside", "into", "across", "through"),
+]
+ADJECTIVES = [
+    *("old", "grey", "small", "warm", "narrow"),
+    *("quiet", "early", "brown", "heavy", "white"),
+]
 
 
 def write_village(path: Path, sentences: int, seed: int = 1) -> Path:

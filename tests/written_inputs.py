@@ -30,9 +30,7 @@ def words(count: int, form: str = "cat") -> str:
     return "".join(f"{number}\t{form}\t{form}\tNOUN\tNN{REST}\n" for number in range(1, count + 1)) + "\n"
 
 
-def fails_in(
-    tmp_path: Path, error: type[GiaannError], name: str, content: str | bytes, **options: Any
-) -> str:
+def fails_in(tmp_path: Path, error: type[GiaannError], name: str, content: str | bytes, **options: Any) -> str:
     path = write(tmp_path / name, content)
     with pytest.raises(error) as caught:
         list(read_parts([path], ReadOptions(**options)))

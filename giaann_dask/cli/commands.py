@@ -50,16 +50,12 @@ def giaann_dask() -> None:
 @giaann_dask.command()
 @INPUTS
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the new corpus.")
-@click.option(
-    "--seed-tokens", type=int, default=8, show_default=True, help="Seed tokens of the network to come."
-)
+@click.option("--seed-tokens", type=int, default=8, show_default=True, help="Seed tokens of the network to come.")
 @click.option("--max-sequences", type=int, help="Stop after N sentences that pass the length filter.")
 @text_options
 @ever_pos_option
 @common_options
-def encode(
-    inputs: tuple[str, ...], out: Path, seed_tokens: int, max_sequences: int | None, **values: Any
-) -> None:
+def encode(inputs: tuple[str, ...], out: Path, seed_tokens: int, max_sequences: int | None, **values: Any) -> None:
     """Encode text into a corpus that any number of networks can train on.
 
     The corpus is a Zarr group: column, feature and branch of every token, the dictionaries in
@@ -80,30 +76,18 @@ def encode(
             observer=observer,
         )
     counts = {**corpus.describe(), "corpus": str(out)}
-    shown = figures(
-        counts, "sequences", "trained", "no_concept", "no_delimiter", "tokens", "concepts", "features"
-    )
+    shown = figures(counts, "sequences", "trained", "no_concept", "no_delimiter", "tokens", "concepts", "features")
     answer(counts, values["as_json"], [f"corpus {out}", *shown])
 
 
 @giaann_dask.command()
 @INPUTS
-@click.option(
-    "--network", required=True, type=click.Path(path_type=Path), help="Folder of the network, new or not."
-)
-@click.option(
-    "--seed-tokens", type=int, help="Tokens given before prediction starts; new networks only.  [default: 8]"
-)
-@click.option(
-    "--max-sequences", type=int, help="Stop when N sentences of the input that pass the length filter count."
-)
+@click.option("--network", required=True, type=click.Path(path_type=Path), help="Folder of the network, new or not.")
+@click.option("--seed-tokens", type=int, help="Tokens given before prediction starts; new networks only.  [default: 8]")
+@click.option("--max-sequences", type=int, help="Stop when N sentences of the input that pass the length filter count.")
 @click.option("--regions", type=int, help="Regions of a new network.  [default: 8]")
-@click.option(
-    "--batch-sequences", type=int, default=8192, show_default=True, help="Sequences of one task, about."
-)
-@click.option(
-    "--commit-seconds", type=float, default=60.0, show_default=True, help="Least time between commits."
-)
+@click.option("--batch-sequences", type=int, default=8192, show_default=True, help="Sequences of one task, about.")
+@click.option("--commit-seconds", type=float, default=60.0, show_default=True, help="Least time between commits.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @text_options
 @ever_pos_option
@@ -145,9 +129,7 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
 @NETWORK
 @INPUTS
 @click.option("--timing", type=click.Choice(["exact", "biased", "none"]), default="none", show_default=True)
-@click.option(
-    "--activations", type=click.Choice(["boolf", "boolf+c", "intf+c"]), default="boolf", show_default=True
-)
+@click.option("--activations", type=click.Choice(["boolf", "boolf+c", "intf+c"]), default="boolf", show_default=True)
 @click.option(
     "--sequential/--no-sequential",
     default=True,
@@ -206,9 +188,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], **values: Any) -> None:
 @click.option("--tokens", type=int, default=20, show_default=True, help="Tokens to generate at most.")
 @click.option("--explain", is_flag=True, help="Show runners-up and the connections that decided.")
 @click.option("--timing", type=click.Choice(["exact", "biased", "none"]), default="none", show_default=True)
-@click.option(
-    "--activations", type=click.Choice(["boolf", "boolf+c", "intf+c"]), default="boolf", show_default=True
-)
+@click.option("--activations", type=click.Choice(["boolf", "boolf+c", "intf+c"]), default="boolf", show_default=True)
 @click.option("--sequential/--no-sequential", default=True, show_default=True)
 @click.option("--commit", help="Ask an older commit.")
 @click.option("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
@@ -283,19 +263,13 @@ def export(network: Path, out: Path, commit: str | None, **values: Any) -> None:
         "dictionaries": str(dictionaries),
         "commit": opened.commit,
     }
-    answer(
-        counts, values["as_json"], [f"{arrays} and {dictionaries}", *figures(counts, "connections", "commit")]
-    )
+    answer(counts, values["as_json"], [f"{arrays} and {dictionaries}", *figures(counts, "connections", "commit")])
 
 
 @giaann_dask.command()
 @NETWORK
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="The .svg, .png or .pdf file to write."
-)
-@click.option(
-    "--concept", "concepts", multiple=True, metavar="LEMMA", help="A concept column to draw; repeatable."
-)
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="The .svg, .png or .pdf file to write.")
+@click.option("--concept", "concepts", multiple=True, metavar="LEMMA", help="A concept column to draw; repeatable.")
 @click.option("--commit", help="Draw an older commit.")
 @common_options
 def draw(network: Path, out: Path, concepts: tuple[str, ...], commit: str | None, **values: Any) -> None:

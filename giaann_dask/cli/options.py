@@ -26,18 +26,14 @@ def common_options(command: Command) -> Command:
     """Add the options of every command: ``--scheduler``, ``--workers``, ``--dashboard`` and ``--json``."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output."),
-        click.option(
-            "--dashboard", metavar="ADDRESS", help="Serve the Dask dashboard, for example at :8787."
-        ),
+        click.option("--dashboard", metavar="ADDRESS", help="Serve the Dask dashboard, for example at :8787."),
         click.option(
             "--workers",
             type=int,
             metavar="N",
             help="Start N worker processes on this machine; 0 runs everything in this process.",
         ),
-        click.option(
-            "--scheduler", metavar="ADDRESS", help="Use a running Dask scheduler, as tcp://host:8786."
-        ),
+        click.option("--scheduler", metavar="ADDRESS", help="Use a running Dask scheduler, as tcp://host:8786."),
     ):
         command = option(command)
     return command

@@ -6,7 +6,7 @@ a network (`giaann_dask.network.exporting`), the choice of columns, neurons and 
 
 A column is a box with its prime concept neuron at the foot and its feature neurons above, the
 strongest lowest. Connections between prime concept neurons hang below the boxes; inside a column
-those upwards run on the right and those downwards on the left. Everything is laid out in inches.
+they lead up on the right and down on the left. Everything is laid out in inches.
 """
 
 from __future__ import annotations
@@ -30,14 +30,12 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".svg", ".png", ".pdf")
 Point = tuple[float, float]
-
-_DOTS_PER_INCH = 160
-_MARGIN, _LINE = 0.35, 0.2
+_LIMITS = (("maximum_columns", 1, 12), ("maximum_features", 0, 40), ("maximum_connections", 1, 5000))
+_DOTS_PER_INCH, _MARGIN, _LINE = 140, 0.35, 0.2
 _ROW, _NODE, _PRIME, _PADDING = 0.52, 0.3, 0.4, 0.12
 _WIDEST_NODE, _WIDEST_GAP, _LEAST_ARC, _WIDEST_ARC = 1.1, 2.0, 0.36, 0.7
-_CAPTION_CHARACTERS_PER_INCH = 13.5
-# From this width on the legend stands in one line.
-_WIDE = 8.5
+# Characters of the caption per inch, and the width from which on the legend stands in one line.
+_CHARACTERS, _WIDE = 13.5, 8.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,22 +72,13 @@ class DrawOptions:
     dark: bool = False
 
     def __post_init__(self) -> None:
-        limits = {
-            "maximum_columns": (1, 12),
-            "maximum_features": (0, 40),
-            "maximum_connections": (1, 5000),
-            "width_inches": (5, 40),
-        }
-        for name, (low, high) in limits.items():
+        for name, low, high in (*_LIMITS, ("width_inches", 5, 40)):
             value = getattr(self, name)
             if not low <= value <= high:
                 raise OptionError(f"{name} is {value!r}", f"{low} to {high}", "choose another value")
         if len(self.concepts) > self.maximum_columns:
-            raise OptionError(
-                f"{len(self.concepts)} concepts to draw",
-                f"at most {self.maximum_columns}",
-                "name fewer of them or raise maximum_columns",
-            )
+            received, expected = f"{len(self.concepts)} concepts", f"at most {self.maximum_columns}"
+            raise OptionError(received, expected, "name fewer of them or raise maximum_columns")
 
 
 class _Theme(NamedTuple):
@@ -106,12 +95,8 @@ class _Theme(NamedTuple):
     external: str
 
 
-_LIGHT = _Theme(
-    "#ffffff", "#f3f5f8", "#d5dbe3", "#ffffff", "#66727f", "#1c2430", "#7b3fa0", "#2b74b8", "#d9731a"
-)
-_DARK = _Theme(
-    "#14181e", "#1d232b", "#343d49", "#262e38", "#96a1ad", "#e8ecf1", "#9a5cc2", "#62a8e5", "#f0954a"
-)
+_LIGHT = _Theme("#fff", "#f3f5f8", "#d5dbe3", "#fff", "#66727f", "#1c2430", "#7b3fa0", "#2b74b8", "#d9731a")
+_DARK = _Theme("#14181e", "#1d232b", "#343d49", "#262e38", "#96a1ad", "#eee", "#95c", "#6ae", "#f0954a")
 
 
 def draw_network(table: ConnectionTable, options: DrawOptions | None = None) -> Figure:
@@ -127,7 +112,7 @@ def draw_network(table: ConnectionTable, options: DrawOptions | None = None) -> 
     Returns
     -------
     matplotlib.figure.Figure
-        Made without pyplot, so that no window opens; a notebook shows it as SVG.
+        Made without pyplot, so that no window opens; a notebook shows it as PNG.
 
     Raises
     ------
@@ -160,7 +145,7 @@ def draw_network(table: ConnectionTable, options: DrawOptions | None = None) -> 
     for number, line in enumerate(reversed(caption)):
         axes.text(_MARGIN, _MARGIN + number * _LINE, line, size=9, color=theme.faint, va="center")
     # A notebook knows how to show figures only after pyplot has been imported.
-    figure._repr_svg_ = functools.partial(_as_svg, figure)  # type: ignore[attr-defined]
+    figure._repr_png_ = functools.partial(_rendered, figure, "png")  # type: ignore[attr-defined]
     return figure
 
 
@@ -200,35 +185,26 @@ def _rendered(figure: Figure, kind: str) -> bytes:
     """Return the bytes of a picture, without a date and with reproducible identifiers."""
     import matplotlib
 
-    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    buffer = io.BytesIO()
+    buffer, dates = io.BytesIO(), {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     with matplotlib.rc_context({"svg.hashsalt": "giaann_dask"}):
         figure.savefig(buffer, format=kind, metadata=dates.get(kind))
     return buffer.getvalue()
 
 
-def _as_svg(figure: Figure) -> str:
-    """Return a picture as SVG text."""
-    return _rendered(figure, "svg").decode("utf-8")
-
-
 def _caption(graph: nx.DiGraph, width: float) -> list[str]:
     """Return the lines that say what the picture shows and what it leaves out."""
-    shown, total = graph.number_of_edges(), graph.graph["total"]
     strengths = [strength for *_, strength in graph.edges(data="strength")]
-    columns = len(graph.graph["columns"])
-    text = (
-        f"{columns} of {graph.graph['concepts']:,} concept columns, {len(graph) - columns} feature neurons. "
-    )
+    columns, concepts, total = len(graph.graph["columns"]), graph.graph["concepts"], graph.graph["total"]
+    text = f"{columns} of {concepts:,} concept columns, {len(graph) - columns} feature neurons. "
     if strengths:
         text += (
-            f"Only the strongest {shown:,} of the {total:,} connections among these columns are drawn, "
-            f"{total - shown:,} are left out. The wider the line, the stronger the connection, added up "
-            f"over its branches and segments: {min(strengths):,.1f} to {max(strengths):,.1f}."
+            f"Only the strongest {len(strengths):,} of the {total:,} connections among these columns "
+            f"are drawn, {total - len(strengths):,} are left out. The wider the line, the stronger the "
+            f"connection, over all branches and segments: {min(strengths):,.1f} to {max(strengths):,.1f}."
         )
     else:
         text += f"No connections are drawn, {total:,} are left out."
-    return textwrap.wrap(text, int(_CAPTION_CHARACTERS_PER_INCH * (width - 2 * _MARGIN)))
+    return textwrap.wrap(text, int(_CHARACTERS * (width - 2 * _MARGIN)))
 
 
 class _Page(NamedTuple):
@@ -251,11 +227,12 @@ class _Page(NamedTuple):
         rows = 1 + max(row for _, row in graph.nodes(data="row"))
         room = width - 2 * _MARGIN
         share = room / (columns + 0.45 * (columns - 1))
-        node = min(max(share - 2 * _LEAST_ARC, 0.55 * share), _WIDEST_NODE)
+        node = min(max(share - 2 * _LEAST_ARC, 0.5 * share), _WIDEST_NODE)
         box = min(share, node + 2 * _WIDEST_ARC)
         gap = min((room - columns * box) / max(columns - 1, 1), _WIDEST_GAP)
-        spans = [abs(s["place"] - t["place"]) for s, t in _ends(graph) if _side(s, t, leaving=True) == "foot"]
-        foot = 1.6 * _MARGIN + caption_lines * _LINE + _depth(max(spans, default=0))
+        place = dict(graph.nodes(data="place"))
+        span = max((abs(place[s] - place[t]) for s, t in graph.edges if s[1] == t[1] == 0), default=0)
+        foot = 1.6 * _MARGIN + caption_lines * _LINE + _depth(span)
         top = foot + rows * _ROW + 2 * _PADDING
         height = top + (0.75 if width >= _WIDE else 0.95)
         left = (width - columns * box - (columns - 1) * gap) / 2
@@ -275,11 +252,6 @@ def _height(neuron: dict[str, Any]) -> float:
 def _depth(span: int) -> float:
     """Return how far an arc over so many columns hangs below the boxes."""
     return 0.12 + 0.16 * span if span else 0.0
-
-
-def _ends(graph: nx.DiGraph) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Return the attributes of both neurons of every connection."""
-    return [(graph.nodes[source], graph.nodes[target]) for source, target in graph.edges]
 
 
 def _draw_columns(axes: Axes, graph: nx.DiGraph, page: _Page, theme: _Theme) -> None:
@@ -323,8 +295,8 @@ def _draw_word(axes: Axes, word: str, middle: Point, width: float, font: dict[st
 
     def share(shown: str) -> float:
         # A dollar sign would begin a formula; it is as wide as an S.
-        path = TextPath((0, 0), shown.replace("$", "S"), prop=measured)
-        return float(path.get_extents().width) / 72 / width
+        outline = TextPath((0, 0), shown.replace("$", "S"), prop=measured)
+        return float(outline.get_extents().width) / 72 / width
 
     if share(word or "…") > 4 / 3:
         length = max((n for n in range(1, len(word)) if share(word[:n] + "…") <= 4 / 3), default=0)
@@ -352,7 +324,6 @@ def _draw_connections(axes: Axes, graph: nx.DiGraph, page: _Page, theme: _Theme)
             alpha=0.45 + 0.5 * share,
             zorder=2 + share,
             joinstyle="miter",
-            capstyle="butt",
         )
         axes.add_patch(arrow)
 
@@ -396,8 +367,7 @@ def _curve(page: _Page, neurons: tuple[dict[str, Any], dict[str, Any]], ends: tu
     """Return the path between two ports: a loop, an arc beside or below, or a sweep across."""
     from matplotlib.path import Path as Curve
 
-    source, target = neurons
-    (x0, y0), (x1, y1) = ends
+    source, target, (x0, y0), (x1, y1) = *neurons, *ends
     side, span = _side(source, target, leaving=True), abs(source["row"] - target["row"])
     if side == "loop":
         height = 0.95 * (_ROW - (_NODE + _height(source)) / 2)
@@ -419,12 +389,12 @@ def _draw_legend(axes: Axes, page: _Page, theme: _Theme) -> None:
     from matplotlib.patches import Patch
 
     handles: list[Any] = [
-        Patch(facecolor=theme.prime, edgecolor=theme.prime, label="prime concept neuron"),
+        Patch(facecolor=theme.prime, label="prime concept neuron"),
         Patch(facecolor=theme.node, edgecolor=theme.faint, label="feature neuron"),
         Line2D([], [], color=theme.internal, linewidth=2.2, label="connection inside a column"),
         Line2D([], [], color=theme.external, linewidth=2.2, label="connection to another column"),
     ]
-    look: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": theme.text}
-    look |= {"ncols": 4 if page.width >= _WIDE else 2, "columnspacing": 1.6, "handlelength": 1.6}
-    anchor = (0.5, 1 - 0.08 / page.height)
-    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=anchor, **look)
+    look: dict[str, Any] = {"frameon": False, "fontsize": 9, "columnspacing": 1.6, "handlelength": 1.6}
+    look |= {"labelcolor": theme.text, "ncols": 4 if page.width >= _WIDE else 2}
+    look |= {"loc": "upper center", "bbox_to_anchor": (0.5, 1 - 0.08 / page.height)}
+    axes.legend(handles=handles, **look)

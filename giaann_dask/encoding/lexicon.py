@@ -24,9 +24,7 @@ CORPUS = "corpus"
 _IN_FLIGHT = 16
 
 
-def choose_ever(
-    client: Client, choice: str, inputs: Sequence[str], tagger: str, reading: ReadOptions
-) -> EverPos:
+def choose_ever(client: Client, choice: str, inputs: Sequence[str], tagger: str, reading: ReadOptions) -> EverPos:
     """Return the lexicon that an option names.
 
     Parameters
@@ -72,6 +70,4 @@ def choose_ever(
 
 def collect_ever(part: Part, tagger: str) -> EverPos:
     """Collect the lexicon of one part, as a task."""
-    return EverPos.from_sentences(
-        sentence for _, sentences in tag_sentences(part, tagger) for sentence in sentences
-    )
+    return EverPos.from_sentences(sentence for _, sentences in tag_sentences(part, tagger) for sentence in sentences)

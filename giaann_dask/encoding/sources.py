@@ -141,9 +141,7 @@ def submit_tag(
     ranges = [u.content for u in units if isinstance(u.content, CorpusRange)]
     counts = tuple(r.stop - r.start for r in ranges)
     start = ranges[0].start + skips[0]
-    return client.submit(
-        read_corpus_block, ranges[0].path, start, ranges[-1].stop, counts, options.filter, key=key
-    )
+    return client.submit(read_corpus_block, ranges[0].path, start, ranges[-1].stop, counts, options.filter, key=key)
 
 
 def can_join(group: Sequence[Unit], skips: Sequence[int], unit: Unit, skip: int) -> bool:

@@ -277,9 +277,7 @@ class EncodingStream:
         return before
 
 
-def _ledger_updates(
-    group: _Group, summary: BlockSummary, sequences: int
-) -> tuple[tuple[int | None, LedgerEntry], ...]:
+def _ledger_updates(group: _Group, summary: BlockSummary, sequences: int) -> tuple[tuple[int | None, LedgerEntry], ...]:
     """Return the ledger entries of a block of which the first new sequences count."""
     updates: list[tuple[int | None, LedgerEntry]] = []
     left = sequences

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from giaann_dask.inference.activation import ActivationState, Layout, sum_segments
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.network.keys import NEURON_BITS
-from giaann_dask.spec import BRANCH_BITS, MAXIMUM_FEATURES
+from giaann_dask.spec import BRANCH_BITS, MAXIMUM_FEATURES, NEURON_BITS
 
 _NEURON_MASK = (1 << NEURON_BITS) - 1
 

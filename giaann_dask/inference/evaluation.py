@@ -201,9 +201,7 @@ def _submit_block(
         span = (start, min(start + SEQUENCES_PER_TASK, block.mapping.sequences))
         key = task_key("infer", block_flags.key, span, specification, inference, [r.key for r in regions])
         futures.append(
-            client.submit(
-                infer, block.encoded, span, block_flags, regions, specification, inference, device, key=key
-            )
+            client.submit(infer, block.encoded, span, block_flags, regions, specification, inference, device, key=key)
         )
     return futures
 

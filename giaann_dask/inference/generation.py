@@ -208,9 +208,7 @@ class RawToken:
     reasons: tuple[tuple[int, int, int, int, float, float], ...]
 
 
-def generate_text(
-    client: Client, reader: CommitReader, prompt: str, options: GenerationOptions
-) -> Continuation:
+def generate_text(client: Client, reader: CommitReader, prompt: str, options: GenerationOptions) -> Continuation:
     """Continue a prompt.
 
     Parameters
@@ -301,9 +299,7 @@ def _prepare(reader: CommitReader, vocabulary: Vocabulary, prompt: str, tagger: 
     builder.add_part([(0, [joined])])
     block = builder.build()
     if len(block) == 0:
-        raise PromptError(
-            f"the prompt has {len(joined.forms)} words", f"1 to {MAXIMUM_TOKENS}", "give another prompt"
-        )
+        raise PromptError(f"the prompt has {len(joined.forms)} words", f"1 to {MAXIMUM_TOKENS}", "give another prompt")
     branches = reader.manifest().specification.branches
     encoded = encode_block(block, vocabulary.extend(summarise(block)), branches)
     if encoded.status[0] != CANDIDATE:

@@ -158,9 +158,7 @@ class Session:
         return SequenceResult(tuple(steps), None)
 
     @torch.inference_mode()
-    def generate(
-        self, prompt: PreparedSequence, tokens: int, *, observer: Observer | None = None
-    ) -> Generation:
+    def generate(self, prompt: PreparedSequence, tokens: int, *, observer: Observer | None = None) -> Generation:
         """Predict tokens after a prompt, feeding each prediction to the next step.
 
         All tokens of the prompt are seed tokens, however many there are. The contract knows
@@ -338,9 +336,7 @@ class Session:
 
     def _pulse(self, activity: int, step: StepResult) -> Pulse:
         """Return what the source of a step sends."""
-        return Pulse(
-            drive=self._layout.drives[activity], column_time=step.column_time, feature_time=step.index - 1
-        )
+        return Pulse(drive=self._layout.drives[activity], column_time=step.column_time, feature_time=step.index - 1)
 
 
 def _feature(neuron: int) -> int:

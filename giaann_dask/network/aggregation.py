@@ -80,9 +80,7 @@ class Connections(NamedTuple):
     strength: Integers
 
 
-def sum_connections(
-    keys: Integers, neurons: Integers, increments: Integers, layout: KeyLayout
-) -> Connections:
+def sum_connections(keys: Integers, neurons: Integers, increments: Integers, layout: KeyLayout) -> Connections:
     """Sum the increments of equal connections.
 
     Parameters

@@ -121,9 +121,7 @@ def _merge_two(first: Run, second: Run) -> Run:
     source, pointer, target, total = result
     connections = int(pointer[rows])
     narrow = narrow_strength(total[:connections])
-    return Run(
-        _owned(source[:rows]), _owned(pointer[: rows + 1]), _owned(target[:connections]), _owned(narrow)
-    )
+    return Run(_owned(source[:rows]), _owned(pointer[: rows + 1]), _owned(target[:connections]), _owned(narrow))
 
 
 def _table(run: Run, strength: type[np.signedinteger[Any]]) -> Table:
@@ -279,9 +277,7 @@ def _count_row(target: Integers, heads: Integers, stops: Integers) -> int:
 
 
 @nb.njit(nb.int64(_WIDE, _WIDE, _WIDE, _WIDE, _WIDE), cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _count_targets(
-    source: Integers, begins: Integers, ends: Integers, target: Integers, limits: Integers
-) -> int:
+def _count_targets(source: Integers, begins: Integers, ends: Integers, target: Integers, limits: Integers) -> int:
     """Count distinct (source, target) pairs; part p has the rows ``limits[p]:limits[p + 1]``."""
     parts = len(limits) - 1
     row = limits[:-1].copy()

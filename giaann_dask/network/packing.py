@@ -186,9 +186,7 @@ def unpack(packed: PackedRun) -> Run:
     for name in ("source_feature", "row_targets"):
         _require(len(arrays[name]) == rows, f"{name} of a run has {len(arrays[name])} values", f"{rows}")
     for name in ("target_feature", "target_branch", "target_segments", "strength"):
-        _require(
-            len(arrays[name]) == targets, f"{name} of a run has {len(arrays[name])} values", f"{targets}"
-        )
+        _require(len(arrays[name]) == targets, f"{name} of a run has {len(arrays[name])} values", f"{targets}")
     return _restore(arrays, header)
 
 
@@ -276,9 +274,7 @@ def _decode_array(name: str, entries: Mapping[str, bytes]) -> tuple[npt.NDArray[
     return values[:length], 1 + len(chunks)
 
 
-def _decode_chunk(
-    key: str, entries: Mapping[str, bytes], length: int, dtype: np.dtype[Any]
-) -> npt.NDArray[Any]:
+def _decode_chunk(key: str, entries: Mapping[str, bytes], length: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Return the values of one chunk."""
     stored = entries.get(key, b"")
     encoded = memoryview(stored)[:-4]

@@ -65,9 +65,7 @@ class NetworkStore:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         if not self.path.is_dir() or not (self.path / "refs").exists():
-            raise StoreMissingError(
-                f"there is no network at {path}", "a folder that train has made", "check the path"
-            )
+            raise StoreMissingError(f"there is no network at {path}", "a folder that train has made", "check the path")
         with reading(f"network {path}"):
             self._repository = _open_repository(self.path)
 

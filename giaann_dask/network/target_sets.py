@@ -192,9 +192,7 @@ def _collect(
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _place_segments(
-    key: Integers, segments: npt.NDArray[np.uint32], first: int, end: int, places: Integers
-) -> bool:
+def _place_segments(key: Integers, segments: npt.NDArray[np.uint32], first: int, end: int, places: Integers) -> bool:
     """Count the connections of a row by segment; return False if its targets do not ascend."""
     places[:] = 0
     previous = np.int64(-1)

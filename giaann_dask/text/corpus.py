@@ -71,9 +71,7 @@ class CorpusWriter:
 
     def append(self, block: EncodedBlock) -> None:
         """Append the sequences of the next block."""
-        surface_ids = np.array(
-            [self._surfaces.setdefault(s, len(self._surfaces)) for s in block.surfaces], np.int32
-        )
+        surface_ids = np.array([self._surfaces.setdefault(s, len(self._surfaces)) for s in block.surfaces], np.int32)
         surface = block.surface.copy()
         noun = surface >= 0
         surface[noun] = surface_ids[surface[noun]]
@@ -282,9 +280,7 @@ def is_corpus(path: str | Path) -> bool:
     return bool(metadata.get("attributes", {}).get("format") == FORMAT)
 
 
-def _in_order(
-    identifiers: npt.NDArray[np.int32], names: list[str]
-) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
+def _in_order(identifiers: npt.NDArray[np.int32], names: list[str]) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
     """Renumber identifiers in order of first appearance; return the names in that order."""
     distinct, first, inverse = np.unique(identifiers, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")

@@ -112,11 +112,7 @@ class EverPos:
     def probable_delimiter(self, word: str, lemma: str) -> bool:
         """Return ``prb`` of a token from its lower-cased word and lemma."""
         return (
-            word in _PROBABLE
-            or word in self.cconj
-            or word in self.sconj
-            or lemma in self.cconj
-            or lemma in self.sconj
+            word in _PROBABLE or word in self.cconj or word in self.sconj or lemma in self.cconj or lemma in self.sconj
         )
 
     @classmethod
@@ -137,9 +133,7 @@ class EverPos:
             data = path.read_bytes()
             content = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
         except FileNotFoundError as error:
-            raise InputMissingError(
-                f"no file {path}", "an ever-POS lexicon", "give the path of a JSON file"
-            ) from error
+            raise InputMissingError(f"no file {path}", "an ever-POS lexicon", "give the path of a JSON file") from error
         except (OSError, EOFError, ValueError) as error:
             raise InputFormatError(
                 f"{path} cannot be read ({error})", "JSON, or gzipped JSON named .gz", "repair the file"
@@ -169,9 +163,7 @@ class EverPos:
         MissingDependencyError
             If LemmInflect is not installed.
         """
-        return cls(
-            adp=_ADPOSITIONS, cconj=_COORDINATORS, sconj=_SUBORDINATORS, dictionary=_installed_version()
-        )
+        return cls(adp=_ADPOSITIONS, cconj=_COORDINATORS, sconj=_SUBORDINATORS, dictionary=_installed_version())
 
     def union(self, other: EverPos) -> EverPos:
         """Return the lexicon that holds the words of both.
@@ -251,9 +243,7 @@ class EverPos:
             words = content.get(part, ())
             valid = isinstance(words, (list, tuple)) and all(isinstance(w, str) for w in words)
             if not valid:
-                raise InputFormatError(
-                    f"{name}: {part} is no list of words", "a list of strings", "repair the file"
-                )
+                raise InputFormatError(f"{name}: {part} is no list of words", "a list of strings", "repair the file")
             sets.append(frozenset(word.lower() for word in words))
         verb, adp, cconj, sconj = sets
         return cls(verb, adp, cconj, sconj)

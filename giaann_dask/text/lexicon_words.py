@@ -47,9 +47,7 @@ IN    IN @
 """)
 _DASHES = frozenset("-–—")
 _ENDS = frozenset(".!?")
-_ADDRESS = re.compile(
-    r"(?:https?://|www\.).+|[\w.+-]+@[\w-]+\.[\w.-]+|[\w-]+\.(?:com|org|net|edu|gov)(?:/.*)?"
-)
+_ADDRESS = re.compile(r"(?:https?://|www\.).+|[\w.+-]+@[\w-]+\.[\w.-]+|[\w-]+\.(?:com|org|net|edu|gov)(?:/.*)?")
 _NUMBER = re.compile(r"[+-]?(?=[.,:/]*\d)[\d.,:/]+(?:%|k|m|bn)?|\d+(?:[-–.]\d+)+|[ivx]{2,}")
 _ORDINAL = re.compile(r"\d+(?:st|nd|rd|th)")
 _DECADE = re.compile(r"'?\d+'?s")
@@ -59,9 +57,7 @@ _ROMAN = re.compile(r"[IVXLC]+")
 
 _PAST = ("VBD", "VBN")
 _BASE = ("VB", "VBP")
-_ALIKE: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"VB": _BASE, "VBP": _BASE, "VBD": _PAST, "VBN": _PAST}
-)
+_ALIKE: Mapping[str, tuple[str, ...]] = MappingProxyType({"VB": _BASE, "VBP": _BASE, "VBD": _PAST, "VBN": _PAST})
 _CLASSES: Mapping[str, str] = MappingProxyType({"N": "NOUN", "V": "VERB", "J": "ADJ", "R": "ADV"})
 _BEST = 2.5
 _RARE: Mapping[str, float] = MappingProxyType(
@@ -302,6 +298,4 @@ def _capital_readings(word: str, lower: str) -> Readings:
 def is_adjective(word: str) -> bool:
     """Return whether a lower-cased word is above all an adjective."""
     frequent = frequent_tags().get(word)
-    return (
-        frequent == "JJ" or word in _PEOPLES or (frequent == "VBN" and "NOUN" not in dictionary_lemmas(word))
-    )
+    return frequent == "JJ" or word in _PEOPLES or (frequent == "VBN" and "NOUN" not in dictionary_lemmas(word))

@@ -135,10 +135,8 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
         If it cannot be opened.
     """
     try:
-        if path.name.lower().endswith(".gz"):
-            stream = cast(BinaryIO, gzip.GzipFile(path, "rb"))
-        else:
-            stream = path.open("rb")
+        zipped = path.name.lower().endswith(".gz")
+        stream = cast(BinaryIO, gzip.GzipFile(path, "rb")) if zipped else path.open("rb")
     except OSError as error:
         raise unreadable(path, error) from error
     with stream:
@@ -165,6 +163,4 @@ def _take(read: Callable[[int], bytes], size: int, place: str) -> bytes:
             "compress the file again, or give it a name that does not end in .gz",
         ) from error
     except OSError as error:
-        raise InputFormatError(
-            f"{place} cannot be read ({error.strerror or error})", "", "check the disk"
-        ) from error
+        raise InputFormatError(f"{place} cannot be read ({error.strerror or error})", "", "check the disk") from error

@@ -94,9 +94,7 @@ class _Record(NamedTuple):
     place: str
 
 
-def read_parts(
-    inputs: Sequence[str | os.PathLike[str]], options: ReadOptions | None = None
-) -> Iterator[Part]:
+def read_parts(inputs: Sequence[str | os.PathLike[str]], options: ReadOptions | None = None) -> Iterator[Part]:
     """Return the parts of all inputs, in order; the inputs are looked up before this returns.
 
     A text or CoNLL-U file is one document, a record of JSON lines or of a dataset is one. A
@@ -254,9 +252,7 @@ def _conllu_sentences(path: Path, options: ReadOptions) -> Iterator[str]:
         yield "\n".join([*lines, ""])
 
 
-def _record_passages(
-    records: Iterable[_Record], documents: Iterator[int], options: ReadOptions
-) -> Iterator[_Passage]:
+def _record_passages(records: Iterable[_Record], documents: Iterator[int], options: ReadOptions) -> Iterator[_Passage]:
     """Yield the paragraphs of the text field of records, each record a document."""
     for record in records:
         document = next(documents)
@@ -272,9 +268,7 @@ def _record_text(record: _Record, field: str) -> str:
         raise InputFormatError(f"{place} is not an object", f"an object with a field {field!r}")
     if field not in value:
         names = ", ".join(map(repr, list(value)[:10])) or "none"
-        raise InputFormatError(
-            f"{place} has no field {field!r}", f"one of its fields: {names}", "choose text_field"
-        )
+        raise InputFormatError(f"{place} has no field {field!r}", f"one of its fields: {names}", "choose text_field")
     text = value[field]
     if not isinstance(text, str):
         raise InputFormatError(f"{place}: the field {field!r} is a {type(text).__name__}", "text")

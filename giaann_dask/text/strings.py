@@ -7,7 +7,6 @@ Does not cover: what the strings mean (`vocabulary`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-
 from itertools import pairwise
 
 import numpy as np

@@ -72,9 +72,7 @@ def make_tagger(name: str) -> Tagger:
         return GoldTagger()
     model = name.removeprefix(_SPACY)
     if model == name or not model:
-        raise OptionError(
-            f"tagger is {name!r}", "lexicon, spacy:MODEL or gold", "choose one of these, such as lexicon"
-        )
+        raise OptionError(f"tagger is {name!r}", "lexicon, spacy:MODEL or gold", "choose one of these, such as lexicon")
     return SpacyTagger(model)
 
 
@@ -175,9 +173,7 @@ def _load_pipeline(model: str) -> Any:
     try:
         import spacy
     except ImportError as error:
-        raise MissingDependencyError(
-            "spacy is not installed", "the spacy package", "pip install spacy"
-        ) from error
+        raise MissingDependencyError("spacy is not installed", "the spacy package", "pip install spacy") from error
     try:
         return spacy.load(model, exclude=list(_UNUSED_COMPONENTS))
     except OSError as error:

@@ -44,6 +44,4 @@ class TrainingOptions:
             if getattr(self, name) < 1:
                 raise OptionError(f"{name} is {getattr(self, name)}", "1 or more", "choose another number")
         if self.commit_seconds <= 0:
-            raise OptionError(
-                f"commit_seconds is {self.commit_seconds}", "more than 0", "choose another time"
-            )
+            raise OptionError(f"commit_seconds is {self.commit_seconds}", "more than 0", "choose another time")

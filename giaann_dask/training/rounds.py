@@ -129,9 +129,7 @@ class Regions:
 
     def _connect(self, blocks: list[Future]) -> Future:
         identity = ([block.key for block in blocks], self._specification, self._device)
-        return self._submit(
-            "connect", tasks.connect, blocks, self._specification, self._device, key_of=identity
-        )
+        return self._submit("connect", tasks.connect, blocks, self._specification, self._device, key_of=identity)
 
     def _integrate(self, region: int, increments: Sequence[Future], owner: list[str] | None) -> Future:
         routed = [

@@ -39,9 +39,7 @@ class NetworkTarget:
         If the network exists with another specification or lexicon.
     """
 
-    def __init__(
-        self, path: Path, specification: Specification, ever: EverPos, store: NetworkStore | None
-    ) -> None:
+    def __init__(self, path: Path, specification: Specification, ever: EverPos, store: NetworkStore | None) -> None:
         self.path = path
         self.specification = specification
         self.ever = ever
@@ -49,9 +47,7 @@ class NetworkTarget:
         self._resources = ExitStack()
         if store is not None:
             reader = store.open(store.head())
-            check_same(
-                "specification", specification.as_dict(), reader.manifest().specification.as_dict(), path
-            )
+            check_same("specification", specification.as_dict(), reader.manifest().specification.as_dict(), path)
             check_same("ever-POS lexicon", ever.identity(), reader.ever().identity(), path)
 
     def __enter__(self) -> NetworkTarget:
@@ -94,9 +90,7 @@ def open_store(path: Path) -> NetworkStore | None:
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return None
     if not (path / "refs").exists():
-        raise StoreExistsError(
-            f"{path} exists and is no network", "a new path or a network", "choose another"
-        )
+        raise StoreExistsError(f"{path} exists and is no network", "a new path or a network", "choose another")
     return NetworkStore(path)
 
 
