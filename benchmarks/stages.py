@@ -26,10 +26,9 @@ from giaann_dask.inference.evaluation import infer
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.sequence import FlagTable
 from giaann_dask.network.connections import connect_batch
-from giaann_dask.network.merging import merge_runs
 from giaann_dask.network.packing import pack, unpack
 from giaann_dask.network.region import Placement, RankedRun, plan_compaction
-from giaann_dask.network.run import Run
+from giaann_dask.network.run import RegionRun, Run
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, BlockBuilder, FilterOptions, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos
@@ -38,6 +37,7 @@ from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.splitting import Splitter
 from giaann_dask.text.tagging import make_tagger
 from giaann_dask.text.vocabulary import Vocabulary, summarise
+from giaann_dask.training.tasks import add_runs
 
 Value = TypeVar("Value")
 BOOK = Path(__file__).resolve().parents[2] / "shared" / "data" / "books" / "war-and-peace.txt.gz"
@@ -85,17 +85,16 @@ def train_here(blocks: list[EncodedBlock], watch: Stopwatch) -> tuple[list[Run],
     """Connect and integrate in this process, one batch a round, as the cluster does."""
     specification = Specification()
     placement, cpu = Placement.of(specification), torch.device("cpu")
-    merge_runs([Run.empty(), Run.empty()])
-    regions: list[tuple[RankedRun[Run], ...]] = [() for _ in range(specification.regions)]
+    regions: list[tuple[RankedRun[RegionRun], ...]] = [() for _ in range(specification.regions)]
     increments = 0
     for batch in batches(blocks):
         touched = watch.time("connect", connect_batch, batch, specification, placement, cpu)
-        increments += sum(run.nbytes for run in touched.values())
+        increments += sum(table.nbytes for run in touched.values() for table in run)
         for region, run in touched.items():
             plan = plan_compaction(regions[region], run)
-            total = watch.time("integrate", merge_runs, plan.merged)
+            total = watch.time("integrate", add_runs, plan.merged)
             regions[region] = (*plan.kept, RankedRun(plan.rank, total))
-    return [watch.time("integrate", merge_runs, [r.handle for r in runs]) for runs in regions], increments
+    return [watch.time("integrate", add_runs, [r.handle for r in runs]).connections for runs in regions], increments
 
 
 def batches(blocks: list[EncodedBlock]) -> list[list[EncodedBlock]]:

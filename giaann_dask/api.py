@@ -22,7 +22,7 @@ from giaann_dask.events import Observer, ignore
 from giaann_dask.inference.evaluation import EvaluationOptions, EvaluationReport, evaluate_network
 from giaann_dask.inference.generation import Continuation, GenerationOptions, generate_text
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.network.exporting import connection_table, export_network
+from giaann_dask.network.exporting import Exported, connection_table, export_network
 from giaann_dask.network.manifest import Manifest
 from giaann_dask.network.store import CommitReader, NetworkStore
 from giaann_dask.network.table import ConnectionTable
@@ -109,7 +109,7 @@ class Network(Summarised):
         return {
             "concepts": manifest.saved_concepts,
             "features": manifest.saved_features,
-            "neurons": sum(run.rows for run in manifest.runs),
+            "neurons": manifest.neurons,
             "connections": manifest.connections,
             "sequences": manifest.sequences,
             "trained": manifest.trained,
@@ -117,7 +117,7 @@ class Network(Summarised):
             "tokens": manifest.tokens,
             "runs": len(manifest.runs),
             "bytes_on_disk": sum(f.stat().st_size for f in self.path.rglob("*") if f.is_file()),
-            "bytes_in_memory": sum(run.nbytes for run in runs),
+            "bytes_in_memory": sum(run.connections.nbytes + run.neurons.nbytes for run in runs),
             "commit": self.commit,
             "commits": len(self.commits()),
             "specification": manifest.specification.as_dict(),
@@ -155,8 +155,8 @@ class Network(Summarised):
         """Return all connections as coordinate arrays, in this process's memory."""
         return connection_table(self._reader)
 
-    def export(self, path: str | Path) -> tuple[Path, Path]:
-        """Write connections (``.npz``) and dictionaries (``.json``); return the two paths."""
+    def export(self, path: str | Path) -> Exported:
+        """Write connections (``.npz``), dictionaries (``.json``) and neurons (``.neurons.npz``)."""
         return export_network(self._reader, path)
 
     def draw(self, concepts: Sequence[str] = ()) -> Figure:

@@ -60,6 +60,7 @@ def ewt_set(shared: Path, name: str) -> GoldenSet:
 
 
 EWT_NAMES = ("seed8_N200", "seed12_N200", "seed12_N1000")
+NEURON_KEYS = ("strength", "col", "feat", "seg", "branch")
 KEYS = ("src_col", "src_feat", "seg", "tgt_col", "tgt_feat", "branch")
 
 
@@ -73,6 +74,15 @@ def check_connections(exported: Path, golden: Path) -> int:
         np.testing.assert_array_equal(a[key][first], b[key][second])
     np.testing.assert_allclose(a["strength"][first], b["strength"][second], rtol=1e-5, atol=0)
     return len(first)
+
+
+def check_neurons(exported: Path, golden: Path) -> None:
+    """Compare the neurons' own strengths, which are whole numbers."""
+    with np.load(exported) as ours, np.load(golden) as theirs:
+        a, b = ({k: z[k].astype(np.int64) for k in NEURON_KEYS} for z in (ours, theirs))
+    first, second = (np.lexsort([z[k] for k in NEURON_KEYS[1:]]) for z in (a, b))
+    for key in NEURON_KEYS:
+        np.testing.assert_array_equal(a[key][first], b[key][second])
 
 
 def check_dictionaries(exported: Path, golden: Path) -> None:

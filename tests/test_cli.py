@@ -89,21 +89,14 @@ def test_generate_and_explain(trained: Path) -> None:
     assert "strength" in shown.stdout
 
 
-def test_inspect(trained: Path) -> None:
+def test_inspect(trained: Path, data_folder: Path) -> None:
     made = answer("inspect", trained / "net")
     expected = {"concepts": 113, "features": 25, "connections": 48590, "sequences": 200, "tokens": 3294}
     assert {name: made[name] for name in expected} == expected
     assert made["bytes_on_disk"] > 0
     assert made["bytes_in_memory"] > 0
-    with np.load(synthetic_export(trained)) as arrays:
-        pairs = np.unique(np.stack([arrays["src_col"], arrays["src_feat"]]), axis=1)
-    assert made["neurons"] == pairs.shape[1]
-
-
-def synthetic_export(trained: Path) -> Path:
-    path = trained / "again.npz"
-    answer("export", trained / "net", "--out", path)
-    return path
+    with np.load(data_folder / "syn_seed8" / "neurons.npz") as arrays:
+        assert made["neurons"] == np.unique(np.stack([arrays["col"], arrays["feat"]]), axis=1).shape[1]
 
 
 def test_draw(trained: Path) -> None:

@@ -111,8 +111,12 @@ def test_features_are_ranked_by_both_directions() -> None:
     pairs = made_up().added_up()
     assert pairs.strongest_features(0) == [1, 2]
     assert pairs.strongest_features(1) == [3]
-    assert pairs.strongest(10, 1)[0][2] == 90.0
-    assert ((0, 0), (0, 2), 4.0) not in pairs.strongest(10, 1)
+    assert pairs.strongest(1, 2) == [((3, 4), (3, 5), 90.0)]
+    assert made_up([*CONNECTIONS, CONNECTIONS[2]]).added_up().strongest_features(0) == [2, 1]
+    # Of each column only the strongest feature neuron and the prime concept neuron.
+    kept = [(source, target) for source, target, _ in pairs.strongest(10, 1)]
+    prime = [((0, 0), (0, 0)), ((0, 0), (1, 0)), ((1, 0), (0, 0))]
+    assert sorted(kept) == sorted([*prime, ((0, 1), (0, 0)), ((2, 0), (1, 3))])
 
 
 def test_best_connected_columns_are_chosen_one_after_another(golden: ConnectionTable) -> None:
@@ -129,6 +133,10 @@ def test_best_connected_columns_are_chosen_one_after_another(golden: ConnectionT
     while len(chosen) < 4:
         chosen.append(max(set(columns) - set(chosen), key=lambda column: gain(column, chosen)))
     assert golden.best_connected(4) == chosen
+
+
+def test_connections_inside_a_column_do_not_make_it_well_connected() -> None:
+    assert made_up().best_connected(4) == [1, 2, 0, 3]
 
 
 def test_columns_without_connections_are_not_chosen() -> None:
@@ -148,11 +156,7 @@ def test_concepts_are_found_by_name() -> None:
 def test_graph_of_the_made_up_network() -> None:
     graph = made_up().graph([0, 1], maximum_features=8, maximum_connections=4)
     assert graph.graph == {"columns": ["dog", "cat"], "concepts": 5, "total": 6}
-    assert {
-        edge: data["strength"]
-        for *edge, data in ((s, t, d) for s, t, d in graph.edges(data=True))
-        for edge in [tuple(edge)]
-    } == {
+    assert {(source, target): strength for source, target, strength in graph.edges(data="strength")} == {
         ((0, 1), (0, 0)): 7.5,
         ((0, 0), (0, 2)): 4.0,
         ((0, 2), (1, 0)): 3.0,
@@ -245,13 +249,28 @@ def test_no_words_overlap_or_leave_the_page(golden: ConnectionTable, columns: in
     assert all(page.x0 <= b.x0 and b.x1 <= page.x1 and page.y0 <= b.y0 and b.y1 <= page.y1 for b in boxes)
 
 
+def test_arrows_stay_between_caption_and_heads(golden: ConnectionTable) -> None:
+    figure = draw_network(golden)
+    figure.draw_without_rendering()
+    extents = [text.get_window_extent() for text in figure.axes[0].texts]
+    caption = max(box.y1 for box in extents[-2:])
+    heads = min(box.y0 for box in extents[:6])
+    boxes = [arrow.get_window_extent() for arrow in arrows(figure)]
+    assert caption < min(box.y0 for box in boxes)
+    assert max(box.y1 for box in boxes) < heads
+
+
 def test_arrows_end_at_the_neurons_they_connect() -> None:
     figure = draw_network(made_up([CONNECTIONS[3]]), DrawOptions(concepts=("dog", "cat")))
     (arrow,) = arrows(figure)
-    begin, end = arrow.get_path().vertices[0], arrow.get_path().vertices[-1]
-    where = {text.get_text(): text.get_position() for text in figure.axes[0].texts}
-    assert abs(begin[1] - where["barks"][1]) < 0.2
-    assert where["barks"][0] < begin[0] < where["cat"][0]
+    outline = arrow.get_path().vertices
+    begin, end = outline[0], outline[np.argmax(outline[:, 0])]
+    texts = [(text.get_text(), text.get_position()) for text in figure.axes[0].texts]
+    (barks,) = [at for word, at in texts if word == "barks"]
+    cat = min((at for word, at in texts if word == "cat"), key=lambda at: at[1])
+    assert barks[0] < begin[0] < end[0] < cat[0]
+    assert begin[1] == pytest.approx(barks[1], abs=0.01)
+    assert end[1] == pytest.approx(cat[1], abs=0.02)
 
 
 @pytest.mark.parametrize("word", ["$", "$5$", "a$b$c", "x" * 200, "_", " ", "<&>"])
@@ -261,6 +280,12 @@ def test_any_word_can_be_drawn(word: str, tmp_path: Path) -> None:
         warnings.simplefilter("error")
         figure = draw_network(table, DrawOptions(width_inches=5))
         save_figure(figure, tmp_path / "a.svg")
+    prime, *nodes = figure.axes[0].texts[1:3]
+    figure.draw_without_rendering()
+    boxes = set(figure.axes[0].patches) - set(arrows(figure))
+    width = min(box.get_window_extent().width for box in boxes)
+    assert all(text.get_window_extent().width < width for text in (prime, *nodes))
+    assert not any(text.get_parse_math() for text in figure.axes[0].texts[:3])
     shown = words(figure)[:3]
     assert all(text == word or (text.endswith("…") and word.startswith(text[:-1])) for text in shown)
 
@@ -309,7 +334,7 @@ def test_no_window_system_is_touched() -> None:
 
 def sentences(path: Path) -> list[str]:
     text = path.read_text(encoding="utf-8")
-    return [part for line in text.split("\n") for part in re.split(r"(?<=[.?]) (?=[A-Z])", line) if part]
+    return [part for line in text.split("\n") for part in re.split(r'(?<=[.?"]) (?=[A-Z])', line) if part]
 
 
 def test_sample_texts_are_long_enough_to_be_read() -> None:

@@ -13,6 +13,7 @@ from golden_training import (
     GoldenSet,
     check_connections,
     check_dictionaries,
+    check_neurons,
     ewt_set,
     synthetic_set,
 )
@@ -45,11 +46,12 @@ def test_workers_batches_and_regions_do_not_matter(
         )
         found = network.evaluate(text, client=client, options=gd.EvaluationOptions(maximum_sequences=150))
     assert report.trained > 1000
-    arrays, _ = network.export(folder / f"{name}.npz")
+    network.export(folder / f"{name}.npz")
     figures = f"{found.prediction_tokens} {found.prediction_matches} {report.connections} {report.tokens}"
     (folder / f"{name}.txt").write_text(figures)
-    for other in folder.glob("*.npz"):
-        assert other.read_bytes() == arrays.read_bytes(), other.name
+    for kind in ("npz", "neurons.npz"):
+        exports = {path.read_bytes() for path in folder.glob(f"[0-9].{kind}")}
+        assert len(exports) == 1, kind
     assert len({path.read_text() for path in folder.glob("[0-9].txt")}) == 1
 
 
@@ -126,8 +128,9 @@ def check_golden(client: Client, golden: GoldenSet, folder: Path, files: list[Pa
     info = read_json(golden.folder / "train.info.json")
     assert report.connections == info["nonzero_connections"]
     assert report.tokens == info["tokens_trained"]
-    arrays, names = network.export(folder / "net.npz")
+    arrays, names, neurons = network.export(folder / "net.npz")
     assert check_connections(arrays, golden.folder / "connections.npz") == info["nonzero_connections"]
+    check_neurons(neurons, golden.folder / "neurons.npz")
     check_dictionaries(names, golden.folder / "dictionary.json.gz")
     check_accuracy(client, golden, network, files)
 
@@ -171,7 +174,7 @@ def test_lexicon_from_the_corpus_itself(two_workers: Client, data_folder: Path, 
         text=gd.TextOptions(tagger="gold", ever_pos="corpus"),
         options=gd.TrainingOptions(maximum_sequences=200),
     )
-    arrays, _ = network.export(tmp_path / "net.npz")
+    arrays = network.export(tmp_path / "net.npz").connections
     check_connections(arrays, golden.folder / "connections.npz")
     with np.load(arrays) as stored:
         assert stored["strength"].dtype == np.float32

@@ -61,7 +61,7 @@ def check_connections(golden: GoldenSet, blocks: list[EncodedBlock]) -> None:
     specification = Specification(seed_tokens=golden.seed_tokens)
     placement = Placement.of(specification)
     runs = connect_batch(blocks, specification, placement, torch.device("cpu"))
-    ours, theirs = merge_runs(list(runs.values())), golden_run(golden.folder)
+    ours, theirs = merge_runs([run.connections for run in runs.values()]), golden_run(golden.folder)
     np.testing.assert_array_equal(ours.source, theirs.source)
     np.testing.assert_array_equal(ours.pointer, theirs.pointer)
     np.testing.assert_array_equal(ours.target, theirs.target)

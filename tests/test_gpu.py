@@ -32,6 +32,6 @@ def test_connect_on_a_gpu(data_folder: Path) -> None:
     runs = [connect_batch([block], specification, Placement(4), select_device(name)) for name in ("cpu", "cuda")]
     assert runs[0].keys() == runs[1].keys()
     for region in runs[0]:
-        for field in dataclasses.fields(runs[0][region]):
-            first, second = (getattr(run[region], field.name) for run in runs)
-            assert first.tobytes() == second.tobytes()
+        for first, second in zip(*(run[region] for run in runs), strict=True):
+            for field in dataclasses.fields(first):
+                assert getattr(first, field.name).tobytes() == getattr(second, field.name).tobytes()

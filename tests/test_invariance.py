@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from giaann_dask.network.connections import connect_batch
+from giaann_dask.network.keys import unpack_neuron, unpack_target
 from giaann_dask.network.merging import merge_runs
 from giaann_dask.network.region import Placement, RankedRun, plan_compaction
 from giaann_dask.network.run import Run
@@ -153,7 +154,9 @@ def test_batches_and_regions_do_not_matter(text: list[TaggedSentence], cuts: lis
     cpu = torch.device("cpu")
     once = connect_batch(blocks, specification, Placement(1), cpu)
     parts = [run for b in blocks for run in connect_batch([b], specification, Placement(regions), cpu).values()]
-    assert arrays(merge_runs(list(once.values()))) == arrays(merge_runs(parts))
+    for table in ("connections", "neurons"):
+        whole, summed = ([getattr(run, table) for run in runs] for runs in (once.values(), parts))
+        assert arrays(merge_runs(whole)) == arrays(merge_runs(summed))
 
 
 def naive_connections(block: EncodedBlock, specification: Specification) -> dict[tuple[int, ...], int]:
@@ -187,12 +190,36 @@ def test_connections_equal_the_rule_read_literally(text: list[TaggedSentence]) -
     runs = connect_batch(blocks, specification, Placement(4), torch.device("cpu"))
     expected = reduce(lambda a, b: {**a, **b}, [naive_connections(b, specification) for b in blocks], {})
     found = {}
-    from giaann_dask.network.keys import unpack_neuron, unpack_target
-
-    for run in runs.values():
+    for run, _ in runs.values():
         source = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
         segment, neuron, branch = unpack_target(run.target)
         keys = zip(*source, segment, *unpack_neuron(neuron), branch, strict=True)
+        found.update(zip(keys, run.strength.tolist(), strict=True))
+    assert found == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=sentences)
+def test_neurons_equal_the_rule_read_literally(text: list[TaggedSentence]) -> None:
+    specification = Specification(seed_tokens=6)
+    (block,) = encode(text, [])[1]
+    runs = connect_batch([block], specification, Placement(4), torch.device("cpu"))
+    expected: dict[tuple[int, ...], int] = {}
+    columns, features = specification.column_segments, specification.feature_segments
+    for q in np.flatnonzero(block.status == CANDIDATE):
+        low, high = block.offsets[q], block.offsets[q + 1]
+        nouns = [i - low for i in range(low, high) if block.feature[i] == 0]
+        for i in range(low, high):
+            k = int(block.occurrence[i])
+            segments = [*range(min(columns, k + 1)), *range(columns, columns + min(features, nouns[k] + 1))]
+            for s in segments:
+                key = (int(block.column[i]), int(block.feature[i]), s, int(block.branch[i]))
+                expected[key] = expected.get(key, 0) + 1
+    found = {}
+    for _, run in runs.values():
+        column, feature = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
+        segment, _, branch = unpack_target(run.target)
+        keys = zip(*(x.tolist() for x in (column, feature, segment, branch)), strict=True)
         found.update(zip(keys, run.strength.tolist(), strict=True))
     assert found == expected
 

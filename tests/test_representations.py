@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from giaann_dask.diagnostics.representations import Summarised, Summary, bar, format_bytes, format_count
+from giaann_dask.representations import Summarised, Summary, bar, format_bytes, format_count
 
 VOID = {"br", "hr", "img"}
 

@@ -251,19 +251,24 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
 @click.option("--commit", help="Export an older commit.")
 @common_options
 def export(network: Path, out: Path, commit: str | None, **values: Any) -> None:
-    """Write all connections as coordinate arrays (.npz) and the dictionaries beside them (.json)."""
+    """Write all connections as coordinate arrays.
+
+    Beside the .npz file lie the dictionaries (.json) and the neurons' own strengths (.neurons.npz).
+    """
     from giaann_dask.api import Network
 
     _cluster(values, LOCAL)
     opened = Network(network, commit)
-    arrays, dictionaries = opened.export(out)
+    files = opened.export(out)
+    names = [str(file) for file in files]
     counts = {
         "connections": opened.manifest.connections,
-        "arrays": str(arrays),
-        "dictionaries": str(dictionaries),
+        "neurons": opened.manifest.neurons,
+        "files": names,
+        "dictionaries": str(files.dictionaries),
         "commit": opened.commit,
     }
-    answer(counts, values["as_json"], [f"{arrays} and {dictionaries}", *figures(counts, "connections", "commit")])
+    answer(counts, values["as_json"], [*names, *figures(counts, "connections", "neurons", "commit")])
 
 
 @giaann_dask.command()

@@ -17,7 +17,7 @@ def sample_text() -> Path:
     Returns
     -------
     Path
-        UTF-8 text about a village, its people and its seasons: 405 sentences of 11 to 25 words in
+        UTF-8 text about a village, its people and its seasons: 405 sentences of 11 to 24 words in
         paragraphs that are separated by blank lines.
 
     Examples

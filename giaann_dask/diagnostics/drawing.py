@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import io
+import re
 import textwrap
 from collections import defaultdict
 from dataclasses import dataclass
@@ -294,16 +295,15 @@ def _draw_word(axes: Axes, word: str, middle: Point, width: float, font: dict[st
     measured = FontProperties(size=size, weight=font["weight"])
 
     def share(shown: str) -> float:
-        # A dollar sign would begin a formula; it is as wide as an S.
-        outline = TextPath((0, 0), shown.replace("$", "S"), prop=measured)
+        # A dollar sign would begin a formula, and blanks have no outline; an S is about as wide.
+        outline = TextPath((0, 0), re.sub(r"[$\s]", "S", shown) or "S", prop=measured)
         return float(outline.get_extents().width) / 72 / width
 
-    if share(word or "…") > 4 / 3:
+    if share(word) > 4 / 3:
         length = max((n for n in range(1, len(word)) if share(word[:n] + "…") <= 4 / 3), default=0)
         word = word[:length] + "…"
-    size /= max(share(word or "…"), 1.0)
-    style = font | {"size": size, "ha": "center", "va": "center_baseline", "parse_math": False}
-    axes.text(*middle, word, **style)
+    size /= max(share(word), 1.0)
+    axes.text(*middle, word, **font | {"size": size, "ha": "center", "va": "center_baseline", "parse_math": False})
 
 
 def _draw_connections(axes: Axes, graph: nx.DiGraph, page: _Page, theme: _Theme) -> None:

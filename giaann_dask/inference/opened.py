@@ -59,7 +59,7 @@ class FlagChange:
 def open_region(path: str, commit: str, identities: Sequence[str]) -> Run:
     """Read the runs of a region and add them up, as a task."""
     reader = NetworkStore(path).open(commit)
-    return merge_runs([unpack(reader.run(identity)) for identity in identities])
+    return merge_runs([unpack(reader.connections(identity)) for identity in identities])
 
 
 def open_flags(path: str, commit: str) -> FlagTable:

@@ -1,8 +1,8 @@
 """From encoded sequences to increments: the training rule as one masked computation.
 
 Covers: rule 6 of the contract for a batch of sequences at once: every ordered pair of tokens adds
-to two segments of one connection. Does not cover: where an increment goes (`region`) and adding
-it to what is there (`merging`).
+to two segments of one connection, and every token to segments of its own neuron. Does not cover:
+where an increment goes (`region`) and adding it to what is there (`merging`).
 
 A pair's increment depends on its distance alone, so a connection and its distance pack into one
 64-bit integer; sorting these integers aggregates the batch, and the increments come from a table
@@ -24,10 +24,12 @@ from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.network.aggregation import Connections, KeyLayout, sum_connections
 from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.region import Placement
-from giaann_dask.network.run import Run, narrow_strength
+from giaann_dask.network.run import RegionRun, Run, narrow_strength
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
+
+Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,35 +44,47 @@ class SequenceBatch:
         Dendritic branch of each token, int64.
     occurrence : ndarray
         Column occurrence of each token in its sequence, int64.
+    position : ndarray
+        For each token, the position in its sequence of its column's noun; int64.
     remaining : ndarray
         Number of tokens from each token to the end of its sequence, itself included; int64.
     """
 
-    neuron: npt.NDArray[np.int64]
-    branch: npt.NDArray[np.int64]
-    occurrence: npt.NDArray[np.int64]
-    remaining: npt.NDArray[np.int64]
+    neuron: Integers
+    branch: Integers
+    occurrence: Integers
+    position: Integers
+    remaining: Integers
 
 
 def gather_batch(blocks: Sequence[EncodedBlock]) -> SequenceBatch:
     """Collect the sequences of blocks that are divided into columns; the others train nothing."""
-    pieces: list[tuple[npt.NDArray[np.int64], ...]] = []
+    pieces: list[tuple[Integers, ...]] = [(np.zeros(0, np.int64),) * 5]
     for block in blocks:
         lengths = np.diff(block.offsets)
         trained = np.repeat(block.status == CANDIDATE, lengths)
-        remaining = np.repeat(block.offsets[1:], lengths) - np.arange(int(block.offsets[-1]))
+        place = np.arange(int(block.offsets[-1]))
+        position = (place - np.repeat(block.offsets[:-1], lengths))[trained]
+        remaining = (np.repeat(block.offsets[1:], lengths) - place)[trained]
         neuron = pack_neuron(block.column[trained], block.feature[trained])
-        branch = block.branch[trained].astype(np.int64)
-        pieces.append((neuron, branch, block.occurrence[trained].astype(np.int64), remaining[trained]))
-    empty = np.zeros(0, np.int64)
-    columns = zip(*pieces, strict=True) if pieces else [[empty]] * 4
-    return SequenceBatch(*(np.concatenate(column) for column in columns))
+        occurrence = block.occurrence[trained].astype(np.int64)
+        noun_position = _noun_positions(block.feature[trained] == 0, position, occurrence)
+        pieces.append((neuron, block.branch[trained].astype(np.int64), occurrence, noun_position, remaining))
+    return SequenceBatch(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+
+
+def _noun_positions(noun: npt.NDArray[np.bool_], position: Integers, occurrence: Integers) -> Integers:
+    """Return for each token the position of the one noun of its column occurrence."""
+    starts = np.ones(len(noun), np.bool_)
+    starts[1:] = (np.diff(occurrence) != 0) | (position[1:] == 0)
+    found: Integers = position[noun][np.cumsum(starts) - 1]
+    return found
 
 
 def connect_batch(
     blocks: Sequence[EncodedBlock], specification: Specification, placement: Placement, device: torch.device
-) -> dict[int, Run]:
-    """Return the increments of all connections that a batch of sequences makes.
+) -> dict[int, RegionRun]:
+    """Return the increments of everything that a batch of sequences trains.
 
     Parameters
     ----------
@@ -85,7 +99,7 @@ def connect_batch(
 
     Returns
     -------
-    dict of int to Run
+    dict of int to RegionRun
         Aggregated increments by region; regions that are not touched are absent.
     """
     batch = gather_batch(blocks)
@@ -97,12 +111,14 @@ def connect_batch(
     by_region = np.argsort(region, kind="stable")
     rank = np.empty_like(by_region)
     rank[by_region] = np.arange(len(by_region))
-    layout = _layout(len(neurons), specification)
-    keys = _sort(_pair_keys(batch, rank[local], local, layout, specification, device))
-    if len(keys) == 0:
-        return {}
-    connections = sum_connections(keys, neurons, specification.increments(), layout)
-    return _split_by_region(connections, neurons[by_region], region[by_region])
+    layout, source = _layout(len(neurons), specification), rank[local]
+    pairs = _sort(_pair_keys(batch, source, local, layout, specification, device))
+    connections = sum_connections(pairs, neurons, specification.increments(), layout)
+    tokens = np.sort(_token_keys(batch, source, layout, specification))
+    strengths = sum_connections(tokens, np.zeros(1, np.int64), np.ones(1, np.int64), layout)
+    ordered = neurons[by_region], region[by_region]
+    first, second = _split_by_region(connections, *ordered), _split_by_region(strengths, *ordered)
+    return {r: RegionRun(first.get(r, Run.empty()), second[r]) for r in second}
 
 
 def _layout(neurons: int, specification: Specification) -> KeyLayout:
@@ -121,8 +137,8 @@ def _layout(neurons: int, specification: Specification) -> KeyLayout:
 
 def _pair_keys(
     batch: SequenceBatch,
-    source: npt.NDArray[np.int64],
-    target: npt.NDArray[np.int64],
+    source: Integers,
+    target: Integers,
     layout: KeyLayout,
     specification: Specification,
     device: torch.device,
@@ -156,21 +172,36 @@ def _pair_keys(
     return keys
 
 
-def _sort(keys: torch.Tensor) -> npt.NDArray[np.int64]:
+def _token_keys(batch: SequenceBatch, source: Integers, layout: KeyLayout, specification: Specification) -> Integers:
+    """Return a key for each segment of its own neuron that a token strengthens.
+
+    Of the column segments the first as many as its column's occurrence counts, of the feature
+    segments the first as many as the position of its column's noun counts, each at least one.
+    """
+    own = (source << layout.source_shift) | (batch.branch << layout.branch_shift)
+    columns = [own[batch.occurrence >= s] | (s << layout.segment_shift) for s in range(specification.column_segments)]
+    features = [
+        own[batch.position >= s] | ((specification.column_segments + s) << layout.segment_shift)
+        for s in range(specification.feature_segments)
+    ]
+    return np.concatenate(columns + features)
+
+
+def _sort(keys: torch.Tensor) -> Integers:
     """Sort on the device; on the CPU with NumPy, which is several times faster than torch there."""
     if keys.device.type == "cpu":
-        array: npt.NDArray[np.int64] = keys.numpy()
+        array: Integers = keys.numpy()
         array.sort()
         return array
-    ordered: npt.NDArray[np.int64] = torch.sort(keys).values.cpu().numpy()
+    ordered: Integers = torch.sort(keys).values.cpu().numpy()
     return ordered
 
 
-def _split_by_region(
-    connections: Connections, neurons: npt.NDArray[np.int64], region: npt.NDArray[np.int64]
-) -> dict[int, Run]:
+def _split_by_region(connections: Connections, neurons: Integers, region: Integers) -> dict[int, Run]:
     """Cut connections, whose sources are numbered by region first, into one run per region."""
     pointer = connections.pointer
+    if len(connections.source) == 0:
+        return {}
     row_region = region[connections.source]
     edges = np.flatnonzero(np.concatenate([[True], row_region[1:] != row_region[:-1], [True]]))
     runs: dict[int, Run] = {}

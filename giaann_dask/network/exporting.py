@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from giaann_dask.network.keys import unpack_neuron, unpack_target
 from giaann_dask.network.merging import merge_runs
@@ -24,7 +25,7 @@ from giaann_dask.storage import writing
 
 def read_whole(reader: CommitReader) -> Run:
     """Return all connections of a commit as one run."""
-    return merge_runs([unpack(reader.run(run.identity)) for run in reader.manifest().runs])
+    return merge_runs([unpack(reader.connections(run.identity)) for run in reader.manifest().runs])
 
 
 def connection_table(reader: CommitReader) -> ConnectionTable:
@@ -54,6 +55,27 @@ def connection_table(reader: CommitReader) -> ConnectionTable:
     )
 
 
+def neuron_arrays(reader: CommitReader) -> dict[str, npt.NDArray[Any]]:
+    """Return the neurons' own strengths of a commit as coordinate arrays.
+
+    Returns
+    -------
+    dict of str to ndarray
+        ``col``, ``feat``, ``seg``, ``branch`` and ``strength`` (float32, whole counts), sorted by
+        column, feature, segment and branch.
+    """
+    run = merge_runs([unpack(reader.run(run.identity).neurons) for run in reader.manifest().runs])
+    column, feature = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
+    segment, _, branch = unpack_target(run.target)
+    return {
+        "branch": branch.astype(np.int8),
+        "seg": segment.astype(np.int8),
+        "col": column.astype(np.int32),
+        "feat": feature.astype(np.int32),
+        "strength": run.strength.astype(np.float32),
+    }
+
+
 def dictionaries(reader: CommitReader) -> dict[str, Any]:
     """Return the dictionaries and stored flags of a commit, ready for JSON.
 
@@ -79,20 +101,28 @@ def dictionaries(reader: CommitReader) -> dict[str, Any]:
     }
 
 
-def export_network(reader: CommitReader, path: str | Path) -> tuple[Path, Path]:
-    """Write a commit's connections to an ``.npz`` file and its dictionaries beside it as JSON.
+class Exported(NamedTuple):
+    """The files of an export: connections, dictionaries, and the neurons' own strengths."""
+
+    connections: Path
+    dictionaries: Path
+    neurons: Path
+
+
+def export_network(reader: CommitReader, path: str | Path) -> Exported:
+    """Write a commit's connections to an ``.npz`` file, and what belongs to them beside it.
 
     Parameters
     ----------
     reader : CommitReader
         The commit.
     path : str or Path
-        The ``.npz`` file; the dictionaries get the same name with ``.json``.
+        The ``.npz`` file; the dictionaries get the same name with ``.json``, the neurons' own
+        strengths with ``.neurons.npz``.
 
     Returns
     -------
-    tuple of Path
-        The two files.
+    Exported
 
     Raises
     ------
@@ -101,14 +131,23 @@ def export_network(reader: CommitReader, path: str | Path) -> tuple[Path, Path]:
     """
     path = Path(path)
     arrays = path if path.suffix == ".npz" else path.with_name(path.name + ".npz")
-    names = arrays.with_suffix(".json")
+    names, neurons = arrays.with_suffix(".json"), arrays.with_suffix(".neurons.npz")
     table = connection_table(reader)
     columns = ("src_col", "src_feat", "branch", "seg", "tgt_col", "tgt_feat", "strength")
     with writing(str(arrays)):
         arrays.parent.mkdir(parents=True, exist_ok=True)
-        partial = arrays.with_name(arrays.name + ".partial")
-        with partial.open("wb") as file:
-            np.savez_compressed(file, **{name: getattr(table, name) for name in columns})
-        os.replace(partial, arrays)
+        _save(arrays, {name: getattr(table, name) for name in columns})
+        _save(neurons, neuron_arrays(reader))
         names.write_text(json.dumps(dictionaries(reader), ensure_ascii=False), encoding="utf-8")
-    return arrays, names
+    return Exported(arrays, names, neurons)
+
+
+def _save(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """Write arrays to a file that appears when it is complete."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("wb") as file:
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)

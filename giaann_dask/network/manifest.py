@@ -25,14 +25,14 @@ class StoredRun:
         Name of its group.
     region, rank : int
         Where it belongs.
-    rows, connections : int
+    neurons, connections : int
         Its size.
     """
 
     identity: str
     region: int
     rank: int
-    rows: int
+    neurons: int
     connections: int
 
 
@@ -54,8 +54,8 @@ class Manifest:
         Their sizes after the last trained sequence, from which inference starts.
     last_trained : int
         Number of that sequence; -1 for none.
-    connections : int
-        Distinct connections.
+    neurons, connections : int
+        Distinct trained neurons and connections.
     rounds : int
         Rounds of training so far, which name new runs.
     runs : tuple of StoredRun
@@ -70,6 +70,7 @@ class Manifest:
     saved_concepts: int = 0
     saved_features: int = 1
     last_trained: int = -1
+    neurons: int = 0
     connections: int = 0
     rounds: int = 0
     runs: tuple[StoredRun, ...] = field(default=())

@@ -34,7 +34,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -118,6 +118,13 @@ class PackedRun:
     def __len__(self) -> int:
         """Return the number of connections."""
         return self.connections
+
+
+class PackedRegionRun(NamedTuple):
+    """The two tables of a region's run in packed form (see `giaann_dask.network.run.RegionRun`)."""
+
+    connections: PackedRun
+    neurons: PackedRun
 
 
 def pack(run: Run, chunk: int = CHUNK) -> PackedRun:

@@ -83,6 +83,22 @@ class Run:
         return Row(self.target[begin:end], self.strength[begin:end])
 
 
+class RegionRun(NamedTuple):
+    """What some rounds add to one region: its connections, and the strengths of its neurons.
+
+    Attributes
+    ----------
+    connections : Run
+        Connections of the region's source neurons.
+    neurons : Run
+        Strengths of the region's neurons themselves, in whole counts: a row per neuron, whose
+        target keys name a segment and a branch and no neuron.
+    """
+
+    connections: Run
+    neurons: Run
+
+
 def narrow_strength(strength: npt.NDArray[np.int64]) -> npt.NDArray[np.signedinteger]:
     """Return strengths as int32 when all of them fit, else unchanged as int64."""
     if len(strength) == 0 or int(strength.max()) <= np.iinfo(np.int32).max:

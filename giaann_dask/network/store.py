@@ -34,7 +34,7 @@ from giaann_dask.errors import (
     StoreWriteError,
 )
 from giaann_dask.network.manifest import Manifest
-from giaann_dask.network.packing import PackedRun
+from giaann_dask.network.packing import PackedRegionRun, PackedRun
 from giaann_dask.storage import append_values, create_array, read_array, reading, writing
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry
@@ -254,14 +254,20 @@ class CommitReader:
             complete = read_array(self._root, "ledger_complete").tolist()
         return [LedgerEntry(i.tobytes(), s, c) for i, s, c in zip(identity, sequences, complete, strict=True)]
 
-    def run(self, identity: str) -> PackedRun:
+    def run(self, identity: str) -> PackedRegionRun:
         """Return the encoded chunks of a run, as they are stored."""
+        return PackedRegionRun(self.connections(identity), self._table(identity, "neurons"))
+
+    def connections(self, identity: str) -> PackedRun:
+        """Return the encoded connections of a run alone."""
+        return self._table(identity, "connections")
+
+    def _table(self, identity: str, name: str) -> PackedRun:
         with reading(f"network {self.path}"):
-            entries = dict(sync(_read_entries(self._store, f"runs/{identity}/")))
-            return PackedRun.from_entries(entries)
+            return PackedRun.from_entries(dict(sync(_read_entries(self._store, f"runs/{identity}/{name}/"))))
 
 
-def write_run(fork: icechunk.ForkSession, identity: str, packed: PackedRun) -> icechunk.ForkSession:
+def write_run(fork: icechunk.ForkSession, identity: str, packed: PackedRegionRun) -> icechunk.ForkSession:
     """Write a run through a forked session, on the worker that holds it.
 
     Raises
@@ -270,8 +276,9 @@ def write_run(fork: icechunk.ForkSession, identity: str, packed: PackedRun) -> i
         If the disk is full.
     """
     with writing("the network"):
-        for key, value in packed.entries.items():
-            sync(fork.store.set(f"runs/{identity}/{key}", Buffer.from_bytes(value)))
+        for name, table in zip(packed._fields, packed, strict=True):
+            for key, value in table.entries.items():
+                sync(fork.store.set(f"runs/{identity}/{name}/{key}", Buffer.from_bytes(value)))
     return fork
 
 

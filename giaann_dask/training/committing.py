@@ -76,12 +76,18 @@ def commit_regions(client: Client, store: NetworkStore, regions: Regions, progre
     """
     handles = list(_handles(regions))
     sizes = results([_task(client, "measure", tasks.measure_run, run.handle) for _, _, run in handles])
-    totals = results([_count(client, runs) for runs in regions.runs if runs])
+    totals: list[tasks.RunSize] = results([_count(client, runs) for runs in regions.runs if runs])
     stored = tuple(
-        StoredRun(run.handle.identity, region, run.rank, size.rows, size.connections)
+        StoredRun(run.handle.identity, region, run.rank, size.neurons, size.connections)
         for (region, _, run), size in zip(handles, sizes, strict=True)
     )
-    manifest = replace(progress.manifest, runs=stored, connections=sum(totals), rounds=regions.rounds)
+    manifest = replace(
+        progress.manifest,
+        runs=stored,
+        neurons=sum(total.neurons for total in totals),
+        connections=sum(total.connections for total in totals),
+        rounds=regions.rounds,
+    )
     session = store.begin()
     fork = session.fork()
     written = []
@@ -110,7 +116,7 @@ def _task(client: Client, name: str, function: object, handle: RunHandle) -> Fut
 
 def _count(client: Client, runs: tuple[RankedRun[RunHandle], ...]) -> Future:
     futures = [run.handle.future for run in runs]
-    return client.submit(tasks.count_connections, *futures, key=task_key("count", [f.key for f in futures]))
+    return client.submit(tasks.count_region, *futures, key=task_key("count", [f.key for f in futures]))
 
 
 def _open(client: Client, store: NetworkStore, commit: str, identity: str) -> Future:

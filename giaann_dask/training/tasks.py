@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from giaann_dask.dask_types import register
 from giaann_dask.device import select_device
 from giaann_dask.network.connections import connect_batch
 from giaann_dask.network.merging import count_union, merge_runs
-from giaann_dask.network.packing import PackedRun, pack, unpack
+from giaann_dask.network.packing import PackedRegionRun, pack, unpack
 from giaann_dask.network.region import Placement
-from giaann_dask.network.run import Run
+from giaann_dask.network.run import RegionRun, Run
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.spec import Specification
 from giaann_dask.text.segmentation import EncodedBlock
@@ -29,66 +31,84 @@ class RunSize:
 
     Attributes
     ----------
-    rows, connections, nbytes : int
-        Source neurons, connections, and bytes in memory.
+    neurons, connections, nbytes : int
+        Neurons, connections, and bytes in memory.
     """
 
-    rows: int
+    neurons: int
     connections: int
     nbytes: int
 
 
-def connect(blocks: Sequence[EncodedBlock], specification: Specification, device: str) -> dict[int, Run]:
+def connect(blocks: Sequence[EncodedBlock], specification: Specification, device: str) -> dict[int, RegionRun]:
     """Return the increments of a batch of sequences by region."""
     placement = Placement.of(specification)
     return connect_batch(blocks, specification, placement, select_device(device))
 
 
-def measure_increments(increments: dict[int, Run]) -> RunSize:
-    """Return the size of a batch's increments."""
+def measure_increments(increments: dict[int, RegionRun]) -> RunSize:
+    """Return the size of a batch's increments, neurons' own strengths included in the bytes."""
     runs = increments.values()
-    return RunSize(sum(len(r.source) for r in runs), sum(map(len, runs)), sum(r.nbytes for r in runs))
+    return RunSize(
+        sum(len(run.neurons.source) for run in runs),
+        sum(len(run.connections) for run in runs),
+        sum(run.connections.nbytes + run.neurons.nbytes for run in runs),
+    )
 
 
-def route(increments: dict[int, Run], region: int) -> Run:
+def route(increments: dict[int, RegionRun], region: int) -> RegionRun:
     """Return a batch's increments for one region."""
-    return increments.get(region) or Run.empty()
+    return increments.get(region) or RegionRun(Run.empty(), Run.empty())
 
 
-def integrate(*increments: Run) -> Run:
+def integrate(*increments: RegionRun) -> RegionRun:
     """Add up the increments of a round for one region."""
-    return merge_runs(increments)
+    return add_runs(increments)
 
 
-def compact(*runs: Run | PackedRun) -> Run:
+def compact(*runs: RegionRun | PackedRegionRun) -> RegionRun:
     """Add up runs of one region into one."""
-    return merge_runs([decode(run) for run in runs])
+    return add_runs([decode(run) for run in runs])
 
 
-def decode(run: Run | PackedRun) -> Run:
+def add_runs(runs: Sequence[RegionRun]) -> RegionRun:
+    """Return the sum of runs of one region."""
+    return RegionRun(merge_runs([run.connections for run in runs]), merge_runs([run.neurons for run in runs]))
+
+
+def decode(run: RegionRun | PackedRegionRun) -> RegionRun:
     """Return the decoded form of a run."""
-    return unpack(run) if isinstance(run, PackedRun) else run
+    if isinstance(run, PackedRegionRun):
+        return RegionRun(unpack(run.connections), unpack(run.neurons))
+    return run
 
 
-def pack_run(run: Run | PackedRun) -> PackedRun:
+def pack_run(run: RegionRun | PackedRegionRun) -> PackedRegionRun:
     """Return the encoded form of a run, as it is held and stored."""
-    return run if isinstance(run, PackedRun) else pack(run)
+    if isinstance(run, PackedRegionRun):
+        return run
+    return PackedRegionRun(pack(run.connections), pack(run.neurons))
 
 
-def measure_run(run: Run | PackedRun) -> RunSize:
+def measure_run(run: RegionRun | PackedRegionRun) -> RunSize:
     """Return the size of a run."""
-    if isinstance(run, PackedRun):
-        return RunSize(run.rows, run.connections, run.nbytes)
-    return RunSize(len(run.source), len(run), run.nbytes)
+    nbytes = run.connections.nbytes + run.neurons.nbytes
+    if isinstance(run, PackedRegionRun):
+        return RunSize(run.neurons.rows, run.connections.connections, nbytes)
+    return RunSize(len(run.neurons.source), len(run.connections), nbytes)
 
 
-def count_connections(*runs: Run | PackedRun) -> int:
-    """Return the number of distinct connections of a region's runs."""
+def count_region(*runs: RegionRun | PackedRegionRun) -> RunSize:
+    """Return how many distinct neurons and connections a region's runs have together, and their bytes."""
+    sizes = [measure_run(run) for run in runs]
     if len(runs) == 1:
-        return measure_run(runs[0]).connections
-    return count_union([decode(run) for run in runs])
+        return sizes[0]
+    decoded = [decode(run) for run in runs]
+    neurons = np.unique(np.concatenate([run.neurons.source for run in decoded]))
+    connections = count_union([run.connections for run in decoded])
+    return RunSize(len(neurons), connections, sum(size.nbytes for size in sizes))
 
 
-def open_run(path: str, commit: str, identity: str) -> PackedRun:
+def open_run(path: str, commit: str, identity: str) -> PackedRegionRun:
     """Read a run of a commit, so that the lineage of what follows begins at the store."""
     return NetworkStore(path).open(commit).run(identity)
