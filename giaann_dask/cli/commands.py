@@ -221,15 +221,15 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
 @click.option("--commit", help="Look at an older commit.")
 @common_options
 def inspect(network: Path, commit: str | None, **values: Any) -> None:
-    """Show the sizes of a network and its commits."""
-    from giaann_dask.api import Network, connect
+    """Show the sizes of a network and its commits.
 
+    Reads the store alone; a cluster may be named, as for every command, and is not needed.
+    """
+    from giaann_dask.api import Network
+
+    _cluster(values, LOCAL)
     opened = Network(network, commit)
-    if values["scheduler"] is not None or values["workers"] is not None:
-        with connect(options=_cluster(values, LOCAL)):
-            counts = opened.describe()
-    else:
-        counts = opened.describe()
+    counts = opened.describe()
     names = (
         "commit",
         "concepts",
@@ -253,7 +253,9 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
 def export(network: Path, out: Path, commit: str | None, **values: Any) -> None:
     """Write all connections as coordinate arrays.
 
-    Beside the .npz file lie the dictionaries (.json) and the neurons' own strengths (.neurons.npz).
+    Beside the .npz file lie the dictionaries (.json) and the neurons' own strengths
+    (.neurons.npz). The order does not depend on regions or workers. Reads the store alone; a cluster
+    may be named, as for every command, and is not needed.
     """
     from giaann_dask.api import Network
 
@@ -278,7 +280,11 @@ def export(network: Path, out: Path, commit: str | None, **values: Any) -> None:
 @click.option("--commit", help="Draw an older commit.")
 @common_options
 def draw(network: Path, out: Path, concepts: tuple[str, ...], commit: str | None, **values: Any) -> None:
-    """Draw concept columns with their neurons and connections."""
+    """Draw concept columns with their neurons and connections.
+
+    At most 12 columns, the best connected ones when none is named. Reads the store alone; a cluster
+    may be named, as for every command, and is not needed.
+    """
     from giaann_dask.api import Network
     from giaann_dask.diagnostics.drawing import save_figure
 

@@ -1,11 +1,13 @@
 """Running text into sentences of tokens, by rules alone.
 
-Covers: the rule-based English tokenizer of spaCy and the ends of sentences. No trained pipeline
-is loaded. Does not cover: tags and lemmas (`tagging`), or where passages come from (`reading`).
+Covers: spaCy's rule-based English tokenizer and sentencizer, and which of the sentencizer's
+proposals hold. No trained pipeline is loaded. Does not cover: tags and lemmas (`tagging`), or where
+passages come from (`reading`).
 
-A sentence ends after ``.``, ``!`` or ``?`` and whatever closing quotes and brackets follow, but
-not where the text goes on with a comma, or with a small letter after a quotation, an exclamation,
-a question or an ellipsis (``"Why?" asked he``). A passage always ends its last sentence.
+The sentencizer proposes a sentence after every ``.``, ``!`` or ``?``. It puts opening quotes into
+the sentence before and divides ``"Why?" asked he``, so a sentence is made to begin right after the
+closing quotes and brackets, and not where the text goes on with a comma, or with a small letter
+after a quotation, an exclamation, a question or an ellipsis. A passage always ends its last sentence.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import re
 import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 # The tokenizer remembers every word that it has seen; past this number it is made anew.
 MAXIMUM_REMEMBERED_WORDS = 250_000
@@ -100,42 +102,51 @@ _lock = threading.Lock()
 
 
 @functools.cache
-def _tokenizer() -> Any:
-    """Return the tokenizer of this process."""
+def _components() -> tuple[Any, Any]:
+    """Return the tokenizer and the sentencizer of this process."""
     from spacy.lang.en import English
+    from spacy.pipeline import Sentencizer
 
     tokenizer = English().tokenizer
     tokenizer.max_cache_size = MAXIMUM_REMEMBERED_WORDS
     for word in _ABBREVIATIONS:
         tokenizer.add_special_case(word, [{"ORTH": word}])
-    return tokenizer
+    return tokenizer, Sentencizer(punct_chars=sorted(_ENDS))
 
 
-def _tokenize(passage: str) -> tuple[list[str], list[bool]]:
-    """Return the tokens of a passage, and whether white space follows each of them."""
+class _Tokens(NamedTuple):
+    """Tokens of a passage, whether white space follows each, and where a sentence may begin."""
+
+    words: list[str]
+    spaced: list[bool]
+    proposed: list[int]
+
+
+def _tokenize(passage: str) -> _Tokens:
+    """Return the tokens of a passage and the sentencizer's proposals."""
     text = " ".join(_DASH.sub(r" \g<0> ", passage).split())
     if _STRETCH.search(text):
         text = _STRETCH.sub(lambda stretch: " ".join(_PIECE.findall(stretch[0])), text)
     with _lock:
-        tokenizer = _tokenizer()
-        tokens = list(tokenizer(text))
+        tokenizer, sentencizer = _components()
+        tokens = tokenizer(text)
+        (starts,) = sentencizer.predict([tokens])
         words = [token.text for token in tokens]
         spaced = [token.whitespace_ != "" for token in tokens]
         if len(tokenizer.vocab) > MAXIMUM_REMEMBERED_WORDS:
-            _tokenizer.cache_clear()
-    return words, spaced
+            _components.cache_clear()
+    return _Tokens(words, spaced, [at for at, start in enumerate(starts) if start and at])
 
 
-def _sentences(tokens: tuple[list[str], list[bool]]) -> Iterator[list[str]]:
+def _sentences(tokens: _Tokens) -> Iterator[list[str]]:
     """Yield the sentences of one passage."""
-    words, spaced = tokens
+    words, spaced, proposed = tokens
     quotes = [at for at, word in enumerate(words) if word == '"']
     begin = 0
-    for at, word in enumerate(words):
-        if word not in _ENDS or at < begin:
-            continue
-        following = _closed(words, spaced, quotes, at)
-        if _begins_sentence(words, at, following):
+    for start in proposed:
+        end = next(at for at in range(start - 1, -1, -1) if words[at] in _ENDS)
+        following = _closed(words, spaced, quotes, end)
+        if following > begin and _begins_sentence(words, end, following):
             yield words[begin:following]
             begin = following
     if begin < len(words):

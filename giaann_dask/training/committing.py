@@ -6,7 +6,7 @@ cutting the lineage of what follows. Does not cover: the format (`giaann_dask.ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from distributed import Client, Future
@@ -74,8 +74,9 @@ def commit_regions(client: Client, store: NetworkStore, regions: Regions, progre
     StoreWriteError
         If the disk is full. The last commit stays as it was.
     """
+    _drop_empty_runs(client, regions)
     handles = list(_handles(regions))
-    sizes = results([_task(client, "measure", tasks.measure_run, run.handle) for _, _, run in handles])
+    sizes = _measure(client, handles)
     totals: list[tasks.RunSize] = results([_count(client, runs) for runs in regions.runs if runs])
     stored = tuple(
         StoredRun(run.handle.identity, region, run.rank, size.neurons, size.connections)
@@ -88,20 +89,34 @@ def commit_regions(client: Client, store: NetworkStore, regions: Regions, progre
         connections=sum(total.connections for total in totals),
         rounds=regions.rounds,
     )
-    session = store.begin()
+    head, session = store.head(), store.begin()
     fork = session.fork()
     written = []
     for _, _, run in handles:
         if not run.handle.stored:
             packed = _task(client, "pack", tasks.pack_run, run.handle)
-            written.append(client.submit(write_run, fork, run.handle.identity, packed, pure=False))
+            key = task_key("commit", str(store.path.resolve()), head, run.handle.identity, packed.key)
+            written.append(client.submit(write_run, fork, run.handle.identity, packed, key=key))
     change = CommitChange(manifest, progress.vocabulary, progress.ledger.entries)
-    before = store.open(store.head())
-    commit = store.commit(session, results(written), before, change)
+    commit = store.commit(session, results(written), store.open(head), change)
     for region, index, run in handles:
         if not run.handle.stored:
             regions.replace_run(region, index, _open(client, store, commit, run.handle.identity))
     return commit
+
+
+def _drop_empty_runs(client: Client, regions: Regions) -> None:
+    """Forget runs of rounds that did not touch their region."""
+    handles = list(_handles(regions))
+    kept: list[list[RankedRun[RunHandle]]] = [[] for _ in regions.runs]
+    for (region, _, run), size in zip(handles, _measure(client, handles), strict=True):
+        if size.neurons:
+            kept[region].append(run)
+    regions.runs = [tuple(runs) for runs in kept]
+
+
+def _measure(client: Client, handles: Sequence[tuple[int, int, RankedRun[RunHandle]]]) -> list[tasks.RunSize]:
+    return results([_task(client, "measure", tasks.measure_run, run.handle) for _, _, run in handles])
 
 
 def _handles(regions: Regions) -> Iterator[tuple[int, int, RankedRun[RunHandle]]]:
