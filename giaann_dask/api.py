@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from distributed import Client
@@ -229,6 +230,7 @@ def train(
     text: TextOptions | None = None,
     options: TrainingOptions | None = None,
     observer: Observer = ignore,
+    stop: Event | None = None,
 ) -> tuple[Network, TrainingReport]:
     """Train a network, new or existing, on what it does not hold yet.
 
@@ -248,6 +250,8 @@ def train(
         Sizes and times.
     observer : callable, optional
         Told of progress.
+    stop : threading.Event, optional
+        When it is set, training commits what is under way and returns.
 
     Returns
     -------
@@ -258,7 +262,7 @@ def train(
     wanted, ever = _decide(client, store, names(inputs), specification, chosen)
     sources = SourceOptions(tagger=chosen.tagger, ever=ever, filter=_filter(wanted), reading=chosen.reading)
     with NetworkTarget(path, wanted, ever, store) as target:
-        report = Trainer(client, target, options or TrainingOptions(), observer).train(names(inputs), sources)
+        report = Trainer(client, target, options or TrainingOptions(), observer, stop).train(names(inputs), sources)
     return Network(path), report
 
 

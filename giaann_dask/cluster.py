@@ -103,6 +103,8 @@ def connect(
         "dashboard_address": chosen.dashboard or "127.0.0.1:0",
         "silence_logs": logging.CRITICAL,
     }
+    if local["processes"]:
+        local["preload"] = ["giaann_dask.worker_setup"]
     with warnings.catch_warnings():
         # A busy dashboard port is announced by Dask with another port; nothing the user must act on.
         warnings.simplefilter("ignore")

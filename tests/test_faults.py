@@ -20,7 +20,7 @@ from giaann_dask.network.store import NetworkStore
 from giaann_dask.text.reading import ReadOptions
 
 pytestmark = pytest.mark.cluster
-SENTENCES = 30_000
+SENTENCES = 24_000
 
 
 @pytest.fixture(scope="module")
@@ -43,26 +43,54 @@ def commits(network: Path) -> int:
     return len(list(folder.iterdir())) if folder.is_dir() else 0
 
 
+def begin(text: Path, network: Path) -> subprocess.Popen[str]:
+    """Start a training command and return it after its first commit."""
+    process = subprocess.Popen(
+        slow_command(text, network), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while commits(network) < 2 and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.02)
+    assert process.poll() is None, "it still runs"
+    return process
+
+
+def slow_command(text: Path, network: Path) -> list[str]:
+    options = ("--workers", "2", "--batch-sequences", "500", "--commit-seconds", "0.05", "--json")
+    return command("train", text, "--network", network, *options)
+
+
+def check_going_on(text: Path, folder: Path, expected: bytes) -> None:
+    """Run the command again: it reads the rest, and the network is that of an undisturbed run."""
+    before = gd.Network(folder / "net").manifest.sequences
+    assert 0 < before < SENTENCES
+    done = subprocess.run(slow_command(text, folder / "net"), capture_output=True, text=True, timeout=240, check=True)
+    assert json.loads(done.stdout)["sequences"] + before == SENTENCES
+    exported = gd.Network(folder / "net").export(folder / "net.npz")
+    assert exported.connections.read_bytes() == expected
+
+
 def test_a_killed_run_goes_on_without_counting_twice(village: tuple[Path, bytes], tmp_path: Path) -> None:
     text, expected = village
-    arguments = command(
-        "train", text, "--network", tmp_path / "net", "--workers", "1",
-        "--batch-sequences", "1000", "--commit-seconds", "0.05",
-    )  # fmt: skip
-    process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, start_new_session=True)
-    deadline = time.monotonic() + 120
-    while commits(tmp_path / "net") < 2 and time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.02)
-    assert process.poll() is None, "killed while it runs"
+    process = begin(text, tmp_path / "net")
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait(timeout=30)
-    before = gd.Network(tmp_path / "net").manifest
-    assert 0 < before.sequences < SENTENCES
-    done = subprocess.run([*arguments, "--json"], capture_output=True, text=True, timeout=240, check=True)
-    report = json.loads(done.stdout)
-    assert report["sequences"] + before.sequences == SENTENCES
-    network = gd.Network(tmp_path / "net")
-    assert network.export(tmp_path / "net.npz")[0].read_bytes() == expected
+    process.communicate(timeout=30)
+    check_going_on(text, tmp_path, expected)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+def test_a_stopped_run_commits_and_goes_on(village: tuple[Path, bytes], tmp_path: Path, number: signal.Signals) -> None:
+    text, expected = village
+    process = begin(text, tmp_path / "net")
+    # A terminal sends Ctrl-C to the whole process group, workers included; a scheduler, to the process.
+    os.killpg(process.pid, number) if number == signal.SIGINT else os.kill(process.pid, number)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "again to go on" in err
+    report = json.loads(out)
+    assert report["stopped"]
+    assert report["sequences"] == gd.Network(tmp_path / "net").manifest.sequences
+    check_going_on(text, tmp_path, expected)
 
 
 def test_a_killed_worker_loses_nothing(village: tuple[Path, bytes], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ LEVELS = [
     ["dask_types", "storage"],
     ["text"],
     ["network"],
-    ["cluster"],
+    ["cluster", "worker_setup"],
     ["encoding"],
     ["training", "inference", "diagnostics"],
     ["api"],

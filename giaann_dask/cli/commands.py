@@ -20,6 +20,7 @@ from giaann_dask.cli.options import (
     text_options,
 )
 from giaann_dask.cli.showing import answer, figures, progress
+from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.errors import OptionError
 
 NETWORK = click.argument("network", type=click.Path(path_type=Path))
@@ -96,7 +97,8 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     """Train a network on text or on encoded corpora.
 
     Text that the network holds already is left out, so an interrupted command is simply run
-    again, and more text is added by naming it. Nothing is ever counted twice.
+    again, and more text is added by naming it. Nothing is ever counted twice. Ctrl-C or SIGTERM
+    commits what is under way and leaves with code 0.
     """
     from giaann_dask.api import TrainingOptions, connect
     from giaann_dask.api import train as train_network
@@ -109,7 +111,7 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     )
     text = read_text_options(values, values["ever_pos"])
     specification = _specification(network, values["seed_tokens"], values["regions"])
-    with connect(options=_cluster(values)) as client, progress() as observer:
+    with connect(options=_cluster(values)) as client, progress() as observer, stop_on_signals() as stop:
         _, report = train_network(
             inputs,
             network,
@@ -118,7 +120,10 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
             text=text,
             options=options,
             observer=observer,
+            stop=stop,
         )
+    if report.stopped:
+        click.echo("giaann-dask: stopped and committed; run the same command again to go on", err=True)
     counts = {**report.as_dict(), "network": str(network)}
     names = ("sequences", "trained", "skipped", "tokens", "connections", "seconds", "commit")
     title = f"network {network}" if report.sequences else f"network {network} held all of it already"

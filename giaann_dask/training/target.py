@@ -74,10 +74,6 @@ class NetworkTarget:
             self._resources.enter_context(self.store.lock())
         return self.store
 
-    def head(self) -> str:
-        """Return the identity of the last commit; empty for a network that does not exist."""
-        return self.store.head() if self.store is not None else ""
-
 
 def open_store(path: Path) -> NetworkStore | None:
     """Return the network at a path, or None when nothing is there.

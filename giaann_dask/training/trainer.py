@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Event
 from typing import Any
 
 from distributed import Client
@@ -45,6 +46,8 @@ class TrainingReport:
         Time from the first read to the last commit, without the start of the cluster.
     commit : str
         Identity of the last commit.
+    stopped : bool
+        Whether it was asked to stop before the end of the inputs.
     tasks : int
         Training tasks that were submitted.
     increment_bytes : int
@@ -58,6 +61,7 @@ class TrainingReport:
     connections: int
     seconds: float
     commit: str
+    stopped: bool = field(default=False)
     tasks: int = field(default=0)
     increment_bytes: int = field(default=0)
 
@@ -79,15 +83,23 @@ class Trainer:
         Sizes and times.
     observer : callable, optional
         Told of every block, round and commit.
+    stop : threading.Event, optional
+        When it is set, training commits what is under way and returns.
     """
 
     def __init__(
-        self, client: Client, target: NetworkTarget, options: TrainingOptions, observer: Observer = ignore
+        self,
+        client: Client,
+        target: NetworkTarget,
+        options: TrainingOptions,
+        observer: Observer = ignore,
+        stop: Event | None = None,
     ) -> None:
         self._client = client
         self._target = target
         self._options = options
         self._observer = observer
+        self._stop = stop or Event()
         self._manifest, self._vocabulary, self._ledger = target.load()
         self._before = self._manifest
         self._regions = Regions(client, target.specification, options.device, self._manifest.rounds)
@@ -126,24 +138,33 @@ class Trainer:
             if time.perf_counter() - last_commit > self._options.commit_seconds:
                 commit = self._commit()
                 last_commit = time.perf_counter()
+            if self._stop.is_set():
+                break
         self._drain()
-        if self._manifest.trained == self._before.trained and self._manifest != self._before:
+        if not self._stop.is_set():
+            self._check_trained(sources, stream.counted)
+        if self._uncommitted:
+            self._compact_small_runs()
+            commit = self._commit()
+        # A run that was stopped at once has nothing to commit; its network exists all the same.
+        return self._report(commit or self._target.ensure().head(), time.perf_counter() - started)
+
+    def _check_trained(self, sources: SourceOptions, counted: int) -> None:
+        """Raise an `EmptyInputError` when the whole input gave nothing to train."""
+        new = self._manifest.sequences - self._before.sequences
+        if new and self._manifest.trained == self._before.trained:
             raise EmptyInputError(
-                f"none of the {self._manifest.sequences - self._before.sequences} sequences can be trained",
+                f"none of the {new} sequences can be trained",
                 "sentences with nouns that verbs, prepositions or conjunctions divide",
                 "look at the text and at --tagger; the network is unchanged",
             )
-        if self._manifest == self._before and stream.counted == 0:
+        if counted == 0:
             low = sources.filter.seed_tokens + 1
             raise EmptyInputError(
                 "no sentence is long enough",
                 f"sentences of {low} to {sources.filter.maximum_tokens} tokens",
                 "look at the text, or train a new network with fewer --seed-tokens",
             )
-        if self._uncommitted:
-            self._compact_small_runs()
-            commit = self._commit()
-        return self._report(commit or self._target.head(), time.perf_counter() - started)
 
     def _stream_options(self) -> StreamOptions:
         return StreamOptions(
@@ -237,6 +258,7 @@ class Trainer:
             connections=now.connections,
             seconds=seconds,
             commit=commit,
+            stopped=self._stop.is_set(),
             tasks=self._regions.tasks,
             increment_bytes=self._increment_bytes,
         )
