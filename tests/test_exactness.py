@@ -42,7 +42,7 @@ def test_workers_batches_and_regions_do_not_matter(
             client=client,
             specification=gd.Specification(regions=regions),
             text=gd.TextOptions(reading=ReadOptions(part_characters=part)),
-            options=gd.TrainingOptions(batch_sequences=batch, commit_seconds=0.2),
+            options=gd.TrainingOptions(batch_sequences=batch, block_characters=part, commit_seconds=0.2),
         )
         found = network.evaluate(text, client=client, options=gd.EvaluationOptions(maximum_sequences=150))
     assert report.trained > 1000

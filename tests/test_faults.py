@@ -110,7 +110,7 @@ def test_a_killed_worker_loses_nothing(village: tuple[Path, bytes], tmp_path: Pa
             tmp_path / "net",
             client=client,
             text=gd.TextOptions(reading=ReadOptions(part_characters=60_000)),
-            options=gd.TrainingOptions(batch_sequences=1000, rounds_in_flight=1),
+            options=gd.TrainingOptions(batch_sequences=1000, block_characters=60_000, rounds_in_flight=1),
             observer=kill_once,
         )
     assert killed, f"a worker of {victim} was killed in the middle"

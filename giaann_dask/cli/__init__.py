@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import click
 
+from giaann_dask.cli import engine  # noqa: F401 - its commands join the group
 from giaann_dask.cli.commands import giaann_dask
 from giaann_dask.errors import GiaannError
 

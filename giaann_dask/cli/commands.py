@@ -66,7 +66,7 @@ def encode(inputs: tuple[str, ...], out: Path, seed_tokens: int, max_sequences: 
     from giaann_dask.api import encode as encode_text
     from giaann_dask.spec import Specification
 
-    with connect(options=_cluster(values)) as client, progress() as observer:
+    with connect(options=cluster_options(values)) as client, progress() as observer:
         corpus = encode_text(
             inputs,
             out,
@@ -89,7 +89,6 @@ def encode(inputs: tuple[str, ...], out: Path, seed_tokens: int, max_sequences: 
 @click.option("--regions", type=int, help="Regions of a new network.  [default: 8]")
 @click.option("--batch-sequences", type=int, default=8192, show_default=True, help="Sequences of one task, about.")
 @click.option("--commit-seconds", type=float, default=60.0, show_default=True, help="Least time between commits.")
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @text_options
 @ever_pos_option
 @common_options
@@ -111,7 +110,7 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     )
     text = read_text_options(values, values["ever_pos"])
     specification = _specification(network, values["seed_tokens"], values["regions"])
-    with connect(options=_cluster(values)) as client, progress() as observer, stop_on_signals() as stop:
+    with connect(options=cluster_options(values)) as client, progress() as observer, stop_on_signals() as stop:
         _, report = train_network(
             inputs,
             network,
@@ -177,10 +176,11 @@ def evaluate(network: Path, inputs: tuple[str, ...], **values: Any) -> None:
         ),
         maximum_sequences=values["max_sequences"],
         first_sequence=values["first_sequence"],
+        device=values["device"],
     )
     opened = Network(network, values["commit"])
     text = read_text_options(values)
-    with connect(options=_cluster(values)) as client, progress() as observer:
+    with connect(options=cluster_options(values)) as client, progress() as observer:
         report = opened.evaluate(inputs, client=client, options=options, text=text, observer=observer)
     counts = report.as_dict()
     names = ("sequences", "inferred", "skipped", "prediction_tokens", "prediction_matches", "top1", "seconds")
@@ -213,10 +213,14 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
         feed="prediction",
     )
     options = GenerationOptions(
-        tokens=tokens, inference=inference, tagger=values["tagger"], reasons=5 if explain else 0
+        tokens=tokens,
+        inference=inference,
+        tagger=values["tagger"],
+        reasons=5 if explain else 0,
+        device=values["device"],
     )
     opened = Network(network, values["commit"])
-    with connect(options=_cluster(values, LOCAL)) as client:
+    with connect(options=cluster_options(values, LOCAL)) as client:
         continuation = opened.generate(prompt, client=client, options=options)
     answer(continuation.as_dict(), values["as_json"], continuation.lines(explain))
 
@@ -232,7 +236,7 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
     """
     from giaann_dask.api import Network
 
-    _cluster(values, LOCAL)
+    cluster_options(values, LOCAL)
     opened = Network(network, commit)
     counts = opened.describe()
     names = (
@@ -264,7 +268,7 @@ def export(network: Path, out: Path, commit: str | None, **values: Any) -> None:
     """
     from giaann_dask.api import Network
 
-    _cluster(values, LOCAL)
+    cluster_options(values, LOCAL)
     opened = Network(network, commit)
     files = opened.export(out)
     names = [str(file) for file in files]
@@ -293,14 +297,10 @@ def draw(network: Path, out: Path, concepts: tuple[str, ...], commit: str | None
     from giaann_dask.api import Network
     from giaann_dask.diagnostics.drawing import save_figure
 
-    _cluster(values, LOCAL)
+    cluster_options(values, LOCAL)
     opened = Network(network, commit)
     save_figure(opened.draw(concepts), out)
     answer({"picture": str(out), "commit": opened.commit}, values["as_json"], [str(out)])
-
-
-def _cluster(values: dict[str, Any], default: int | None = None) -> Any:
-    return cluster_options(values["scheduler"], values["workers"], values["dashboard"], default)
 
 
 def _specification(network: Path, seed_tokens: int | None, regions: int | None) -> Any:

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from giaann_dask.errors import OptionError
-
 if TYPE_CHECKING:
     from giaann_dask.api import TextOptions
     from giaann_dask.cluster import ClusterOptions
@@ -23,17 +21,30 @@ LOCAL = 0
 
 
 def common_options(command: Command) -> Command:
-    """Add the options of every command: ``--scheduler``, ``--workers``, ``--dashboard`` and ``--json``."""
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output."),
-        click.option("--dashboard", metavar="ADDRESS", help="Serve the Dask dashboard, for example at :8787."),
-        click.option(
-            "--workers",
-            type=int,
-            metavar="N",
-            help="Start N worker processes on this machine; 0 runs everything in this process.",
-        ),
-        click.option("--scheduler", metavar="ADDRESS", help="Use a running Dask scheduler, as tcp://host:8786."),
+    """Add the options of every command: where it runs, and ``--json``."""
+    for option in reversed(
+        (
+            click.option("--scheduler", metavar="ADDRESS", help="Use a running scheduler: tcp:// or tls://host:port."),
+            click.option("--scheduler-file", metavar="FILE", help="Use the scheduler that wrote this file."),
+            click.option(
+                "--workers",
+                type=int,
+                metavar="N",
+                help="Start N worker processes on this machine; 0 runs everything in this process.",
+            ),
+            click.option("--threads", type=int, default=1, show_default=True, help="Threads of each worker."),
+            click.option("--memory-limit", metavar="SIZE", help="Memory of each worker, as 4GiB."),
+            click.option("--protocol", type=click.Choice(["tcp", "ucx"]), default="tcp", show_default=True),
+            click.option(
+                "--device",
+                type=click.Choice(["auto", "cpu", "cuda"]),
+                default="auto",
+                show_default=True,
+                help="Where dense computations run; with CUDA and dask-cuda, a worker for each GPU.",
+            ),
+            click.option("--dashboard", metavar="ADDRESS", help="Serve the Dask dashboard, for example at :8787."),
+            click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output."),
+        )
     ):
         command = option(command)
     return command
@@ -68,16 +79,15 @@ def ever_pos_option(command: Command) -> Command:
     )(command)
 
 
-def cluster_options(
-    scheduler: str | None, workers: int | None, dashboard: str | None, default: int | None
-) -> ClusterOptions:
-    """Return where a command runs; `default` workers when neither option was given."""
+def cluster_options(values: dict[str, Any], default: int | None = None) -> ClusterOptions:
+    """Return where a command runs; `default` workers when neither a scheduler nor workers are named."""
     from giaann_dask.cluster import ClusterOptions
 
-    if scheduler is not None and workers is not None:
-        raise OptionError("both --scheduler and --workers were given", "one of them", "leave one out")
-    count = default if workers is None and scheduler is None else workers
-    return ClusterOptions(scheduler=scheduler, workers=count, dashboard=dashboard)
+    names = ("scheduler", "scheduler_file", "workers", "threads", "memory_limit", "protocol", "device", "dashboard")
+    chosen = {name: values[name] for name in names}
+    if all(chosen[name] is None for name in ("scheduler", "scheduler_file", "workers")):
+        chosen["workers"] = default
+    return ClusterOptions(**chosen)
 
 
 def read_text_options(values: dict[str, Any], ever_pos: str | None = None) -> TextOptions:

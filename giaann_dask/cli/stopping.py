@@ -18,15 +18,21 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[threading.Event]:
-    """Yield an event that the first signal sets; a second one raises `KeyboardInterrupt`."""
+def stop_on_signals(message: str = "committing what is under way") -> Iterator[threading.Event]:
+    """Yield an event that the first signal sets; a second one raises `KeyboardInterrupt`.
+
+    Parameters
+    ----------
+    message : str
+        What to say that happens after the first signal.
+    """
     asked = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:
         if asked.is_set():
             raise KeyboardInterrupt
         asked.set()
-        click.echo("giaann-dask: committing what is under way; once more to leave at once", err=True)
+        click.echo(f"giaann-dask: {message}; once more to leave at once", err=True)
 
     if threading.current_thread() is not threading.main_thread():
         # Only the main thread may install handlers; elsewhere nobody can be interrupted this way.

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -46,6 +48,7 @@ VERSION = 1
 BRANCH = "main"
 
 _SMALL_CHUNK = 65_536
+_GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
 
 
 class NetworkStore:
@@ -83,13 +86,14 @@ class NetworkStore:
         path = Path(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise StoreExistsError(f"{path} exists and is no network", "a new path", "choose another path")
-        with writing(f"network {path}"):
+        with writing(f"network {path}"), _removed_on_failure(path):
             path.mkdir(parents=True, exist_ok=True)
             icechunk.set_logs_filter("error")
             repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(path)))
             session = repository.writable_session(BRANCH)
             root = zarr.open_group(session.store, mode="a")
             _write_header(root, manifest)
+            root.create_group("runs")
             _write_vocabulary(root, Vocabulary(), 0, 0)
             _write_ledger(root, [], [])
             lexicon = np.frombuffer(json.dumps(ever.as_dict(), sort_keys=True).encode(), np.uint8)
@@ -150,6 +154,37 @@ class NetworkStore:
                 "list them with inspect",
             ) from error
         return CommitReader(self.path, commit, session)
+
+    def blank(self) -> bool:
+        """Return whether a process died between making the folder and the first commit."""
+        with reading(f"network {self.path}"):
+            return len(list(self._repository.ancestry(branch=BRANCH))) == 1
+
+    def collect(self, keep_commits: int | None = None) -> int:
+        """Remove what no commit needs; call it while holding the lock.
+
+        Parameters
+        ----------
+        keep_commits : int, optional
+            Forget all but the last so many commits first; all are kept by default.
+
+        Returns
+        -------
+        int
+            Bytes that were freed.
+
+        Raises
+        ------
+        StoreWriteError, StoreDamagedError
+            If the store cannot be written or read.
+        """
+        with writing(f"network {self.path}"), reading(f"network {self.path}"):
+            commits = list(self._repository.ancestry(branch=BRANCH))
+            if keep_commits is not None and keep_commits < len(commits):
+                self._repository.expire_snapshots(commits[keep_commits - 1].written_at)
+            # The lock is held: whatever is older than now and belongs to no commit is left over.
+            summary = self._repository.garbage_collect(datetime.now(UTC))
+        return int(summary.bytes_deleted)
 
     def begin(self) -> icechunk.Session:
         """Return a session in which the next commit is written; fork it before changing anything."""
@@ -246,6 +281,11 @@ class CommitReader:
         m = self._manifest
         return self.vocabulary().truncated(m.saved_concepts, m.saved_features, m.last_trained)
 
+    def stored_runs(self) -> set[str]:
+        """Return the identities of all runs in the commit; the manifest names the same."""
+        with reading(f"network {self.path}"):
+            return set(cast(zarr.Group, self._root["runs"]).group_keys())
+
     def ledger(self) -> list[LedgerEntry]:
         """Return the parts of text that the commit holds."""
         with reading(f"network {self.path}"):
@@ -276,6 +316,8 @@ def write_run(fork: icechunk.ForkSession, identity: str, packed: PackedRegionRun
         If the disk is full.
     """
     with writing("the network"):
+        # A group of its own, so that a run can be listed and deleted as one.
+        sync(fork.store.set(f"runs/{identity}/zarr.json", Buffer.from_bytes(_GROUP)))
         for name, table in zip(packed._fields, packed, strict=True):
             for key, value in table.entries.items():
                 sync(fork.store.set(f"runs/{identity}/{name}/{key}", Buffer.from_bytes(value)))
@@ -289,6 +331,16 @@ async def _read_entries(store: Any, prefix: str) -> list[tuple[str, bytes]]:
         value = await store.get(name, default_buffer_prototype())
         found.append((name.removeprefix(prefix), value.to_bytes()))
     return sorted(found)
+
+
+@contextmanager
+def _removed_on_failure(path: Path) -> Iterator[None]:
+    """Remove a folder again when what is written into it fails."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
 
 
 def _open_repository(path: Path) -> icechunk.Repository:

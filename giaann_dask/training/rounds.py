@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from distributed import Client, Future
 
-from giaann_dask.cluster import task_key
+from giaann_dask.cluster import Roles, roles_of, task_key
 from giaann_dask.encoding.stream import StreamedBlock
 from giaann_dask.network.region import RankedRun, plan_compaction
 from giaann_dask.spec import Specification
@@ -98,17 +98,13 @@ class Regions:
         -------
         Round
         """
-        increments = [self._connect([block.encoded for block in batch]) for batch in batches]
+        roles = roles_of(self._client)
+        increments = [self._connect([block.encoded for block in batch], roles) for batch in batches]
         sizes = [
             self._submit("measure", tasks.measure_increments, increment, key_of=(increment.key,))
             for increment in increments
         ]
-        workers = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
-        integrated = []
-        for region in range(self._specification.regions):
-            # Directed to the region's owner, because Dask would follow the larger increments.
-            owner = [workers[region % len(workers)]] if workers else None
-            integrated.append(self._integrate(region, increments, owner))
+        integrated = [self._integrate(region, increments, roles) for region in range(self._specification.regions)]
         self.rounds += 1
         blocks = tuple(block for batch in batches for block in batch)
         return Round(blocks, tuple(sizes), tuple(integrated))
@@ -127,20 +123,21 @@ class Regions:
         runs[index] = RankedRun(runs[index].rank, handle)
         self.runs[region] = tuple(runs)
 
-    def _connect(self, blocks: list[Future]) -> Future:
-        identity = ([block.key for block in blocks], self._specification, self._device)
-        return self._submit("connect", tasks.connect, blocks, self._specification, self._device, key_of=identity)
+    def _connect(self, blocks: list[Future], roles: Roles) -> Future:
+        key = task_key("connect", [block.key for block in blocks], self._specification, self._device)
+        arguments = (blocks, self._specification, self._device)
+        self.tasks += 1
+        return self._client.submit(tasks.connect, *arguments, key=key, **roles.computing())
 
-    def _integrate(self, region: int, increments: Sequence[Future], owner: list[str] | None) -> Future:
+    def _integrate(self, region: int, increments: Sequence[Future], roles: Roles) -> Future:
         routed = [
             self._submit("route", tasks.route, increment, region, key_of=(increment.key, region))
             for increment in increments
         ]
         key = task_key("integrate", [part.key for part in routed])
         self.tasks += 1
-        future = self._client.submit(
-            tasks.integrate, *routed, key=key, workers=owner, allow_other_workers=owner is not None
-        )
+        # Directed to the region's owner, because Dask would follow the larger increments.
+        future = self._client.submit(tasks.integrate, *routed, key=key, **roles.holding(region))
         added = RunHandle(_identity(region, self.rounds, self.rounds), future, self.rounds, self.rounds)
         plan = plan_compaction(self.runs[region], added)
         merged = plan.merged[0] if len(plan.merged) == 1 else self._compact(region, plan.merged)

@@ -6,6 +6,7 @@ failed first run leaves nothing behind. Does not cover: training (`trainer`).
 
 from __future__ import annotations
 
+import shutil
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,12 @@ def open_store(path: Path) -> NetworkStore | None:
         return None
     if not (path / "refs").exists():
         raise StoreExistsError(f"{path} exists and is no network", "a new path or a network", "choose another")
-    return NetworkStore(path)
+    store = NetworkStore(path)
+    if store.blank():
+        # Nothing was ever committed here, so nothing is lost.
+        shutil.rmtree(path)
+        return None
+    return store
 
 
 def check_same(what: str, wanted: object, stored: object, path: Path) -> None:

@@ -170,6 +170,7 @@ class Trainer:
         return StreamOptions(
             branches=self._target.specification.branches,
             maximum_sequences=self._options.maximum_sequences,
+            block_characters=self._options.block_characters,
         )
 
     def _rounds(self, blocks: Iterator[StreamedBlock]) -> Iterator[list[list[StreamedBlock]]]:

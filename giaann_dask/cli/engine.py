@@ -1,0 +1,78 @@
+"""Commands for those who run the engine: starting a cluster with roles, and compacting a network.
+
+Covers: arguments, help and answers. Does not cover: the commands of everyday use (`commands`).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import click
+
+from giaann_dask.cli.commands import NETWORK, giaann_dask
+from giaann_dask.cli.options import LOCAL, cluster_options, common_options
+from giaann_dask.cli.showing import answer, figures
+from giaann_dask.cli.stopping import stop_on_signals
+
+
+@giaann_dask.command()
+@click.option("--storage", type=int, default=2, show_default=True, help="Workers that hold columns.")
+@click.option("--compute", type=int, default=2, show_default=True, help="Workers that compute.")
+@click.option("--port", type=int, default=0, help="Port of the scheduler; any free one by default.")
+@click.option("--scheduler-file", type=click.Path(path_type=Path), help="Write the address to this file.")
+@click.option("--threads", type=int, default=1, show_default=True, help="Threads of each worker.")
+@click.option("--memory-limit", metavar="SIZE", help="Memory of each worker, as 4GiB.")
+@click.option("--protocol", type=click.Choice(["tcp", "ucx"]), default="tcp", show_default=True)
+@click.option("--dashboard", metavar="ADDRESS", default=":8787", show_default=True, help="Address of the dashboard.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object when the cluster is ready.")
+def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, as_json: bool, **values: Any) -> None:
+    """Start a scheduler and workers with roles on this machine, until Ctrl-C.
+
+    Other commands use it with --scheduler or --scheduler-file. On other machines, workers join with
+    `dask worker ADDRESS --resources "storage=1"` or `"compute=1"`.
+    """
+    from giaann_dask.cluster import ClusterOptions, start_cluster
+
+    options = ClusterOptions(**values)
+    with (
+        stop_on_signals("stopping the cluster") as stop,
+        start_cluster({"storage": storage, "compute": compute}, options, port) as started,
+    ):
+        ready = {"scheduler": started.scheduler_address, "dashboard": started.dashboard_link}
+        if scheduler_file is not None:
+            scheduler_file.write_text(json.dumps({"address": started.scheduler_address}), encoding="utf-8")
+        answer(ready, as_json, figures(ready, *ready))
+        _wait(stop)
+    if scheduler_file is not None:
+        scheduler_file.unlink(missing_ok=True)
+
+
+def _wait(stop: threading.Event) -> None:
+    """Wait for the event in short turns, so that signals are seen."""
+    while not stop.wait(0.5):
+        pass
+
+
+@giaann_dask.command()
+@NETWORK
+@click.option(
+    "--keep-commits", type=int, metavar="N", help="Forget all but the last N commits; all are kept otherwise."
+)
+@common_options
+def compact(network: Path, keep_commits: int | None, **values: Any) -> None:
+    """Add up the runs of a network and remove what no commit needs.
+
+    The connections stay the same. Older commits keep their runs on the disk until they are forgotten.
+    """
+    from giaann_dask.cluster import connect
+    from giaann_dask.network.store import NetworkStore
+    from giaann_dask.training.maintenance import compact_network
+
+    store = NetworkStore(network)
+    with connect(options=cluster_options(values, LOCAL)) as client:
+        report = compact_network(client, store, keep_commits)
+    counts = report.as_dict()
+    answer(counts, values["as_json"], [f"network {network}", *figures(counts, *counts)])

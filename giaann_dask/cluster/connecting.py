@@ -1,0 +1,213 @@
+"""The one way to a Dask cluster.
+
+Covers: joining a running scheduler, starting workers on this machine (a `LocalCUDACluster` where
+there are CUDA devices and dask-cuda, else a `LocalCluster`), and starting a cluster with roles.
+Does not cover: which worker does what (`roles`) and what is computed.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from distributed import Client, Nanny, Scheduler, SpecCluster, TimeoutError
+
+from giaann_dask.cluster.options import ClusterOptions
+from giaann_dask.cluster.roles import COMPUTE, STORAGE
+from giaann_dask.dask_types import register
+from giaann_dask.device import select_device
+from giaann_dask.errors import ClusterError, InputMissingError, OptionError
+from giaann_dask.optional import import_optional
+
+PRELOAD = ("giaann_dask.worker_setup",)
+# Workers that we start on one machine hold columns and compute.
+BOTH_ROLES = {STORAGE: 1, COMPUTE: 1}
+
+
+def connect(
+    scheduler: str | None = None, *, workers: int | None = None, options: ClusterOptions | None = None
+) -> Client:
+    """Connect to a Dask cluster, starting one on this machine when no scheduler is named.
+
+    Parameters
+    ----------
+    scheduler : str, optional
+        Address of a running scheduler.
+    workers : int, optional
+        Worker processes to start.
+    options : ClusterOptions, optional
+        All options at once, instead of the two above.
+
+    Returns
+    -------
+    distributed.Client
+        Closing it, or leaving its ``with`` block, also stops the workers that were started.
+
+    Raises
+    ------
+    ClusterError
+        If the scheduler does not answer in time.
+    InputMissingError
+        If the scheduler file does not exist.
+    """
+    chosen = options or ClusterOptions(scheduler=scheduler, workers=workers)
+    register()
+    if chosen.scheduler is not None or chosen.scheduler_file is not None:
+        return _join(chosen)
+    with warnings.catch_warnings():
+        # A busy dashboard port is announced by Dask with another port; nothing the user must act on.
+        warnings.simplefilter("ignore")
+        if wants_cuda(chosen):
+            return OwningClient(_cuda_cluster(chosen))
+        return Client(**_local_arguments(chosen))
+
+
+def wants_cuda(options: ClusterOptions) -> bool:
+    """Return whether workers are to be started one for each GPU.
+
+    Raises
+    ------
+    OptionError
+        If CUDA is asked for and there is no CUDA device.
+    MissingDependencyError
+        If CUDA is asked for and dask-cuda is not installed.
+    """
+    if options.workers == 0 or select_device(options.device).type == "cpu":
+        return False
+    if options.device == "cuda":
+        import_optional("dask_cuda", "cuda")
+        return True
+    try:
+        import dask_cuda  # noqa: F401
+    except ImportError:
+        logging.getLogger(__name__).warning(
+            "there is a CUDA device, but dask-cuda is not installed; starting ordinary workers"
+        )
+        return False
+    return True
+
+
+def _cuda_cluster(options: ClusterOptions) -> Any:
+    """Start a worker for each GPU, with a pool of device memory."""
+    dask_cuda = import_optional("dask_cuda", "cuda")
+    arguments: dict[str, Any] = {
+        "n_workers": options.workers,
+        "threads_per_worker": options.threads,
+        "protocol": options.protocol,
+        "device_memory_limit": 0.8,
+        "rmm_pool_size": 0.5,
+        "resources": BOTH_ROLES,
+        "dashboard_address": options.dashboard or "127.0.0.1:0",
+        "preload": list(PRELOAD),
+    }
+    if options.memory_bytes is not None:
+        arguments["memory_limit"] = options.memory_bytes
+    return dask_cuda.LocalCUDACluster(**arguments)
+
+
+class OwningClient(Client):  # type: ignore[misc]
+    """A client that stops its cluster when it is closed, as one does that started it itself."""
+
+    def close(self, *arguments: Any, **options: Any) -> Any:
+        """Close the client, then the cluster."""
+        cluster, closed = self.cluster, super().close(*arguments, **options)
+        if cluster is not None:
+            cluster.close()
+        return closed
+
+
+def _local_arguments(options: ClusterOptions) -> dict[str, Any]:
+    arguments: dict[str, Any] = {
+        "n_workers": _default_workers() if options.workers is None else max(options.workers, 1),
+        "threads_per_worker": options.threads,
+        "processes": options.workers != 0,
+        "resources": BOTH_ROLES,
+        # Without a wish for a dashboard, the scheduler's HTTP server stays on this machine, on any port.
+        "dashboard_address": options.dashboard or "127.0.0.1:0",
+        "silence_logs": logging.CRITICAL,
+    }
+    if options.memory_bytes is not None:
+        arguments["memory_limit"] = options.memory_bytes
+    if arguments["processes"]:
+        arguments["preload"] = list(PRELOAD)
+        if options.protocol == "ucx":
+            import_optional("ucxx", "cuda")
+            arguments["protocol"] = "ucx"
+    return arguments
+
+
+def _join(options: ClusterOptions) -> Client:
+    if options.scheduler_file is not None and not Path(options.scheduler_file).is_file():
+        raise InputMissingError(
+            f"there is no scheduler file {options.scheduler_file}",
+            "the file that a running scheduler has written",
+            "start one with: dask scheduler --scheduler-file FILE",
+        )
+    where = {"scheduler_file": options.scheduler_file} if options.scheduler is None else {}
+    try:
+        return Client(options.scheduler, timeout=options.connect_timeout_s, **where)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ClusterError(
+            f"no scheduler answers at {options.scheduler or options.scheduler_file}",
+            "the address of a running Dask scheduler",
+            "check the address, or leave it out to start workers on this machine",
+        ) from error
+
+
+def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int = 0) -> SpecCluster:
+    """Start a scheduler and workers with roles on this machine.
+
+    Parameters
+    ----------
+    counts : mapping of str to int
+        Number of ``storage`` and of ``compute`` workers.
+    options : ClusterOptions
+        Threads, memory limit, protocol and dashboard of each.
+    port : int
+        Port of the scheduler; any free one by default.
+
+    Returns
+    -------
+    distributed.SpecCluster
+        Closing it stops all of them.
+
+    Raises
+    ------
+    OptionError
+        If there is no worker of a role.
+    """
+    for role in (STORAGE, COMPUTE):
+        if counts.get(role, 0) < 1:
+            raise OptionError(f"{role} is {counts.get(role, 0)}", "1 or more", "every role needs a worker")
+    nanny: dict[str, Any] = {
+        "nthreads": options.threads,
+        "preload": list(PRELOAD),
+        "protocol": f"{options.protocol}://",
+    }
+    if options.memory_bytes is not None:
+        nanny["memory_limit"] = options.memory_bytes
+    workers = {
+        f"{role}-{number}": {"cls": Nanny, "options": {**nanny, "resources": {role: 1}}}
+        for role, count in counts.items()
+        for number in range(count)
+    }
+    scheduler = {
+        "cls": Scheduler,
+        "options": {
+            "protocol": f"{options.protocol}://",
+            "host": "127.0.0.1",
+            "port": port,
+            "dashboard": options.dashboard is not None,
+            "dashboard_address": options.dashboard or "127.0.0.1:0",
+        },
+    }
+    return SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.CRITICAL)
+
+
+def _default_workers() -> int:
+    from dask.system import CPU_COUNT
+
+    return max(1, min(4, int(CPU_COUNT)))

@@ -1,0 +1,108 @@
+"""Where tasks run: what describes a machine, and is never stored with a network.
+
+Covers: the choices of a cluster, validated. Does not cover: making one (`connecting`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dask.utils import parse_bytes
+
+from giaann_dask.device import DEVICE_NAMES
+from giaann_dask.errors import OptionError
+
+Protocol = Literal["tcp", "ucx"]
+PROTOCOLS = ("tcp", "ucx")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions:
+    """A running scheduler to join, or workers to start on this machine.
+
+    Parameters
+    ----------
+    scheduler : str, optional
+        Address of a running scheduler, as ``tcp://host:8786`` or ``tls://host:8786``; certificates
+        come from Dask's own configuration.
+    scheduler_file : str, optional
+        File in which a running scheduler has written its address.
+    workers : int, optional
+        Worker processes to start when there is no scheduler; 0 runs everything in this process. As
+        many as processors, at most 4, by default; one for each GPU with CUDA.
+    threads : int
+        Threads of each worker.
+    memory_limit : str, optional
+        Memory of each worker, as ``4GiB``; its share of the machine by default.
+    protocol : {"tcp", "ucx"}
+        How the workers that are started talk to each other.
+    device : {"auto", "cpu", "cuda"}
+        Device of the dense computations. With CUDA devices and dask-cuda, workers are started
+        one for each GPU.
+    dashboard : str, optional
+        Address of the dashboard, such as ``:8787``; none by default.
+    connect_timeout_s : float
+        Seconds to wait for a scheduler.
+
+    Raises
+    ------
+    OptionError
+        If values contradict each other or are impossible.
+
+    Examples
+    --------
+    >>> ClusterOptions(workers=2, memory_limit="2GiB").memory_bytes
+    2147483648
+    """
+
+    scheduler: str | None = None
+    scheduler_file: str | None = None
+    workers: int | None = None
+    threads: int = 1
+    memory_limit: str | None = None
+    protocol: Protocol = "tcp"
+    device: str = "auto"
+    dashboard: str | None = None
+    connect_timeout_s: float = 15.0
+
+    def __post_init__(self) -> None:
+        named = {
+            "scheduler": self.scheduler,
+            "scheduler-file": self.scheduler_file,
+            "workers": self.workers,
+        }
+        given = [f"{name} {value}" for name, value in named.items() if value is not None]
+        if len(given) > 1:
+            raise OptionError(f"{' and '.join(given)} were given", "one of them", "leave the others out")
+        if self.workers is not None and self.workers < 0:
+            raise OptionError(f"workers is {self.workers}", "0 or more", "choose another number")
+        if self.threads < 1:
+            raise OptionError(f"threads is {self.threads}", "1 or more", "choose another number")
+        for name, value, allowed in (
+            ("protocol", self.protocol, PROTOCOLS),
+            ("device", self.device, DEVICE_NAMES),
+        ):
+            if value not in allowed:
+                raise OptionError(f"{name} is {value!r}", " or ".join(allowed), "choose one of them")
+        # Asking for the bytes checks the text.
+        if self.memory_bytes is not None and self.memory_bytes < 1 << 26:
+            raise OptionError(f"memory-limit is {self.memory_limit}", "at least 64MiB", "choose more")
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Memory limit of a worker in bytes, None for its share of the machine.
+
+        Raises
+        ------
+        OptionError
+            If the limit is no size.
+        """
+        if self.memory_limit is None:
+            return None
+        try:
+            return int(parse_bytes(self.memory_limit))
+        except ValueError as error:
+            raise OptionError(
+                f"memory-limit is {self.memory_limit!r}", "a size such as 4GiB", "choose another"
+            ) from error

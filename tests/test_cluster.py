@@ -1,0 +1,148 @@
+"""Clusters, roles and the options that name them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from distributed import Client
+from village import write_village
+
+import giaann_dask as gd
+from giaann_dask.cluster import ClusterOptions, directed, roles_of, start_cluster
+from giaann_dask.cluster.connecting import wants_cuda
+from giaann_dask.errors import ClusterError, GiaannError, InputMissingError, OptionError
+from giaann_dask.text.reading import ReadOptions
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"scheduler": "tcp://127.0.0.1:1", "workers": 2},
+        {"scheduler": "tcp://127.0.0.1:1", "scheduler_file": "x.json"},
+        {"workers": -1},
+        {"threads": 0},
+        {"memory_limit": "much"},
+        {"memory_limit": "1MiB"},
+        {"protocol": "pigeon"},
+        {"device": "abacus"},
+    ],
+)
+def test_impossible_options(wrong: dict[str, object]) -> None:
+    with pytest.raises(OptionError):
+        ClusterOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_nobody_answers(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=r"127\.0\.0\.1:9"):
+        gd.connect(options=ClusterOptions(scheduler="tcp://127.0.0.1:9", connect_timeout_s=1))
+    with pytest.raises(InputMissingError, match=r"none\.json"):
+        gd.connect(options=ClusterOptions(scheduler_file=str(tmp_path / "none.json")))
+
+
+def test_cuda_where_there_is_none() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA device")
+    assert not wants_cuda(ClusterOptions())
+    with pytest.raises(OptionError, match="CUDA"):
+        wants_cuda(ClusterOptions(device="cuda"))
+
+
+def test_directions() -> None:
+    assert directed(("a", "b")) == {"workers": ["a", "b"], "allow_other_workers": True}
+
+
+@pytest.mark.cluster
+def test_every_local_worker_has_both_roles() -> None:
+    with gd.connect(options=ClusterOptions(workers=2, memory_limit="1GiB", threads=2)) as client:
+        roles = roles_of(client)
+        limits = {w["memory_limit"] for w in client.scheduler_info()["workers"].values()}
+        threads = set(client.nthreads().values())
+    assert len(roles.storage) == 2
+    assert roles.storage == roles.compute
+    assert roles.computing() == {}
+    assert (limits, threads) == ({1 << 30}, {2})
+
+
+@pytest.mark.cluster
+def test_roles_decide_who_holds_and_who_computes(tmp_path: Path) -> None:
+    text = write_village(tmp_path / "village.txt", 2000)
+    with gd.connect(workers=0) as client:
+        plain, _ = gd.train(text, tmp_path / "plain", client=client)
+    with start_cluster({"storage": 2, "compute": 1}, ClusterOptions()) as cluster, Client(cluster) as client:
+        roles = roles_of(client)
+        assert (len(roles.storage), len(roles.compute)) == (2, 1)
+        client.get_task_stream()
+        network, _ = gd.train(text, tmp_path / "roles", client=client)
+        ran: dict[str, set[str]] = {}
+        for task in client.get_task_stream():
+            ran.setdefault(str(task["key"]).split("-")[0], set()).add(task["worker"])
+    assert ran["connect"] == set(roles.compute)
+    assert ran["integrate"] & set(roles.storage)
+    exports = [n.export(tmp_path / f"{n.path.name}.npz") for n in (plain, network)]
+    assert exports[0].connections.read_bytes() == exports[1].connections.read_bytes()
+
+
+@pytest.mark.cluster
+def test_a_cluster_from_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.json"
+    arguments = [sys.executable, "-m", "giaann_dask", "cluster", "--storage", "1", "--compute", "1"]
+    arguments += ["--scheduler-file", str(file), "--dashboard", "127.0.0.1:0", "--json"]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not file.exists() and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.1)
+        with gd.connect(options=ClusterOptions(scheduler_file=str(file))) as client:
+            client.wait_for_workers(2, timeout=30)
+            roles = roles_of(client)
+            assert set(roles.storage).isdisjoint(roles.compute)
+            text = write_village(tmp_path / "village.txt", 300)
+            _, report = gd.train(text, tmp_path / "net", client=client)
+        assert report.trained > 0
+    finally:
+        os.kill(process.pid, signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert json.loads(out)["scheduler"].startswith("tcp://127.0.0.1")
+    assert not file.exists()
+
+
+@pytest.mark.cluster
+def test_compaction_changes_no_exported_byte(tmp_path: Path) -> None:
+    from giaann_dask.network.store import NetworkStore
+    from giaann_dask.training.maintenance import compact_network
+
+    first, second = write_village(tmp_path / "a.txt", 3000, 2), write_village(tmp_path / "b.txt", 60, 3)
+    with gd.connect(workers=0) as client:
+        small = gd.TextOptions(reading=ReadOptions(part_characters=10_000))
+        many = gd.TrainingOptions(batch_sequences=100, block_characters=10_000)
+        gd.train(first, tmp_path / "net", client=client, options=many, text=small)
+        network, _ = gd.train(second, tmp_path / "net", client=client)
+        before = network.export(tmp_path / "before.npz").connections.read_bytes()
+        size = network.describe()
+        kept = compact_network(client, NetworkStore(tmp_path / "net"))
+        assert len(gd.Network(tmp_path / "net", network.commit).manifest.runs) == kept.runs_before
+        forgotten = compact_network(client, NetworkStore(tmp_path / "net"), keep_commits=1)
+        compacted = gd.Network(tmp_path / "net")
+        with pytest.raises(GiaannError):
+            compact_network(client, NetworkStore(tmp_path / "net"), keep_commits=0)
+        again, report = gd.train(first, tmp_path / "net", client=client, text=small)
+    reader = NetworkStore(tmp_path / "net").open(compacted.commit)
+    assert reader.stored_runs() == {run.identity for run in compacted.manifest.runs}
+    assert kept.runs <= 8 < kept.runs_before
+    assert forgotten.freed_bytes > 0
+    assert compacted.describe()["bytes_on_disk"] < size["bytes_on_disk"]
+    assert compacted.export(tmp_path / "after.npz").connections.read_bytes() == before
+    assert report.sequences == 0
+    assert again.commit == compacted.commit
+    with pytest.raises(GiaannError):
+        gd.Network(tmp_path / "net", network.commit)
