@@ -26,10 +26,11 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.parametrize(
-    ("workers", "batch", "regions", "part"), [(1, 500, 1, 20_000), (2, 700, 8, 50_000), (4, 100_000, 3, 262_144)]
+    ("workers", "batch", "regions", "part", "accumulate"),
+    [(1, 500, 1, 20_000, 1), (2, 200, 8, 10_000, 3), (4, 100_000, 3, 262_144, 1)],
 )
 def test_workers_batches_and_regions_do_not_matter(
-    tmp_path_factory: pytest.TempPathFactory, workers: int, batch: int, regions: int, part: int
+    tmp_path_factory: pytest.TempPathFactory, workers: int, batch: int, regions: int, part: int, accumulate: int
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "exactness"
     folder.mkdir(exist_ok=True)
@@ -42,7 +43,9 @@ def test_workers_batches_and_regions_do_not_matter(
             client=client,
             specification=gd.Specification(regions=regions),
             text=gd.TextOptions(reading=ReadOptions(part_characters=part)),
-            options=gd.TrainingOptions(batch_sequences=batch, block_characters=part, commit_seconds=0.2),
+            options=gd.TrainingOptions(
+                batch_sequences=batch, block_characters=part, commit_seconds=0.2, accumulate=accumulate
+            ),
         )
         found = network.evaluate(text, client=client, options=gd.EvaluationOptions(maximum_sequences=150))
     assert report.trained > 1000

@@ -56,7 +56,7 @@ def begin(text: Path, network: Path) -> subprocess.Popen[str]:
 
 
 def slow_command(text: Path, network: Path) -> list[str]:
-    options = ("--workers", "2", "--batch-sequences", "500", "--commit-seconds", "0.05", "--json")
+    options = ("--workers", "1", "--batch-sequences", "500", "--commit-seconds", "0.05", "--json")
     return command("train", text, "--network", network, *options)
 
 

@@ -88,6 +88,14 @@ def encode(inputs: tuple[str, ...], out: Path, seed_tokens: int, max_sequences: 
 @click.option("--max-sequences", type=int, help="Stop when N sentences of the input that pass the length filter count.")
 @click.option("--regions", type=int, help="Regions of a new network.  [default: 8]")
 @click.option("--batch-sequences", type=int, default=8192, show_default=True, help="Sequences of one task, about.")
+@click.option(
+    "--accumulate",
+    type=int,
+    default=1,
+    show_default=True,
+    metavar="K",
+    help="Add up the increments of K batches where they are computed before they travel.",
+)
 @click.option("--commit-seconds", type=float, default=60.0, show_default=True, help="Least time between commits.")
 @text_options
 @ever_pos_option
@@ -104,6 +112,7 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
 
     options = TrainingOptions(
         batch_sequences=values["batch_sequences"],
+        accumulate=values["accumulate"],
         commit_seconds=values["commit_seconds"],
         maximum_sequences=values["max_sequences"],
         device=values["device"],

@@ -6,7 +6,7 @@ cutting the lineage of what follows. Does not cover: the format (`giaann_dask.ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from distributed import Client, Future
@@ -18,7 +18,7 @@ from giaann_dask.network.store import CommitChange, NetworkStore, write_run
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
-from giaann_dask.training.rounds import Regions, RunHandle
+from giaann_dask.training.rounds import Regions, RunHandle, Snapshot
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +50,10 @@ def load_regions(client: Client, store: NetworkStore, commit: str, regions: Regi
         regions.runs[run.region] = (*regions.runs[run.region], RankedRun(run.rank, handle))
 
 
-def commit_regions(client: Client, store: NetworkStore, regions: Regions, progress: Progress) -> str:
-    """Commit the present runs of all regions.
+def commit_regions(
+    client: Client, store: NetworkStore, regions: Regions, snapshot: Snapshot, progress: Progress
+) -> str:
+    """Commit the runs of all regions as of some round, while later rounds go on.
 
     Parameters
     ----------
@@ -60,9 +62,11 @@ def commit_regions(client: Client, store: NetworkStore, regions: Regions, progre
     store : NetworkStore
         An existing network.
     regions : Regions
-        Runs; they continue from the commit afterwards.
+        The present regions; runs that are committed continue from the store afterwards.
+    snapshot : Snapshot
+        What to commit.
     progress : Progress
-        Counts, dictionaries and ledger to commit with them.
+        Counts, dictionaries and ledger as of the same round.
 
     Returns
     -------
@@ -74,55 +78,46 @@ def commit_regions(client: Client, store: NetworkStore, regions: Regions, progre
     StoreWriteError
         If the disk is full. The last commit stays as it was.
     """
-    _drop_empty_runs(client, regions)
-    handles = list(_handles(regions))
-    sizes = _measure(client, handles)
-    totals: list[tasks.RunSize] = results([_count(client, runs) for runs in regions.runs if runs])
+    snapshot = _without_empty_runs(client, snapshot)
+    handles = snapshot.handles()
+    totals: list[tasks.RunSize] = results([_count(client, runs) for runs in snapshot.runs if runs])
     stored = tuple(
         StoredRun(run.handle.identity, region, run.rank, size.neurons, size.connections)
-        for (region, _, run), size in zip(handles, sizes, strict=True)
+        for (region, run), size in zip(handles, _measure(client, handles), strict=True)
     )
     manifest = replace(
         progress.manifest,
         runs=stored,
         neurons=sum(total.neurons for total in totals),
         connections=sum(total.connections for total in totals),
-        rounds=regions.rounds,
+        rounds=snapshot.rounds,
     )
+    new = [run.handle for _, run in handles if not run.handle.stored]
     head, session = store.head(), store.begin()
     fork = session.fork()
     written = []
-    for _, _, run in handles:
-        if not run.handle.stored:
-            packed = _task(client, "pack", tasks.pack_run, run.handle)
-            key = task_key("commit", str(store.path.resolve()), head, run.handle.identity, packed.key)
-            written.append(client.submit(write_run, fork, run.handle.identity, packed, key=key))
+    for handle in new:
+        packed = _task(client, "pack", tasks.pack_run, handle)
+        key = task_key("commit", str(store.path.resolve()), head, handle.identity, packed.key)
+        written.append(client.submit(write_run, fork, handle.identity, packed, key=key))
     change = CommitChange(manifest, progress.vocabulary, progress.ledger.entries)
     commit = store.commit(session, results(written), store.open(head), change)
-    for region, index, run in handles:
-        if not run.handle.stored:
-            regions.replace_run(region, index, _open(client, store, commit, run.handle.identity))
+    regions.replace_runs({handle.identity: _open(client, store, commit, handle.identity) for handle in new})
     return commit
 
 
-def _drop_empty_runs(client: Client, regions: Regions) -> None:
-    """Forget runs of rounds that did not touch their region."""
-    handles = list(_handles(regions))
-    kept: list[list[RankedRun[RunHandle]]] = [[] for _ in regions.runs]
-    for (region, _, run), size in zip(handles, _measure(client, handles), strict=True):
+def _without_empty_runs(client: Client, snapshot: Snapshot) -> Snapshot:
+    """Leave out the runs of rounds that did not touch their region."""
+    handles = snapshot.handles()
+    kept: list[list[RankedRun[RunHandle]]] = [[] for _ in snapshot.runs]
+    for (region, run), size in zip(handles, _measure(client, handles), strict=True):
         if size.neurons:
             kept[region].append(run)
-    regions.runs = [tuple(runs) for runs in kept]
+    return Snapshot(tuple(map(tuple, kept)), snapshot.rounds)
 
 
-def _measure(client: Client, handles: Sequence[tuple[int, int, RankedRun[RunHandle]]]) -> list[tasks.RunSize]:
-    return results([_task(client, "measure", tasks.measure_run, run.handle) for _, _, run in handles])
-
-
-def _handles(regions: Regions) -> Iterator[tuple[int, int, RankedRun[RunHandle]]]:
-    for region, runs in enumerate(regions.runs):
-        for index, run in enumerate(runs):
-            yield region, index, run
+def _measure(client: Client, handles: Sequence[tuple[int, RankedRun[RunHandle]]]) -> list[tasks.RunSize]:
+    return results([_task(client, "measure", tasks.measure_run, run.handle) for _, run in handles])
 
 
 def _task(client: Client, name: str, function: object, handle: RunHandle) -> Future:

@@ -75,7 +75,7 @@ def compact_network(client: Client, store: NetworkStore, keep_commits: int | Non
             for region in range(len(regions.runs)):
                 regions.compact_all(region)
             progress = Progress(manifest, reader.vocabulary(), Ledger(reader.ledger()))
-            commit = commit_regions(client, store, regions, progress)
+            commit = commit_regions(client, store, regions, regions.snapshot(), progress)
         freed = store.collect(keep_commits)
         after = store.open(commit).manifest()
     return CompactionReport(len(manifest.runs), len(after.runs), freed, commit)

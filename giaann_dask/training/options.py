@@ -20,6 +20,8 @@ class TrainingOptions:
         Sequences of one ``connect`` task, about: whole blocks are joined until there are as many.
     block_characters : int
         Text of one ``tag`` and one ``encode`` task, about.
+    accumulate : int
+        Batches whose increments are added up where they are computed before they travel.
     rounds_in_flight : int
         Rounds that may be computed, moved and integrated at the same time.
     commit_seconds : float
@@ -37,13 +39,14 @@ class TrainingOptions:
 
     batch_sequences: int = 8192
     block_characters: int = 262_144
+    accumulate: int = 1
     rounds_in_flight: int = 2
     commit_seconds: float = 60.0
     maximum_sequences: int | None = None
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("batch_sequences", "block_characters", "rounds_in_flight"):
+        for name in ("batch_sequences", "block_characters", "accumulate", "rounds_in_flight"):
             if getattr(self, name) < 1:
                 raise OptionError(f"{name} is {getattr(self, name)}", "1 or more", "choose another number")
         if self.commit_seconds <= 0:

@@ -6,7 +6,7 @@ after it. Does not cover: where the blocks come from and when to commit (`traine
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from distributed import Client, Future
@@ -45,6 +45,26 @@ Runs = tuple[RankedRun[RunHandle], ...]
 
 
 @dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The runs of all regions as of some round.
+
+    Attributes
+    ----------
+    runs : tuple of Runs
+        By region.
+    rounds : int
+        Rounds that the network has seen by then.
+    """
+
+    runs: tuple[Runs, ...]
+    rounds: int
+
+    def handles(self) -> list[tuple[int, RankedRun[RunHandle]]]:
+        """Return region and run of every run."""
+        return [(region, run) for region, runs in enumerate(self.runs) for run in runs]
+
+
+@dataclass(frozen=True, eq=False)
 class Round:
     """A round that has been submitted.
 
@@ -56,11 +76,14 @@ class Round:
         `RunSize` of each batch's increments.
     integrated : tuple of Future
         The newest run of each region.
+    snapshot : Snapshot
+        The regions after the round.
     """
 
     blocks: tuple[StreamedBlock, ...]
     sizes: tuple[Future, ...]
     integrated: tuple[Future, ...]
+    snapshot: Snapshot
 
 
 class Regions:
@@ -84,15 +107,18 @@ class Regions:
         self._device = device
         self.rounds = rounds
         self.tasks = 0
+        self.messages = 0
         self.runs: list[Runs] = [() for _ in range(specification.regions)]
 
-    def submit_round(self, batches: Sequence[Sequence[StreamedBlock]]) -> Round:
+    def submit_round(self, batches: Sequence[Sequence[StreamedBlock]], accumulate: int = 1) -> Round:
         """Submit the tasks of one round.
 
         Parameters
         ----------
         batches : sequence of sequence of StreamedBlock
             Each batch is one ``connect`` task.
+        accumulate : int
+            So many consecutive batches are added up before their increments travel.
 
         Returns
         -------
@@ -104,10 +130,18 @@ class Regions:
             self._submit("measure", tasks.measure_increments, increment, key_of=(increment.key,))
             for increment in increments
         ]
-        integrated = [self._integrate(region, increments, roles) for region in range(self._specification.regions)]
+        travelling = [
+            self._accumulate(increments[start : start + accumulate]) for start in range(0, len(increments), accumulate)
+        ]
+        self.messages += len(travelling) * self._specification.regions
+        integrated = [self._integrate(region, travelling, roles) for region in range(self._specification.regions)]
         self.rounds += 1
         blocks = tuple(block for batch in batches for block in batch)
-        return Round(blocks, tuple(sizes), tuple(integrated))
+        return Round(blocks, tuple(sizes), tuple(integrated), self.snapshot())
+
+    def snapshot(self) -> Snapshot:
+        """Return the runs of all regions as of now; later rounds do not change it."""
+        return Snapshot(tuple(self.runs), self.rounds)
 
     def compact_all(self, region: int) -> None:
         """Add up all runs of a region into one."""
@@ -116,18 +150,26 @@ class Regions:
             rank = max(run.rank for run in runs) + 1
             self.runs[region] = (RankedRun(rank, self._compact(region, [run.handle for run in runs])),)
 
-    def replace_run(self, region: int, index: int, future: Future) -> None:
-        """Let a stored run continue from another future."""
-        runs = list(self.runs[region])
-        handle = replace(runs[index].handle, future=future, stored=True)
-        runs[index] = RankedRun(runs[index].rank, handle)
-        self.runs[region] = tuple(runs)
+    def replace_runs(self, stored: Mapping[str, Future]) -> None:
+        """Let runs that have been stored, where they still are runs of their own, continue from other futures."""
+        for region, runs in enumerate(self.runs):
+            self.runs[region] = tuple(
+                RankedRun(run.rank, replace(run.handle, future=stored[run.handle.identity], stored=True))
+                if run.handle.identity in stored
+                else run
+                for run in runs
+            )
 
     def _connect(self, blocks: list[Future], roles: Roles) -> Future:
         key = task_key("connect", [block.key for block in blocks], self._specification, self._device)
         arguments = (blocks, self._specification, self._device)
         self.tasks += 1
         return self._client.submit(tasks.connect, *arguments, key=key, **roles.computing())
+
+    def _accumulate(self, increments: Sequence[Future]) -> Future:
+        if len(increments) == 1:
+            return increments[0]
+        return self._submit("accumulate", tasks.accumulate, *increments, key_of=[f.key for f in increments])
 
     def _integrate(self, region: int, increments: Sequence[Future], roles: Roles) -> Future:
         routed = [

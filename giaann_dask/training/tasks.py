@@ -56,6 +56,12 @@ def measure_increments(increments: dict[int, RegionRun]) -> RunSize:
     )
 
 
+def accumulate(*increments: dict[int, RegionRun]) -> dict[int, RegionRun]:
+    """Add up the increments of several batches where they were computed, before they travel."""
+    regions = sorted({region for part in increments for region in part})
+    return {region: add_runs([part[region] for part in increments if region in part]) for region in regions}
+
+
 def route(increments: dict[int, RegionRun], region: int) -> RegionRun:
     """Return a batch's increments for one region."""
     return increments.get(region) or RegionRun(Run.empty(), Run.empty())

@@ -23,7 +23,7 @@ from giaann_dask.errors import EmptyInputError
 from giaann_dask.events import BlockEncoded, Committed, Observer, RoundIntegrated, ignore
 from giaann_dask.training.committing import Progress, commit_regions, load_regions
 from giaann_dask.training.options import TrainingOptions
-from giaann_dask.training.rounds import Regions, Round
+from giaann_dask.training.rounds import Regions, Round, Snapshot
 from giaann_dask.training.target import NetworkTarget
 
 # A region's small runs are added to its largest one at the end when they are not much smaller.
@@ -50,6 +50,8 @@ class TrainingReport:
         Whether it was asked to stop before the end of the inputs.
     tasks : int
         Training tasks that were submitted.
+    messages : int
+        Increments that were sent to a region, one for each region and batch (or accumulated batches).
     increment_bytes : int
         Bytes of all increments before they were routed.
     """
@@ -63,6 +65,7 @@ class TrainingReport:
     commit: str
     stopped: bool = field(default=False)
     tasks: int = field(default=0)
+    messages: int = field(default=0)
     increment_bytes: int = field(default=0)
 
     def as_dict(self) -> dict[str, Any]:
@@ -106,6 +109,7 @@ class Trainer:
         if target.store is not None:
             load_regions(client, target.store, target.store.head(), self._regions)
         self._flying: deque[Round] = deque()
+        self._integrated = self._regions.snapshot()
         self._uncommitted = 0
         self._increment_bytes = 0
 
@@ -132,11 +136,11 @@ class Trainer:
         stream = EncodingStream(self._client, self._vocabulary, sources, self._stream_options(), self._ledger)
         commit = ""
         for batches in self._rounds(stream.blocks(inputs)):
-            self._flying.append(self._regions.submit_round(batches))
+            self._flying.append(self._regions.submit_round(batches, self._options.accumulate))
             while len(self._flying) > self._options.rounds_in_flight:
                 self._integrate()
-            if time.perf_counter() - last_commit > self._options.commit_seconds:
-                commit = self._commit()
+            if self._uncommitted and time.perf_counter() - last_commit > self._options.commit_seconds:
+                commit = self._commit(self._integrated)
                 last_commit = time.perf_counter()
             if self._stop.is_set():
                 break
@@ -145,7 +149,7 @@ class Trainer:
             self._check_trained(sources, stream.counted)
         if self._uncommitted:
             self._compact_small_runs()
-            commit = self._commit()
+            commit = self._commit(self._regions.snapshot())
         # A run that was stopped at once has nothing to commit; its network exists all the same.
         return self._report(commit or self._target.ensure().head(), time.perf_counter() - started)
 
@@ -174,8 +178,8 @@ class Trainer:
         )
 
     def _rounds(self, blocks: Iterator[StreamedBlock]) -> Iterator[list[list[StreamedBlock]]]:
-        """Join blocks into batches, and as many batches as there are workers into a round."""
-        width = max(1, len(self._client.nthreads()))
+        """Join blocks into batches, and as many batches as workers take at once into a round."""
+        width = max(1, len(self._client.nthreads())) * self._options.accumulate
         batches: list[list[StreamedBlock]] = []
         batch: list[StreamedBlock] = []
         for block in blocks:
@@ -195,6 +199,7 @@ class Trainer:
     def _integrate(self) -> None:
         """Wait for the oldest round and count what it trained."""
         done = self._flying.popleft()
+        self._integrated = done.snapshot
         wait_all(done.integrated)
         self._increment_bytes += sum(size.nbytes for size in results(done.sizes))
         statistics = results([block.statistics for block in done.blocks])
@@ -237,12 +242,12 @@ class Trainer:
             if len(runs) > 1 and sum(weights) - max(weights) >= COMPACT_FRACTION * max(weights):
                 self._regions.compact_all(region)
 
-    def _commit(self) -> str:
-        self._drain()
+    def _commit(self, snapshot: Snapshot) -> str:
+        """Commit what has been integrated; rounds in flight go on meanwhile."""
         started = time.perf_counter()
         store = self._target.ensure()
         progress = Progress(self._manifest, self._vocabulary, self._ledger)
-        commit = commit_regions(self._client, store, self._regions, progress)
+        commit = commit_regions(self._client, store, self._regions, snapshot, progress)
         self._manifest = store.open(commit).manifest()
         self._uncommitted = 0
         self._observer(Committed(commit, self._manifest.sequences, time.perf_counter() - started))
@@ -261,5 +266,6 @@ class Trainer:
             commit=commit,
             stopped=self._stop.is_set(),
             tasks=self._regions.tasks,
+            messages=self._regions.messages,
             increment_bytes=self._increment_bytes,
         )
