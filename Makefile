@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test test-all check lint types doctest notebooks bench clean
+.PHONY: demo test test-all check lint types doctest notebooks bench bench-train gpu-check clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -45,6 +45,14 @@ notebooks: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/stages.py $(BENCH)
+
+bench-train: $(READY)
+	$(BIN)/python benchmarks/training.py $(BENCH)
+
+# Carries to any machine with a GPU: uses the Python, torch, NumPy, numba and pytest that are there.
+gpu-check:
+	PYTHONPATH=. $(PYTHON) -m pytest -m gpu -o addopts= -o timeout= -p no:cacheprovider tests/test_gpu.py
+	PYTHONPATH=. $(PYTHON) benchmarks/device.py
 
 clean:
 	rm -rf .venv demo build dist *.egg-info

@@ -1,8 +1,8 @@
 """Summing sorted keys: from one integer per pair and segment to a table of connections.
 
-Covers: the one pass over a batch's sorted keys that sums the increments of equal connections and
-turns batch-local identifiers into target keys. Does not cover: making and sorting the keys
-(`connections`).
+Covers: summing the increments of equal connections and turning batch-local identifiers into target
+keys, as one compiled pass on the CPU and as torch operations on a device; both give the same
+integers. Does not cover: making and sorting the keys (`connections`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numba as nb
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from giaann_dask.spec import BRANCH_BITS, NEURON_BITS
 
@@ -105,6 +106,30 @@ def sum_connections(keys: Integers, neurons: Integers, increments: Integers, lay
     bits = np.array(layout[:4], np.int64)
     _fill(keys, neurons, increments, bits, source, pointer, target, strength)
     return Connections(source, pointer, target, strength)
+
+
+def sum_on_device(keys: torch.Tensor, neurons: Integers, increments: Integers, layout: KeyLayout) -> Connections:
+    """Sum the increments of equal connections where the keys are, and bring back the sums only.
+
+    Parameters and result are those of `sum_connections`; the keys are a sorted tensor on any device.
+    """
+    if len(keys) == 0:
+        none = np.zeros(0, np.int64)
+        return Connections(none, np.zeros(1, np.int64), none, none)
+    connection, counts = torch.unique_consecutive(keys >> layout.distance_bits, return_counts=True)
+    weights = torch.from_numpy(increments).to(keys.device)[keys & ((1 << layout.distance_bits) - 1)]
+    ends = torch.cumsum(counts, 0)
+    totals = torch.cumsum(weights, 0)[ends - 1]
+    strength = torch.diff(totals, prepend=totals.new_zeros(1))
+    shift = layout.distance_bits
+    source, rows = torch.unique_consecutive(connection >> (layout.source_shift - shift), return_counts=True)
+    local = (connection >> (layout.target_shift - shift)) & ((1 << layout.neuron_bits) - 1)
+    segment = (connection >> (layout.segment_shift - shift)) & ((1 << layout.segment_bits) - 1)
+    neuron = torch.from_numpy(neurons).to(keys.device)[local]
+    branch = connection & ((1 << layout.branch_bits) - 1)
+    target = (((segment << NEURON_BITS) | neuron) << BRANCH_BITS) | branch
+    pointer = torch.cumsum(torch.cat([rows.new_zeros(1), rows]), 0)
+    return Connections(*(part.cpu().numpy() for part in (source, pointer, target, strength)))
 
 
 @nb.njit(nb.types.UniTuple(nb.int64, 2)(_KEYS, nb.int64, nb.int64), cache=True, nogil=True)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 
 from giaann_dask.errors import StrengthOverflowError
-from giaann_dask.network.aggregation import Connections, KeyLayout, sum_connections
+from giaann_dask.network.aggregation import Connections, KeyLayout, sum_connections, sum_on_device
 from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.region import Placement
 from giaann_dask.network.run import RegionRun, Run, narrow_strength
@@ -112,10 +112,10 @@ def connect_batch(
     rank = np.empty_like(by_region)
     rank[by_region] = np.arange(len(by_region))
     layout, source = _layout(len(neurons), specification), rank[local]
-    pairs = _sort(_pair_keys(batch, source, local, layout, specification, device))
-    connections = sum_connections(pairs, neurons, specification.increments(), layout)
-    tokens = np.sort(_token_keys(batch, source, layout, specification))
-    strengths = sum_connections(tokens, np.zeros(1, np.int64), np.ones(1, np.int64), layout)
+    pairs = _pair_keys(batch, source, local, layout, specification, device)
+    connections = _sum(pairs, neurons, specification.increments(), layout)
+    tokens = torch.from_numpy(_token_keys(batch, source, layout, specification)).to(device)
+    strengths = _sum(tokens, np.zeros(1, np.int64), np.ones(1, np.int64), layout)
     ordered = neurons[by_region], region[by_region]
     first, second = _split_by_region(connections, *ordered), _split_by_region(strengths, *ordered)
     return {r: RegionRun(first.get(r, Run.empty()), second[r]) for r in second}
@@ -145,29 +145,35 @@ def _pair_keys(
 ) -> torch.Tensor:
     """Return a key for each of the two segments of every ordered pair; int64, unsorted.
 
-    The pairs of one distance are one masked operation; a batch has as many distances as its
-    longest sequence has tokens, however many sequences it holds.
+    The pairs of one distance are one operation; a batch has as many distances as its longest
+    sequence has tokens, however many sequences it holds. Tokens are put in the order of what remains
+    of their sequence, so that those with a partner at some distance are the first ones.
     """
-    remaining = torch.from_numpy(batch.remaining).to(device)
-    occurrence = torch.from_numpy(batch.occurrence).to(device)
-    high = torch.from_numpy(source << layout.source_shift).to(device)
-    low = torch.from_numpy((target << layout.target_shift) | (batch.branch << layout.branch_shift)).to(device)
-    column_segments, feature_segments = specification.column_segments, specification.feature_segments
-    longest = int(batch.remaining.max())
+    order = np.argsort(-batch.remaining, kind="stable")
+    remaining = batch.remaining[order]
+    partners = len(order) - np.cumsum(np.bincount(remaining))
+    first = torch.from_numpy(order).to(device)
+    high = torch.from_numpy(source[order] << layout.source_shift).to(device)
+    occurrence = torch.from_numpy(batch.occurrence[order]).to(device)
+    # A target's key and its occurrence, where a source's number would be, are fetched as one.
+    low = (target << layout.target_shift) | (batch.branch << layout.branch_shift)
+    packed = torch.from_numpy(low | (batch.occurrence << layout.source_shift)).to(device)
+    low_mask = (1 << layout.segment_shift) - 1
+    columns, features = specification.column_segments, specification.feature_segments
     # A sequence of n tokens has n - d pairs at distance d, n (n - 1) / 2 in all, each on two segments.
-    keys = torch.empty(2 * int((batch.remaining - 1).sum()), dtype=torch.int64, device=device)
+    keys = torch.empty(2 * int((remaining - 1).sum()), dtype=torch.int64, device=device)
     filled = 0
-    first = torch.arange(len(batch.neuron), device=device)
-    for distance in range(1, longest):
-        first = first[remaining[first] > distance]
-        second = first + distance
-        pair = high[first] | low[second] | distance
-        feature_segment = column_segments + feature_segments - min(distance, feature_segments)
-        column_segment = (column_segments - 1 - (occurrence[second] - occurrence[first])).clamp_(min=0)
-        count = len(first)
-        keys[filled : filled + count] = pair | (feature_segment << layout.segment_shift)
+    for distance in range(1, int(remaining.max(initial=1))):
+        count = int(partners[distance])
+        partner = packed[first[:count] + distance]
+        segment = partner >> layout.source_shift
+        segment.sub_(occurrence[:count]).neg_().add_(columns - 1).clamp_(min=0)
+        pair = partner.bitwise_and_(low_mask).bitwise_or_(high[:count]).bitwise_or_(distance)
+        feature_segment = columns + features - min(distance, features)
+        torch.bitwise_or(pair, feature_segment << layout.segment_shift, out=keys[filled : filled + count])
         filled += count
-        keys[filled : filled + count] = pair | (column_segment << layout.segment_shift)
+        segment.bitwise_left_shift_(layout.segment_shift)
+        torch.bitwise_or(pair, segment, out=keys[filled : filled + count])
         filled += count
     return keys
 
@@ -187,14 +193,13 @@ def _token_keys(batch: SequenceBatch, source: Integers, layout: KeyLayout, speci
     return np.concatenate(columns + features)
 
 
-def _sort(keys: torch.Tensor) -> Integers:
-    """Sort on the device; on the CPU with NumPy, which is several times faster than torch there."""
-    if keys.device.type == "cpu":
-        array: Integers = keys.numpy()
-        array.sort()
-        return array
-    ordered: Integers = torch.sort(keys).values.cpu().numpy()
-    return ordered
+def _sum(keys: torch.Tensor, neurons: Integers, increments: Integers, layout: KeyLayout) -> Connections:
+    """Sort and sum keys on their device; on the CPU with NumPy's sort, several times faster than torch's."""
+    if keys.device.type != "cpu":
+        return sum_on_device(torch.sort(keys).values, neurons, increments, layout)
+    array: Integers = keys.numpy()
+    array.sort()
+    return sum_connections(array, neurons, increments, layout)
 
 
 def _split_by_region(connections: Connections, neurons: Integers, region: Integers) -> dict[int, Run]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from giaann_dask.dask_types import register
-from giaann_dask.device import select_device
+from giaann_dask.device import one_thread, select_device
 from giaann_dask.network.connections import connect_batch
 from giaann_dask.network.merging import count_union, merge_runs
 from giaann_dask.network.packing import PackedRegionRun, pack, unpack
@@ -43,7 +43,8 @@ class RunSize:
 def connect(blocks: Sequence[EncodedBlock], specification: Specification, device: str) -> dict[int, RegionRun]:
     """Return the increments of a batch of sequences by region."""
     placement = Placement.of(specification)
-    return connect_batch(blocks, specification, placement, select_device(device))
+    with one_thread():
+        return connect_batch(blocks, specification, placement, select_device(device))
 
 
 def measure_increments(increments: dict[int, RegionRun]) -> RunSize:

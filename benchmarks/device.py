@@ -1,0 +1,108 @@
+"""How fast the dense step is on this device, as shares of its sort and copy rates.
+
+Needs NumPy, torch and numba, and nothing installed of this package: ``PYTHONPATH=. python
+benchmarks/device.py``. With CUDA it uses the GPU, else the CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from giaann_dask.device import select_device
+from giaann_dask.network.connections import connect_batch
+from giaann_dask.network.region import Placement
+from giaann_dask.spec import Specification
+from giaann_dask.text.segmentation import EncodedBlock, number_branches
+
+TOKENS = 25
+
+
+def make_block(sequences: int, seed: int = 1) -> EncodedBlock:
+    """Return sequences of 25 tokens in columns of 4 with words of a Zipf distribution."""
+    rng = np.random.default_rng(seed)
+    tokens = sequences * TOKENS
+    position = np.tile(np.arange(TOKENS), sequences)
+    occurrence = position // 4
+    concepts = np.minimum(rng.zipf(1.3, (sequences, TOKENS // 4 + 1)), 20_000)
+    column = concepts[np.repeat(np.arange(sequences), TOKENS), occurrence].astype(np.int32)
+    # The second token of each column is its noun; the last column has one token, its noun.
+    noun = (position % 4 == 1) | (position == TOKENS - 1)
+    feature = np.where(noun, 0, np.minimum(rng.zipf(1.4, tokens), 10_000)).astype(np.int32)
+    sequence = np.repeat(np.arange(sequences), TOKENS)
+    none = np.full(tokens, -1, np.int32)
+    return EncodedBlock(
+        offsets=np.arange(sequences + 1) * TOKENS,
+        status=np.zeros(sequences, np.uint8),
+        column=column,
+        feature=feature,
+        branch=number_branches((column.astype(np.int64) << 25) | feature, sequence, 2),
+        occurrence=occurrence.astype(np.uint16),
+        flags=(feature == 0).astype(np.uint8),
+        surface=none,
+        document=np.zeros(sequences, np.int32),
+        sentence=np.arange(sequences, dtype=np.int32),
+        surfaces=(),
+        first_sequence=0,
+    )
+
+
+def median_seconds(function: Callable[[], object], device: torch.device, runs: int) -> float:
+    """Return the median time of a function whose work on the device is waited for."""
+    seconds = []
+    for _ in range(runs + 1):
+        started = time.perf_counter()
+        function()
+        if device.type != "cpu":
+            torch.zeros(1, device=device).item()
+        seconds.append(time.perf_counter() - started)
+    return sorted(seconds[1:])[runs // 2]
+
+
+def main() -> None:
+    """Run the benchmark and print one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sequences", type=int, default=8192)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--device", default="auto")
+    arguments = parser.parse_args()
+    device = select_device(arguments.device)
+    torch.set_num_threads(1)
+    block, specification = make_block(arguments.sequences), Specification()
+    entries = arguments.sequences * TOKENS * (TOKENS - 1)
+    keys = torch.randint(0, 1 << 50, (entries,), dtype=torch.int64, device=device)
+
+    def sort() -> object:
+        return np.sort(keys.numpy()) if device.type == "cpu" else torch.sort(keys)
+
+    def connect() -> object:
+        return connect_batch([block], specification, Placement.of(specification), device)
+
+    copy_s = median_seconds(keys.clone, device, arguments.runs)
+    sort_s = median_seconds(sort, device, arguments.runs)
+    connect_s = median_seconds(connect, device, arguments.runs)
+    print(
+        json.dumps(
+            {
+                "device": str(device),
+                "torch": torch.__version__,
+                "entries": entries,
+                "copy_gigabytes_per_s": keys.nbytes * 2 / copy_s / 1e9,
+                "sort_entries_per_s": entries / sort_s,
+                "connect_entries_per_s": entries / connect_s,
+                "connect_sequences_per_s": arguments.sequences / connect_s,
+                "connect_share_of_sort_rate": sort_s / connect_s,
+                "connect_share_of_copy_rate": copy_s / connect_s,
+            },
+            indent=2,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
