@@ -34,9 +34,20 @@ class RoundIntegrated:
     ----------
     sequences : int
         Counted sequences of the round.
+    increment_bytes : int
+        Bytes of the round's increments before they were routed.
+    column_touches, shared_touches : int
+        Columns touched by the batches, each counted once for each batch, and how many of these are
+        more than once; 0 in corpus order, where they are not counted.
+    busiest_region_share : float
+        Share of the column touches that goes to the busiest region; 0 where not counted.
     """
 
     sequences: int
+    increment_bytes: int = 0
+    column_touches: int = 0
+    shared_touches: int = 0
+    busiest_region_share: float = 0.0
 
 
 @dataclass(frozen=True)

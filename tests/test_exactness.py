@@ -21,16 +21,27 @@ from village import write_village
 
 import giaann_dask as gd
 from giaann_dask.text.reading import ReadOptions
+from giaann_dask.training.selection import Order, SelectionOptions
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.parametrize(
-    ("workers", "batch", "regions", "part", "accumulate"),
-    [(1, 500, 1, 20_000, 1), (2, 200, 8, 10_000, 3), (4, 100_000, 3, 262_144, 1)],
+    ("workers", "batch", "regions", "part", "accumulate", "order"),
+    [
+        (1, 500, 1, 20_000, 1, "corpus"),
+        (2, 200, 8, 10_000, 3, "least-overlap"),
+        (4, 1000, 3, 60_000, 1, "random"),
+    ],
 )
 def test_workers_batches_and_regions_do_not_matter(
-    tmp_path_factory: pytest.TempPathFactory, workers: int, batch: int, regions: int, part: int, accumulate: int
+    tmp_path_factory: pytest.TempPathFactory,
+    workers: int,
+    batch: int,
+    regions: int,
+    part: int,
+    accumulate: int,
+    order: Order,
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "exactness"
     folder.mkdir(exist_ok=True)
@@ -44,11 +55,16 @@ def test_workers_batches_and_regions_do_not_matter(
             specification=gd.Specification(regions=regions),
             text=gd.TextOptions(reading=ReadOptions(part_characters=part)),
             options=gd.TrainingOptions(
-                batch_sequences=batch, block_characters=part, commit_seconds=0.2, accumulate=accumulate
+                batch_sequences=batch,
+                block_characters=part,
+                commit_seconds=0.2,
+                accumulate=accumulate,
+                selection=SelectionOptions(order=order),
             ),
         )
         found = network.evaluate(text, client=client, options=gd.EvaluationOptions(maximum_sequences=150))
     assert report.trained > 1000
+    assert (report.column_touches > report.shared_touches > 0) == (order != "corpus")
     network.export(folder / f"{name}.npz")
     figures = f"{found.prediction_tokens} {found.prediction_matches} {report.connections} {report.tokens}"
     (folder / f"{name}.txt").write_text(figures)

@@ -89,6 +89,13 @@ def encode(inputs: tuple[str, ...], out: Path, seed_tokens: int, max_sequences: 
 @click.option("--regions", type=int, help="Regions of a new network.  [default: 8]")
 @click.option("--batch-sequences", type=int, default=8192, show_default=True, help="Sequences of one task, about.")
 @click.option(
+    "--selection",
+    type=click.Choice(["corpus", "random", "least-overlap"]),
+    default="corpus",
+    show_default=True,
+    help="Which sequences train in one batch; other orders than the corpus's also report overlaps.",
+)
+@click.option(
     "--accumulate",
     type=int,
     default=1,
@@ -109,9 +116,11 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     """
     from giaann_dask.api import TrainingOptions, connect
     from giaann_dask.api import train as train_network
+    from giaann_dask.training.selection import SelectionOptions
 
     options = TrainingOptions(
         batch_sequences=values["batch_sequences"],
+        selection=SelectionOptions(order=values["selection"]),
         accumulate=values["accumulate"],
         commit_seconds=values["commit_seconds"],
         maximum_sequences=values["max_sequences"],

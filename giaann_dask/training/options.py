@@ -5,9 +5,10 @@ Covers: the options of the trainer. Does not cover: what is computed (`giaann_da
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from giaann_dask.errors import OptionError
+from giaann_dask.training.selection import SelectionOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,8 @@ class TrainingOptions:
         Sequences of one ``connect`` task, about: whole blocks are joined until there are as many.
     block_characters : int
         Text of one ``tag`` and one ``encode`` task, about.
+    selection : SelectionOptions
+        Which sequences of a round train in one batch, while the other batches train the others.
     accumulate : int
         Batches whose increments are added up where they are computed before they travel.
     rounds_in_flight : int
@@ -39,6 +42,7 @@ class TrainingOptions:
 
     batch_sequences: int = 8192
     block_characters: int = 262_144
+    selection: SelectionOptions = field(default_factory=SelectionOptions)
     accumulate: int = 1
     rounds_in_flight: int = 2
     commit_seconds: float = 60.0

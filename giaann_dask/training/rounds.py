@@ -16,6 +16,7 @@ from giaann_dask.encoding.stream import StreamedBlock
 from giaann_dask.network.region import RankedRun, plan_compaction
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
+from giaann_dask.training.selection import SelectionOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,12 +79,15 @@ class Round:
         The newest run of each region.
     snapshot : Snapshot
         The regions after the round.
+    overlap : Future or None
+        `BatchOverlap` of its batches; None in corpus order, where nothing is selected.
     """
 
     blocks: tuple[StreamedBlock, ...]
     sizes: tuple[Future, ...]
     integrated: tuple[Future, ...]
     snapshot: Snapshot
+    overlap: Future | None
 
 
 class Regions:
@@ -99,12 +103,22 @@ class Regions:
         Device of the dense step.
     rounds : int
         Rounds that the network has seen.
+    selection : SelectionOptions, optional
+        Which sequences of a round train in one batch.
     """
 
-    def __init__(self, client: Client, specification: Specification, device: str, rounds: int) -> None:
+    def __init__(
+        self,
+        client: Client,
+        specification: Specification,
+        device: str,
+        rounds: int,
+        selection: SelectionOptions | None = None,
+    ) -> None:
         self._client = client
         self._specification = specification
         self._device = device
+        self._selection = selection or SelectionOptions()
         self.rounds = rounds
         self.tasks = 0
         self.messages = 0
@@ -125,7 +139,11 @@ class Regions:
         Round
         """
         roles = roles_of(self._client)
-        increments = [self._connect([block.encoded for block in batch], roles) for batch in batches]
+        overlap = None
+        if self._selection.order == "corpus":
+            increments = [self._connect([block.encoded for block in batch], roles) for batch in batches]
+        else:
+            increments, overlap = self._connect_selected(batches, roles)
         sizes = [
             self._submit("measure", tasks.measure_increments, increment, key_of=(increment.key,))
             for increment in increments
@@ -137,7 +155,7 @@ class Regions:
         integrated = [self._integrate(region, travelling, roles) for region in range(self._specification.regions)]
         self.rounds += 1
         blocks = tuple(block for batch in batches for block in batch)
-        return Round(blocks, tuple(sizes), tuple(integrated), self.snapshot())
+        return Round(blocks, tuple(sizes), tuple(integrated), self.snapshot(), overlap)
 
     def snapshot(self) -> Snapshot:
         """Return the runs of all regions as of now; later rounds do not change it."""
@@ -165,6 +183,23 @@ class Regions:
         arguments = (blocks, self._specification, self._device)
         self.tasks += 1
         return self._client.submit(tasks.connect, *arguments, key=key, **roles.computing())
+
+    def _connect_selected(
+        self, batches: Sequence[Sequence[StreamedBlock]], roles: Roles
+    ) -> tuple[list[Future], Future]:
+        """Let every batch train the sequences of the whole round that are selected for it."""
+        blocks = [block.encoded for batch in batches for block in batch]
+        identity = ([block.key for block in blocks], len(batches), self._selection, self._specification)
+        touches = [self._submit("touch", tasks.touch, block, key_of=(block.key,)) for block in blocks]
+        arguments = (touches, len(batches), self._selection, self._specification)
+        selection = self._submit("select", tasks.select, *arguments, key_of=identity)
+        increments = []
+        for number in range(len(batches)):
+            key = task_key("connect", selection.key, number, self._device)
+            part = (blocks, selection, number, self._specification, self._device)
+            increments.append(self._client.submit(tasks.connect_selected, *part, key=key, **roles.computing()))
+            self.tasks += 1
+        return increments, self._submit("measure", tasks.measure_selection, selection, key_of=selection.key)
 
     def _accumulate(self, increments: Sequence[Future]) -> Future:
         if len(increments) == 1:

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import Any
 
+import numpy as np
 from distributed import Client
 
-from giaann_dask.cluster import results, wait_all
+from giaann_dask.cluster import result, results, wait_all
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError
@@ -24,6 +25,7 @@ from giaann_dask.events import BlockEncoded, Committed, Observer, RoundIntegrate
 from giaann_dask.training.committing import Progress, commit_regions, load_regions
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.rounds import Regions, Round, Snapshot
+from giaann_dask.training.selection import BatchOverlap
 from giaann_dask.training.target import NetworkTarget
 
 # A region's small runs are added to its largest one at the end when they are not much smaller.
@@ -54,6 +56,9 @@ class TrainingReport:
         Increments that were sent to a region, one for each region and batch (or accumulated batches).
     increment_bytes : int
         Bytes of all increments before they were routed.
+    column_touches, shared_touches : int
+        Columns touched by batches and how many of these touches overlap within a round; 0 in corpus
+        order, where they are not counted.
     """
 
     sequences: int
@@ -67,6 +72,8 @@ class TrainingReport:
     tasks: int = field(default=0)
     messages: int = field(default=0)
     increment_bytes: int = field(default=0)
+    column_touches: int = field(default=0)
+    shared_touches: int = field(default=0)
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
@@ -105,13 +112,14 @@ class Trainer:
         self._stop = stop or Event()
         self._manifest, self._vocabulary, self._ledger = target.load()
         self._before = self._manifest
-        self._regions = Regions(client, target.specification, options.device, self._manifest.rounds)
+        self._regions = Regions(client, target.specification, options.device, self._manifest.rounds, options.selection)
         if target.store is not None:
             load_regions(client, target.store, target.store.head(), self._regions)
         self._flying: deque[Round] = deque()
         self._integrated = self._regions.snapshot()
         self._uncommitted = 0
         self._increment_bytes = 0
+        self._touches = np.zeros(2, np.int64)
 
     def train(self, inputs: Sequence[str], sources: SourceOptions) -> TrainingReport:
         """Train on everything of the inputs that the network does not hold yet.
@@ -201,12 +209,21 @@ class Trainer:
         done = self._flying.popleft()
         self._integrated = done.snapshot
         wait_all(done.integrated)
-        self._increment_bytes += sum(size.nbytes for size in results(done.sizes))
+        moved = sum(size.nbytes for size in results(done.sizes))
+        self._increment_bytes += moved
         statistics = results([block.statistics for block in done.blocks])
         for block, counts in zip(done.blocks, statistics, strict=True):
             self._count(block, counts)
         self._uncommitted += 1
-        self._observer(RoundIntegrated(sum(block.mapping.sequences for block in done.blocks)))
+        sequences = sum(block.mapping.sequences for block in done.blocks)
+        if done.overlap is None:
+            self._observer(RoundIntegrated(sequences, moved))
+            return
+        overlap: BatchOverlap = result(done.overlap)
+        self._touches += np.array([overlap.touches, overlap.shared_touches])
+        self._observer(
+            RoundIntegrated(sequences, moved, overlap.touches, overlap.shared_touches, overlap.busiest_region_share)
+        )
 
     def _count(self, block: StreamedBlock, counts: BlockStatistics) -> None:
         manifest = self._manifest
@@ -268,4 +285,6 @@ class Trainer:
             tasks=self._regions.tasks,
             messages=self._regions.messages,
             increment_bytes=self._increment_bytes,
+            column_touches=int(self._touches[0]),
+            shared_touches=int(self._touches[1]),
         )

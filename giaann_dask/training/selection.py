@@ -1,0 +1,372 @@
+"""Selection: which sequences train at the same time, and which share a batch.
+
+Covers: the concept columns that each trained sequence touches; an order in which sequences that
+train side by side, one per compute worker, touch different columns (the published scheme); the
+division of a round's sequences into balanced batches that touch different columns; and measures of
+both. Pure functions of arrays. Does not cover: training the batches (`tasks`, `rounds`).
+
+A round is integrated as a whole and strengths are integers, so selection changes which bytes travel
+where, and never a byte of the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.dask_types import register_arrays
+from giaann_dask.errors import OptionError
+from giaann_dask.text.blocks import CANDIDATE
+from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.training.choosing import LEVELS, RANKS, Batches, Sequences, Window, choose, count_pairs, group
+
+Integers = npt.NDArray[np.int64]
+Order = Literal["corpus", "random", "least-overlap"]
+
+WINDOW_LIMIT = 65536
+# A batch may cost so much more than the mean (and the heaviest sequence more than that).
+BALANCE_SLACK = 0.02
+
+# Batches times passes of improvement: bounds the cost of a sequence whatever the number of batches.
+_EFFORT, _PASSES = 512, 4
+# A column this many times as frequent as there are batches is in all of them whatever one does.
+_EVERYWHERE = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionOptions:
+    """How sequences are put together.
+
+    Parameters
+    ----------
+    order : {"corpus", "random", "least-overlap"}
+        As they come, shuffled, or so that what trains at the same time touches different columns.
+    window : int
+        Sequences that `choose_rounds` chooses from, 1 to 65536; wider windows overlap less.
+    seed : int
+        Of the shuffling, at least 0; `assign_batches` uses it for ``random`` only.
+
+    Raises
+    ------
+    OptionError
+        If a value is out of range.
+    """
+
+    order: Order = "corpus"
+    window: int = 256
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.order not in get_args(Order):
+            raise OptionError(f"order is {self.order!r}", ", ".join(get_args(Order)), "choose another order")
+        if not 1 <= self.window <= WINDOW_LIMIT:
+            raise OptionError(f"window is {self.window}", f"1 to {WINDOW_LIMIT}", "choose another number")
+        if self.seed < 0:
+            raise OptionError(f"seed is {self.seed}", "0 or more", "choose another number")
+
+
+@register_arrays
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnTouches:
+    """The distinct concept columns of each trained sequence.
+
+    Attributes
+    ----------
+    offsets : ndarray
+        Sequence q touches ``column[offsets[q]:offsets[q + 1]]``; int64, shape ``(sequences + 1,)``.
+    column : ndarray
+        Concept columns, ascending and distinct within a sequence; int32.
+    length : ndarray
+        Merged tokens of each sequence; int32, shape ``(sequences,)``.
+    """
+
+    offsets: Integers
+    column: npt.NDArray[np.int32]
+    length: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        """Return the number of trained sequences."""
+        return len(self.length)
+
+    @property
+    def cost(self) -> Integers:
+        """What training costs per sequence: its n (n - 1) / 2 pairs and n tokens; int64."""
+        tokens = self.length.astype(np.int64)
+        return tokens * (tokens + 1) // 2
+
+
+@dataclass(frozen=True)
+class BatchOverlap:
+    """What the division of a round into batches means for the regions.
+
+    Attributes
+    ----------
+    touches : int
+        Distinct columns of each batch, summed over the batches.
+    distinct : int
+        Distinct columns of the round; `touches` cannot be less.
+    messages : int
+        Pairs of a batch and a region that it touches.
+    busiest_region_share : float
+        Share of the region with most touches in all touches; 0 for a round without any.
+    """
+
+    touches: int
+    distinct: int
+    messages: int
+    busiest_region_share: float
+
+    @property
+    def shared_touches(self) -> int:
+        """Column touches that overlap with another batch of the round."""
+        return self.touches - self.distinct
+
+    @property
+    def overlap_share(self) -> float:
+        """Share of overlapping touches in all touches, as in `overlap_share`."""
+        return self.shared_touches / max(self.touches, 1)
+
+
+def touches_of(blocks: Sequence[EncodedBlock]) -> ColumnTouches:
+    """Return the distinct concept columns of the trained sequences of blocks, in their order.
+
+    Parameters
+    ----------
+    blocks : sequence of EncodedBlock
+        Sequences that are not divided into columns train nothing and are left out; sequence q of
+        the result is the q-th with the status ``CANDIDATE``.
+
+    Returns
+    -------
+    ColumnTouches
+    """
+    return join_touches([_touches_of_block(block) for block in blocks])
+
+
+def _touches_of_block(block: EncodedBlock) -> ColumnTouches:
+    trained = block.status == CANDIDATE
+    length = np.diff(block.offsets)
+    # Each column occurrence has exactly one noun, and nouns alone have feature 0.
+    noun = np.flatnonzero(block.feature == 0)
+    sequence = np.repeat(np.arange(len(length)), length)[noun]
+    noun, sequence = noun[trained[sequence]], sequence[trained[sequence]]
+    # Every column of a trained sequence is assigned, so none is negative.
+    key = np.unique((sequence << 32) | block.column[noun])
+    counts = np.bincount(key >> 32, minlength=len(length))[trained]
+    return ColumnTouches(_offsets(counts), (key & 0xFFFFFFFF).astype(np.int32), length[trained].astype(np.int32))
+
+
+def join_touches(parts: Sequence[ColumnTouches]) -> ColumnTouches:
+    """Return the touches of several groups of sequences as one, in order.
+
+    Examples
+    --------
+    >>> one = ColumnTouches(np.array([0, 2]), np.array([3, 5], np.int32), np.array([9], np.int32))
+    >>> join_touches([one, one]).offsets.tolist()
+    [0, 2, 4]
+    """
+    counts = np.concatenate([np.zeros(0, np.int64), *(np.diff(part.offsets) for part in parts)])
+    empty = np.zeros(0, np.int32)
+    column = np.concatenate([empty, *(part.column for part in parts)])
+    return ColumnTouches(_offsets(counts), column, np.concatenate([empty, *(part.length for part in parts)]))
+
+
+def overlap_share(touches: ColumnTouches, order: npt.ArrayLike, width: int) -> float:
+    """Return which share of column touches overlaps with another of its round.
+
+    Parameters
+    ----------
+    touches : ColumnTouches
+        Columns of each sequence.
+    order : array_like of int
+        A permutation of the sequences; each consecutive `width` of them train at the same time.
+    width : int
+        Sequences of a round.
+
+    Returns
+    -------
+    float
+        1 - (distinct columns of each round, summed) / (touches): in a round, the first touch of a
+        column is free and any other overlaps.
+
+    Examples
+    --------
+    >>> same = ColumnTouches(np.arange(5), np.array([7, 7, 8, 8], np.int32), np.ones(4, np.int32))
+    >>> overlap_share(same, [0, 1, 2, 3], 2), overlap_share(same, [0, 2, 1, 3], 2)
+    (0.5, 0.0)
+    """
+    if not len(touches.column):
+        return 0.0
+    number = np.empty(len(touches), np.int64)
+    number[np.asarray(order, np.int64)] = np.arange(len(touches)) // _positive("width", width)
+    return 1 - len(_pairs(touches, number)) / len(touches.column)
+
+
+def unavoidable_share(touches: ColumnTouches, width: int) -> float:
+    """Return an overlap that no order can go below: a round has one free touch of each column."""
+    rounds = -(-len(touches) // _positive("width", width))
+    _, counts = np.unique(touches.column, return_counts=True)
+    return float(np.maximum(counts - rounds, 0).sum() / max(len(touches.column), 1))
+
+
+def choose_rounds(touches: ColumnTouches, width: int, options: SelectionOptions) -> Integers:
+    """Order sequences so that those that train at the same time touch different columns.
+
+    Least overlap is a greedy choice from a window over the shuffled sequences: always one with the
+    fewest columns that the round has touched already, and among those one whose most frequent column
+    is most frequent, since such columns need a place in nearly every round. The window is a set of
+    bits per column, so a choice costs a few words whatever the window holds.
+
+    Parameters
+    ----------
+    touches : ColumnTouches
+        Columns of each sequence.
+    width : int
+        Sequences that train at the same time, one per compute worker.
+    options : SelectionOptions
+        Order, window and seed.
+
+    Returns
+    -------
+    ndarray of int64
+        A permutation of the sequences; each consecutive `width` of them are a round.
+
+    Raises
+    ------
+    OptionError
+        If `width` is less than 1.
+    """
+    _positive("width", width)
+    count = len(touches)
+    if options.order == "corpus" or count == 0:
+        return np.arange(count)
+    queue = np.random.default_rng(options.seed).permutation(count)
+    if options.order == "random":
+        return queue
+    index, frequency = _index(touches)
+    # Eighths of the rounds that need the sequence's most frequent column; each has at least one.
+    need = np.maximum.reduceat(frequency[index], touches.offsets[:-1]) * 8 // -(-count // width)
+    last = RANKS - 1
+    rank = last - np.ceil(np.log2(np.minimum(need, (1 << last) - 1) + 1)).astype(np.int64)
+    size = min(options.window, count)
+    words = -(-size // 64)
+    window = Window(
+        np.zeros((len(frequency), words), np.uint64),
+        np.full(len(frequency), -1, np.int64),
+        np.zeros((RANKS, words), np.uint64),
+        np.zeros((LEVELS, words), np.uint64),
+        np.zeros(size, np.int64),
+    )
+    chosen: Integers = choose(Sequences(touches.offsets, index, rank), queue, width, size, window)
+    return chosen
+
+
+def assign_batches(touches: ColumnTouches, batches: int, options: SelectionOptions) -> Integers:
+    """Divide a round's sequences into batches that cost the same.
+
+    ``corpus`` cuts stretches, ``random`` shuffles first. ``least-overlap`` puts sequences that share
+    columns into one batch: each joins the batch where its columns have most company, then passes over
+    all of them move those that have more company elsewhere. A column with k other touches in a batch
+    counts 2 ** -k against joining it, which lets rare columns gather before they are all together
+    (the probabilistic fanout of Kabiljo et al., 2017). Where stretches touch less, they are taken.
+
+    Parameters
+    ----------
+    touches : ColumnTouches
+        Columns and lengths of the sequences.
+    batches : int
+        Number of batches. Grouping needs 5 bytes per batch and distinct column of the round.
+    options : SelectionOptions
+        Order and seed.
+
+    Returns
+    -------
+    ndarray of int64
+        Batch of each sequence. No batch costs more than the mean by 2 % (`BALANCE_SLACK`) and one
+        sequence.
+
+    Raises
+    ------
+    OptionError
+        If `batches` is less than 1.
+    """
+    _positive("batches", batches)
+    count, cost = len(touches), touches.cost
+    if options.order == "random":
+        order = np.random.default_rng(options.seed).permutation(count)
+        shuffled = np.empty(count, np.int64)
+        shuffled[order] = _stretches(cost[order], batches)
+        return shuffled
+    stretches = _stretches(cost, batches)
+    if options.order == "corpus" or batches == 1 or count == 0:
+        return stretches
+    index, frequency = _index(touches)
+    # A column that occurs once is no reason to move; leaving out the ubiquitous halves the work.
+    tells = (frequency > 1) & (frequency <= _EVERYWHERE * batches)
+    kept = tells[index]
+    telling = Sequences(_offsets(kept)[touches.offsets], (np.cumsum(tells) - 1)[index[kept]], cost)
+    grouped = Batches(
+        np.full(count, -1, np.int64),
+        np.zeros((np.count_nonzero(tells), batches), np.int32),
+        np.zeros(batches, np.int64),
+    )
+    limit = int(cost.sum() * (1 + BALANCE_SLACK) / batches) + int(cost.max())
+    group(telling, limit, 1 + max(1, min(_PASSES, _EFFORT // batches)), grouped)
+    every, shape = Sequences(touches.offsets, index, cost), (len(frequency), batches)
+    better = count_pairs(every, grouped.batch, np.zeros(shape, np.bool_)) < count_pairs(
+        every, stretches, np.zeros(shape, np.bool_)
+    )
+    return grouped.batch if better else stretches
+
+
+def measure_overlap(
+    touches: ColumnTouches, batch: Integers, regions_of: Callable[[Integers], npt.NDArray[np.int64]]
+) -> BatchOverlap:
+    """Return how the batches of a round overlap in columns and spread over regions.
+
+    Parameters
+    ----------
+    touches : ColumnTouches
+        Columns of each sequence.
+    batch : ndarray of int64
+        Batch of each sequence.
+    regions_of : callable
+        Returns the region of each of an int64 array of columns.
+    """
+    pairs = _pairs(touches, batch)
+    column = pairs & 0xFFFFFFFF
+    region = regions_of(column)
+    messages = len(np.unique(((pairs >> 32) << 32) | region))
+    busiest = int(np.bincount(region, minlength=1).max()) / max(len(pairs), 1)
+    return BatchOverlap(len(pairs), len(np.unique(column)), messages, busiest)
+
+
+def _positive(name: str, value: int) -> int:
+    if value < 1:
+        raise OptionError(f"{name} is {value}", "1 or more", "choose another number")
+    return value
+
+
+def _offsets(counts: npt.ArrayLike) -> Integers:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def _pairs(touches: ColumnTouches, group: Integers) -> Integers:
+    """Return the distinct (group of a sequence, column), packed and ascending."""
+    return np.unique((np.repeat(group, np.diff(touches.offsets)) << 32) | touches.column)
+
+
+def _index(touches: ColumnTouches) -> tuple[Integers, Integers]:
+    """Return each touch as the number of its column, and how many touches each number has."""
+    _, index, counts = np.unique(touches.column, return_inverse=True, return_counts=True)
+    return index.astype(np.int64), counts.astype(np.int64)
+
+
+def _stretches(cost: Integers, batches: int) -> Integers:
+    """Cut sequences into consecutive batches: each goes where the middle of its cost lies."""
+    ends = np.cumsum(cost)
+    return (2 * ends - cost) * batches // (2 * ends[-1:])
