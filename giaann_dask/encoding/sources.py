@@ -7,6 +7,7 @@ Does not cover: reading files (`giaann_dask.text.reading`) and the order in whic
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,7 +173,14 @@ def read_corpus_block(
         ``drop_short`` is applied, as inference does; the length limits already were.
     """
     shortest = options.seed_tokens + 1 if options.drop_short else 0
-    return EncodedCorpus(path).tagged(start, stop, part_sequences, shortest)
+    written = (Path(path) / "zarr.json").stat().st_mtime_ns if is_corpus(path) else 0
+    return _open_corpus(path, written).tagged(start, stop, part_sequences, shortest)
+
+
+@functools.lru_cache(maxsize=2)
+def _open_corpus(path: str, written: int) -> EncodedCorpus:
+    """Open a corpus once for the tasks of a process; `written` tells a new one at the same path."""
+    return EncodedCorpus(path)
 
 
 def submit_ever(client: Client, ever: EverPos) -> Future:

@@ -129,6 +129,7 @@ class EncodedCorpus(Summarised):
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._strings: dict[str, list[str]] = {}
         if not self.path.exists():
             raise StoreMissingError(f"{path} does not exist", "an encoded corpus", "make one with encode")
         with reading(f"corpus {path}"):
@@ -163,9 +164,11 @@ class EncodedCorpus(Summarised):
         return {name: int(count) for name, count in zip(STATUS_NAMES, counts, strict=True)}
 
     def strings(self, table: str) -> list[str]:
-        """Return the ``concepts``, ``features`` or ``surfaces``."""
-        with reading(f"corpus {self.path}"):
-            return read_strings(self._group, table)
+        """Return the ``concepts``, ``features`` or ``surfaces``; read once, not to be changed."""
+        if table not in self._strings:
+            with reading(f"corpus {self.path}"):
+                self._strings[table] = read_strings(self._group, table)
+        return self._strings[table]
 
     def vocabulary(self) -> Vocabulary:
         """Return the dictionaries at the end of the corpus."""
