@@ -21,6 +21,7 @@ from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader
 from giaann_dask.network.table import ConnectionTable
 from giaann_dask.storage import writing
+from giaann_dask.text.vocabulary import Vocabulary
 
 
 def read_whole(reader: CommitReader) -> Run:
@@ -79,26 +80,33 @@ def neuron_arrays(reader: CommitReader) -> dict[str, npt.NDArray[Any]]:
 def dictionaries(reader: CommitReader) -> dict[str, Any]:
     """Return the dictionaries and stored flags of a commit, ready for JSON.
 
-    The names ending in ``_saved`` are as of the last trained sequence, from which inference
-    starts; those ending in ``_mem`` as of the last counted one, from which training goes on.
+    ``concepts`` and ``features`` list the names by index, ``det`` and ``prob`` the stored delimiter
+    and probable flags by feature, as of the last trained sequence, from which inference starts. The
+    same under names ending in ``_saved``; those ending in ``_mem`` are as of the last counted
+    sequence, from which training goes on.
     """
     memory, manifest = reader.vocabulary(), reader.manifest()
     saved = reader.saved_vocabulary()
     return {
-        "concepts_saved": saved.concepts,
-        "features_saved": saved.features,
-        "det_saved": saved.delimiter,
-        "prob_saved": list(saved.probable()),
-        "concepts_mem": memory.concepts,
-        "features_mem": memory.features,
-        "det_mem": memory.delimiter,
-        "prob_mem": list(memory.probable()),
+        **_named(saved, ""),
+        **_named(saved, "_saved"),
+        **_named(memory, "_mem"),
         "specification": manifest.specification.as_dict(),
         "sequences": manifest.sequences,
         "trained": manifest.trained,
         "skipped": manifest.skipped(),
         "tokens": manifest.tokens,
     }
+
+
+def _named(vocabulary: Vocabulary, ending: str) -> dict[str, Any]:
+    values = {
+        "concepts": vocabulary.concepts,
+        "features": vocabulary.features,
+        "det": vocabulary.delimiter,
+        "prob": list(vocabulary.probable()),
+    }
+    return {name + ending: value for name, value in values.items()}
 
 
 class Exported(NamedTuple):
