@@ -33,7 +33,8 @@ _NARROW = nb.types.Array(nb.int32, 1, "C", readonly=True)
 _OUTPUT = nb.types.Array(nb.int64, 1, "C")
 _TABLE_32 = nb.types.Tuple((_WIDE, _WIDE, _WIDE, _NARROW))
 _TABLE_64 = nb.types.UniTuple(_WIDE, 4)
-_RESULT = nb.types.UniTuple(_OUTPUT, 4)
+_RESULT_64 = nb.types.UniTuple(_OUTPUT, 4)
+_RESULT_32 = nb.types.Tuple((_OUTPUT, _OUTPUT, _OUTPUT, nb.types.Array(nb.int32, 1, "C")))
 _HIGHEST = np.iinfo(np.int64).max
 
 
@@ -109,8 +110,12 @@ def _merge_two(first: Run, second: Run) -> Run:
     """Return the sum of two runs that have rows."""
     both_narrow = first.strength.dtype == second.strength.dtype == np.int32
     strength = np.int32 if both_narrow else np.int64
+    # No sum is larger than the sum of the largest, so most results are narrow from the beginning.
+    sure = both_narrow and _largest(first) + _largest(second) <= np.iinfo(np.int32).max
     rows, connections = len(first.source) + len(second.source), len(first) + len(second)
-    result = tuple(np.empty(size, np.int64) for size in (rows, rows + 1, connections, connections))
+    source, pointer, target = (np.empty(size, np.int64) for size in (rows, rows + 1, connections))
+    total: npt.NDArray[np.signedinteger[Any]] = np.empty(connections, np.int32 if sure else np.int64)
+    result = (source, pointer, target, total)
     rows, intact = _merge_tables(_table(first, strength), _table(second, strength), result)
     if not intact:
         raise StrengthOverflowError(
@@ -118,10 +123,16 @@ def _merge_two(first: Run, second: Run) -> Run:
             f"sums up to {np.iinfo(np.int64).max}",
             "train a network with fewer strength_bits",
         )
-    source, pointer, target, total = result
     connections = int(pointer[rows])
-    narrow = narrow_strength(total[:connections])
-    return Run(_owned(source[:rows]), _owned(pointer[: rows + 1]), _owned(target[:connections]), _owned(narrow))
+    # Giving the unused end back does not move what is used.
+    for array, size in ((source, rows), (pointer, rows + 1), (target, connections), (total, connections)):
+        array.resize(size, refcheck=False)
+    return Run(source, pointer, target, total if sure else narrow_strength(total.astype(np.int64, copy=False)))
+
+
+def _largest(run: Run) -> int:
+    """Return the largest strength of a run; 0 for one without connections."""
+    return int(run.strength.max(initial=0))
 
 
 def _table(run: Run, strength: type[np.signedinteger[Any]]) -> Table:
@@ -139,11 +150,6 @@ def _readable(array: npt.NDArray[Any], dtype: type[np.signedinteger[Any]]) -> np
     view = np.require(array, dtype, ["C", "A"]).view()
     view.flags.writeable = False
     return view
-
-
-def _owned(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Copy a view of a longer array, which would otherwise keep all of that in memory."""
-    return array if array.base is None or array.base.size == array.size else array.copy()
 
 
 def _blocks_of_rows(runs: Sequence[Run]) -> Iterator[list[tuple[Integers, Integers, Integers]]]:
@@ -224,8 +230,9 @@ def _merge_row(
 
 @nb.njit(  # type: ignore[untyped-decorator]
     [
-        nb.types.Tuple((nb.int64, nb.boolean))(_TABLE_32, _TABLE_32, _RESULT),
-        nb.types.Tuple((nb.int64, nb.boolean))(_TABLE_64, _TABLE_64, _RESULT),
+        nb.types.Tuple((nb.int64, nb.boolean))(_TABLE_32, _TABLE_32, _RESULT_32),
+        nb.types.Tuple((nb.int64, nb.boolean))(_TABLE_32, _TABLE_32, _RESULT_64),
+        nb.types.Tuple((nb.int64, nb.boolean))(_TABLE_64, _TABLE_64, _RESULT_64),
     ],
     cache=True,
     nogil=True,
