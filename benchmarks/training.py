@@ -295,7 +295,7 @@ def train_tenths(client: Client, corpus: EncodedCorpus, arguments: argparse.Name
 
 def training_options(arguments: argparse.Namespace, **more: Any) -> gd.TrainingOptions:
     """Return the options that the command was given, and others."""
-    names = ("batch_sequences", "rounds_in_flight", "commit_seconds")
+    names = ("batch_sequences", "block_characters", "accumulate", "rounds_in_flight", "commit_seconds")
     given = {name: getattr(arguments, name) for name in names}
     return gd.TrainingOptions(**{name: value for name, value in given.items() if value is not None}, **more)
 
@@ -401,6 +401,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--fraction", type=float, nargs="+", default=[0.1, 1.0], help="shares of it to train")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="numbers of worker processes")
     parser.add_argument("--batch-sequences", type=int, help="sequences of one connect task")
+    parser.add_argument("--block-characters", type=int, help="text of one task that reads the corpus")
+    parser.add_argument("--accumulate", type=int, help="batches whose increments travel together")
     parser.add_argument("--rounds-in-flight", type=int, help="rounds at the same time")
     parser.add_argument("--commit-seconds", type=float, help="least time between commits")
     parser.add_argument("--plain-seconds", type=float, default=10, help="time for plain torch; 0 leaves it out")

@@ -29,7 +29,7 @@ from giaann_dask.training.selection import BatchOverlap
 from giaann_dask.training.target import NetworkTarget
 
 # A region's small runs are added to its largest one at the end when they are not much smaller.
-COMPACT_FRACTION = 1 / 8
+COMPACT_FRACTION = 1 / 2
 
 
 @dataclass(frozen=True)
