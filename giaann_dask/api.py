@@ -29,6 +29,7 @@ from giaann_dask.network.store import CommitReader, NetworkStore
 from giaann_dask.network.table import ConnectionTable
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.spec import Specification
+from giaann_dask.storage import bytes_on_disk
 from giaann_dask.text.blocks import FilterOptions
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
@@ -117,7 +118,7 @@ class Network(Summarised):
             "skipped": manifest.skipped(),
             "tokens": manifest.tokens,
             "runs": len(manifest.runs),
-            "bytes_on_disk": sum(f.stat().st_size for f in self.path.rglob("*") if f.is_file()),
+            "bytes_on_disk": bytes_on_disk(self.path),
             "bytes_in_memory": sum(run.connections.nbytes + run.neurons.nbytes for run in runs),
             "commit": self.commit,
             "commits": len(self.commits()),

@@ -7,8 +7,10 @@ a store into ours. Does not cover: what the arrays mean (`text.corpus`, `network
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,6 +90,22 @@ def read_array(group: zarr.Group, name: str, start: int = 0, stop: int | None = 
         raise StoreDamagedError(f"{group.store_path} has no array {group.path}/{name}") from None
     assert isinstance(array, zarr.Array)
     return np.asarray(array[start : array.shape[0] if stop is None else stop])
+
+
+def write_json(group: zarr.Group, name: str, value: Any) -> None:
+    """Create an array that holds a JSON document."""
+    text = json.dumps(value, sort_keys=True).encode()
+    create_array(group, name, np.frombuffer(text, np.uint8))
+
+
+def read_json(group: zarr.Group, name: str) -> Any:
+    """Return the JSON document that an array holds."""
+    return json.loads(read_array(group, name).tobytes())
+
+
+def bytes_on_disk(folder: Path) -> int:
+    """Return the bytes of all files below a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 @contextmanager

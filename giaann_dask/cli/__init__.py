@@ -12,13 +12,16 @@ from collections.abc import Sequence
 
 import click
 
-from giaann_dask.cli import engine  # noqa: F401 - its commands join the group
 from giaann_dask.cli.commands import giaann_dask
+from giaann_dask.cli.engine import cluster, compact
 from giaann_dask.errors import GiaannError
 
 BAD_INPUT = 2
 INTERRUPTED = 130
 DEFECT = 1
+
+for command in (cluster, compact):
+    giaann_dask.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

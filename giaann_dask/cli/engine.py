@@ -12,13 +12,13 @@ from typing import Any
 
 import click
 
-from giaann_dask.cli.commands import NETWORK, giaann_dask
+from giaann_dask.cli.commands import NETWORK
 from giaann_dask.cli.options import LOCAL, cluster_options, common_options
 from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.stopping import stop_on_signals
 
 
-@giaann_dask.command()
+@click.command()
 @click.option("--storage", type=int, default=2, show_default=True, help="Workers that hold columns.")
 @click.option("--compute", type=int, default=2, show_default=True, help="Workers that compute.")
 @click.option("--port", type=int, default=0, help="Port of the scheduler; any free one by default.")
@@ -56,7 +56,7 @@ def _wait(stop: threading.Event) -> None:
         pass
 
 
-@giaann_dask.command()
+@click.command()
 @NETWORK
 @click.option(
     "--keep-commits", type=int, metavar="N", help="Forget all but the last N commits; all are kept otherwise."

@@ -173,7 +173,8 @@ def read_corpus_block(
         ``drop_short`` is applied, as inference does; the length limits already were.
     """
     shortest = options.seed_tokens + 1 if options.drop_short else 0
-    written = (Path(path) / "zarr.json").stat().st_mtime_ns if is_corpus(path) else 0
+    metadata = Path(path) / "zarr.json"
+    written = metadata.stat().st_mtime_ns if metadata.exists() else 0
     return _open_corpus(path, written).tagged(start, stop, part_sequences, shortest)
 
 

@@ -13,7 +13,6 @@ on a local filesystem is safe for one committer at a time, which a lock enforces
 from __future__ import annotations
 
 import fcntl
-import json
 import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,9 +36,9 @@ from giaann_dask.errors import (
 )
 from giaann_dask.network.manifest import Manifest
 from giaann_dask.network.packing import PackedRegionRun, PackedRun
-from giaann_dask.storage import append_values, create_array, read_array, reading, writing
+from giaann_dask.storage import append_values, read_array, read_json, reading, write_json, writing
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.ledger import LedgerEntry
+from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
 from giaann_dask.text.strings import append_strings, read_strings
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -47,7 +46,6 @@ FORMAT = "giaann-dask network"
 VERSION = 1
 BRANCH = "main"
 
-_SMALL_CHUNK = 65_536
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
 
 
@@ -96,8 +94,7 @@ class NetworkStore:
             root.create_group("runs")
             _write_vocabulary(root, Vocabulary(), 0, 0)
             _write_ledger(root, [], [])
-            lexicon = np.frombuffer(json.dumps(ever.as_dict(), sort_keys=True).encode(), np.uint8)
-            create_array(root, "ever_pos", lexicon, _SMALL_CHUNK)
+            write_json(root, "ever_pos", ever.as_dict())
             session.commit("created")
         return cls(path)
 
@@ -262,7 +259,7 @@ class CommitReader:
     def ever(self) -> EverPos:
         """Return the ever-POS lexicon."""
         with reading(f"network {self.path}"):
-            return EverPos.from_dict(json.loads(read_array(self._root, "ever_pos").tobytes()))
+            return EverPos.from_dict(read_json(self._root, "ever_pos"))
 
     def vocabulary(self) -> Vocabulary:
         """Return the dictionaries as they were in memory at the commit."""
@@ -289,10 +286,7 @@ class CommitReader:
     def ledger(self) -> list[LedgerEntry]:
         """Return the parts of text that the commit holds."""
         with reading(f"network {self.path}"):
-            identity = read_array(self._root, "ledger_identity")
-            sequences = read_array(self._root, "ledger_sequences").tolist()
-            complete = read_array(self._root, "ledger_complete").tolist()
-        return [LedgerEntry(i.tobytes(), s, c) for i, s, c in zip(identity, sequences, complete, strict=True)]
+            return read_entries(self._root)
 
     def run(self, identity: str) -> PackedRegionRun:
         """Return the encoded chunks of a run, as they are stored."""
@@ -371,8 +365,4 @@ def _write_ledger(root: zarr.Group, ledger: list[LedgerEntry], stored: list[Ledg
         if old != new:
             cast(Any, root["ledger_sequences"])[position] = new.sequences
             cast(Any, root["ledger_complete"])[position] = new.complete
-    added = ledger[len(stored) :]
-    identity = np.frombuffer(b"".join(entry.identity for entry in added), np.uint8)
-    append_values(root, "ledger_identity", identity.reshape(-1, 16))
-    append_values(root, "ledger_sequences", np.array([entry.sequences for entry in added], np.int64))
-    append_values(root, "ledger_complete", np.array([entry.complete for entry in added], np.bool_))
+    append_entries(root, ledger[len(stored) :])

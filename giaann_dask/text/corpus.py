@@ -25,10 +25,19 @@ import zarr
 
 from giaann_dask.errors import StoreExistsError, StoreFormatError, StoreMissingError
 from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
-from giaann_dask.storage import append_values, create_array, read_array, reading, writing
+from giaann_dask.storage import (
+    append_values,
+    bytes_on_disk,
+    create_array,
+    read_array,
+    read_json,
+    reading,
+    write_json,
+    writing,
+)
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, NOUN, STATUS_NAMES, TOO_SHORT, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.ledger import LedgerEntry
+from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.strings import append_strings, read_strings
 from giaann_dask.text.vocabulary import Vocabulary
@@ -99,12 +108,8 @@ class CorpusWriter:
                 append_strings(self._group, name, strings)
             create_array(self._group, "delimiter", np.array(vocabulary.delimiter, np.bool_))
             create_array(self._group, "probable_since", np.array(vocabulary.probable_since, np.int64))
-            identity = np.frombuffer(b"".join(e.identity for e in ledger), np.uint8)
-            create_array(self._group, "ledger_identity", identity.reshape(-1, 16))
-            create_array(self._group, "ledger_sequences", np.array([e.sequences for e in ledger], np.int64))
-            create_array(self._group, "ledger_complete", np.array([e.complete for e in ledger], np.bool_))
-            lexicon = json.dumps(ever.as_dict(), sort_keys=True).encode()
-            create_array(self._group, "ever_pos", np.frombuffer(lexicon, np.uint8))
+            append_entries(self._group, ledger)
+            write_json(self._group, "ever_pos", ever.as_dict())
             self._group.attrs.update({"format": FORMAT, "version": VERSION, **attributes})
             os.replace(self._partial, self._path)
 
@@ -156,7 +161,7 @@ class EncodedCorpus(Summarised):
     @property
     def bytes_on_disk(self) -> int:
         """Bytes of all files of the corpus."""
-        return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
+        return bytes_on_disk(self.path)
 
     def status_counts(self) -> dict[str, int]:
         """Return the number of sequences by status."""
@@ -180,15 +185,12 @@ class EncodedCorpus(Summarised):
     def ever(self) -> EverPos:
         """Return the ever-POS lexicon that the corpus was encoded with."""
         with reading(f"corpus {self.path}"):
-            return EverPos.from_dict(json.loads(read_array(self._group, "ever_pos").tobytes()))
+            return EverPos.from_dict(read_json(self._group, "ever_pos"))
 
     def ledger(self) -> list[LedgerEntry]:
         """Return the parts that the corpus was made from, in order."""
         with reading(f"corpus {self.path}"):
-            identity = read_array(self._group, "ledger_identity")
-            sequences = read_array(self._group, "ledger_sequences").tolist()
-            complete = read_array(self._group, "ledger_complete").tolist()
-        return [LedgerEntry(i.tobytes(), s, c) for i, s, c in zip(identity, sequences, complete, strict=True)]
+            return read_entries(self._group)
 
     def encoded(self, start: int = 0, stop: int | None = None) -> EncodedBlock:
         """Return a range of sequences as neurons of the corpus's own dictionaries."""

@@ -1,8 +1,8 @@
 """The ledger: exactly which parts of which text are in a network or corpus.
 
 Covers: remembering parts by their content, so that text is never counted twice and an
-interrupted run goes on where its last commit was. Does not cover: how parts are cut
-(`reading`) and where the ledger is stored (`giaann_dask.network.store`).
+interrupted run goes on where its last commit was; and keeping the entries in a Zarr group. Does not
+cover: how parts are cut (`reading`).
 
 A part that occurs twice in the input is counted twice; a part of the input that the ledger holds
 once is left out once. So reading an input brings a network to contain that input, however often
@@ -13,9 +13,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import zarr
+
+from giaann_dask.storage import append_values, read_array
 from giaann_dask.text.tokens import Part
 
 
@@ -36,6 +40,28 @@ class LedgerEntry:
     identity: bytes
     sequences: int
     complete: bool
+
+
+def append_entries(group: zarr.Group, entries: Sequence[LedgerEntry]) -> None:
+    """Append entries to the ledger that a Zarr group holds, creating it when it is not there."""
+    identity = np.frombuffer(b"".join(entry.identity for entry in entries), np.uint8)
+    append_values(group, "ledger_identity", identity.reshape(-1, 16))
+    append_values(group, "ledger_sequences", np.array([entry.sequences for entry in entries], np.int64))
+    append_values(group, "ledger_complete", np.array([entry.complete for entry in entries], np.bool_))
+
+
+def read_entries(group: zarr.Group) -> list[LedgerEntry]:
+    """Return the entries of the ledger that a Zarr group holds.
+
+    Raises
+    ------
+    StoreDamagedError
+        If it is missing.
+    """
+    identity = read_array(group, "ledger_identity")
+    sequences = read_array(group, "ledger_sequences").tolist()
+    complete = read_array(group, "ledger_complete").tolist()
+    return [LedgerEntry(i.tobytes(), s, c) for i, s, c in zip(identity, sequences, complete, strict=True)]
 
 
 def identify(part: Part, tagger: str) -> bytes:

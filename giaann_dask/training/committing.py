@@ -78,12 +78,15 @@ def commit_regions(
     StoreWriteError
         If the disk is full. The last commit stays as it was.
     """
-    snapshot = _without_empty_runs(client, snapshot)
     handles = snapshot.handles()
-    totals: list[tasks.RunSize] = results([_count(client, runs) for runs in snapshot.runs if runs])
+    sizes: list[tasks.RunSize] = results(
+        [_task(client, "measure", tasks.measure_run, run.handle) for _, run in handles]
+    )
+    # Runs of rounds that did not touch their region are empty, and left out.
+    kept = [(region, run, size) for (region, run), size in zip(handles, sizes, strict=True) if size.neurons]
+    totals: list[tasks.RunSize] = results(_counts(client, [(region, run) for region, run, _ in kept]))
     stored = tuple(
-        StoredRun(run.handle.identity, region, run.rank, size.neurons, size.connections)
-        for (region, run), size in zip(handles, _measure(client, handles), strict=True)
+        StoredRun(run.handle.identity, region, run.rank, size.neurons, size.connections) for region, run, size in kept
     )
     manifest = replace(
         progress.manifest,
@@ -92,7 +95,7 @@ def commit_regions(
         connections=sum(total.connections for total in totals),
         rounds=snapshot.rounds,
     )
-    new = [run.handle for _, run in handles if not run.handle.stored]
+    new = [run.handle for _, run, _ in kept if not run.handle.stored]
     head, session = store.head(), store.begin()
     fork = session.fork()
     written = []
@@ -106,27 +109,19 @@ def commit_regions(
     return commit
 
 
-def _without_empty_runs(client: Client, snapshot: Snapshot) -> Snapshot:
-    """Leave out the runs of rounds that did not touch their region."""
-    handles = snapshot.handles()
-    kept: list[list[RankedRun[RunHandle]]] = [[] for _ in snapshot.runs]
-    for (region, run), size in zip(handles, _measure(client, handles), strict=True):
-        if size.neurons:
-            kept[region].append(run)
-    return Snapshot(tuple(map(tuple, kept)), snapshot.rounds)
-
-
-def _measure(client: Client, handles: Sequence[tuple[int, RankedRun[RunHandle]]]) -> list[tasks.RunSize]:
-    return results([_task(client, "measure", tasks.measure_run, run.handle) for _, run in handles])
-
-
 def _task(client: Client, name: str, function: object, handle: RunHandle) -> Future:
     return client.submit(function, handle.future, key=task_key(name, handle.future.key))
 
 
-def _count(client: Client, runs: tuple[RankedRun[RunHandle], ...]) -> Future:
-    futures = [run.handle.future for run in runs]
-    return client.submit(tasks.count_region, *futures, key=task_key("count", [f.key for f in futures]))
+def _counts(client: Client, runs: Sequence[tuple[int, RankedRun[RunHandle]]]) -> list[Future]:
+    """Submit, for every region, the counting of what its runs have together."""
+    by_region: dict[int, list[Future]] = {}
+    for region, run in runs:
+        by_region.setdefault(region, []).append(run.handle.future)
+    return [
+        client.submit(tasks.count_region, *futures, key=task_key("count", [future.key for future in futures]))
+        for futures in by_region.values()
+    ]
 
 
 def _open(client: Client, store: NetworkStore, commit: str, identity: str) -> Future:
