@@ -16,6 +16,8 @@ from giaann_dask.cli.options import (
     cluster_options,
     common_options,
     ever_pos_option,
+    inference_options,
+    read_inference_options,
     read_text_options,
     text_options,
 )
@@ -150,14 +152,7 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
 @giaann_dask.command()
 @NETWORK
 @INPUTS
-@click.option("--timing", type=click.Choice(["exact", "biased", "none"]), default="none", show_default=True)
-@click.option("--activations", type=click.Choice(["boolf", "boolf+c", "intf+c"]), default="boolf", show_default=True)
-@click.option(
-    "--sequential/--no-sequential",
-    default=True,
-    show_default=True,
-    help="Whether segments must activate in order.",
-)
+@inference_options
 @click.option(
     "--feed",
     type=click.Choice(["target", "prediction"]),
@@ -183,15 +178,10 @@ def evaluate(network: Path, inputs: tuple[str, ...], **values: Any) -> None:
     The first tokens of each sentence are given; top-1 is the share of the others that the network
     predicts. Sentences without a noun or without delimiters count nowhere.
     """
-    from giaann_dask.api import EvaluationOptions, InferenceOptions, Network, connect
+    from giaann_dask.api import EvaluationOptions, Network, connect
 
     options = EvaluationOptions(
-        inference=InferenceOptions(
-            timing=values["timing"],
-            activations=values["activations"],
-            sequential=values["sequential"],
-            feed=values["feed"],
-        ),
+        inference=read_inference_options(values, values["feed"]),
         maximum_sequences=values["max_sequences"],
         first_sequence=values["first_sequence"],
         device=values["device"],
@@ -210,9 +200,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], **values: Any) -> None:
 @click.argument("prompt")
 @click.option("--tokens", type=int, default=20, show_default=True, help="Tokens to generate at most.")
 @click.option("--explain", is_flag=True, help="Show runners-up and the connections that decided.")
-@click.option("--timing", type=click.Choice(["exact", "biased", "none"]), default="none", show_default=True)
-@click.option("--activations", type=click.Choice(["boolf", "boolf+c", "intf+c"]), default="boolf", show_default=True)
-@click.option("--sequential/--no-sequential", default=True, show_default=True)
+@inference_options
 @click.option("--commit", help="Ask an older commit.")
 @click.option("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
 @common_options
@@ -222,17 +210,11 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
     All words of the prompt are given. Of equally active neurons the first in the order of column
     and feature is taken.
     """
-    from giaann_dask.api import GenerationOptions, InferenceOptions, Network, connect
+    from giaann_dask.api import GenerationOptions, Network, connect
 
-    inference = InferenceOptions(
-        timing=values["timing"],
-        activations=values["activations"],
-        sequential=values["sequential"],
-        feed="prediction",
-    )
     options = GenerationOptions(
         tokens=tokens,
-        inference=inference,
+        inference=read_inference_options(values, "prediction"),
         tagger=values["tagger"],
         reasons=5 if explain else 0,
         device=values["device"],

@@ -14,6 +14,7 @@ import click
 if TYPE_CHECKING:
     from giaann_dask.api import TextOptions
     from giaann_dask.cluster import ClusterOptions
+    from giaann_dask.inference.options import Feed, InferenceOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -67,6 +68,32 @@ def text_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+def inference_options(command: Command) -> Command:
+    """Add the rules of inference: ``--timing``, ``--activations`` and ``--sequential``."""
+    for option in (
+        click.option(
+            "--sequential/--no-sequential",
+            default=True,
+            show_default=True,
+            help="Whether segments must activate in order.",
+        ),
+        click.option(
+            "--activations", type=click.Choice(["boolf", "boolf+c", "intf+c"]), default="boolf", show_default=True
+        ),
+        click.option("--timing", type=click.Choice(["exact", "biased", "none"]), default="none", show_default=True),
+    ):
+        command = option(command)
+    return command
+
+
+def read_inference_options(values: dict[str, Any], feed: Feed) -> InferenceOptions:
+    """Return the rules of inference, from a command's values."""
+    from giaann_dask.inference.options import InferenceOptions
+
+    names = ("timing", "activations", "sequential")
+    return InferenceOptions(feed=feed, **{name: values[name] for name in names})
 
 
 def ever_pos_option(command: Command) -> Command:
