@@ -16,7 +16,7 @@ import torch
 
 from giaann_dask.device import select_device
 from giaann_dask.network.connections import connect_batch
-from giaann_dask.network.region import Placement
+from giaann_dask.network.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.text.segmentation import EncodedBlock, number_branches
 
@@ -81,7 +81,7 @@ def main() -> None:
         return np.sort(keys.numpy()) if device.type == "cpu" else torch.sort(keys)
 
     def connect() -> object:
-        return connect_batch([block], specification, Placement.of(specification), device)
+        return connect_batch([block], specification, Placement(specification.regions), device)
 
     copy_s = median_seconds(keys.clone, device, arguments.runs)
     sort_s = median_seconds(sort, device, arguments.runs)

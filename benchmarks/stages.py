@@ -27,7 +27,8 @@ from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.sequence import FlagTable
 from giaann_dask.network.connections import connect_batch
 from giaann_dask.network.packing import pack, unpack
-from giaann_dask.network.region import Placement, RankedRun, plan_compaction
+from giaann_dask.network.placement import Placement
+from giaann_dask.network.region import RankedRun, plan_compaction
 from giaann_dask.network.run import RegionRun, Run
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, BlockBuilder, FilterOptions, TaggedBlock
@@ -84,7 +85,7 @@ def encode_text(text: str, watch: Stopwatch) -> tuple[Vocabulary, list[EncodedBl
 def train_here(blocks: list[EncodedBlock], watch: Stopwatch) -> tuple[list[Run], int]:
     """Connect and integrate in this process, one batch a round, as the cluster does."""
     specification = Specification()
-    placement, cpu = Placement.of(specification), torch.device("cpu")
+    placement, cpu = Placement(specification.regions), torch.device("cpu")
     regions: list[tuple[RankedRun[RegionRun], ...]] = [() for _ in range(specification.regions)]
     increments = 0
     for batch in batches(blocks):

@@ -107,7 +107,6 @@ class Network(Summarised):
     def describe(self) -> dict[str, Any]:
         """Return counts and sizes, ready for JSON; bytes in memory are those of the encoded runs."""
         manifest = self.manifest
-        runs = [self._reader.run(run.identity) for run in manifest.runs]
         return {
             "concepts": manifest.saved_concepts,
             "features": manifest.saved_features,
@@ -118,8 +117,9 @@ class Network(Summarised):
             "skipped": manifest.skipped(),
             "tokens": manifest.tokens,
             "runs": len(manifest.runs),
+            "regions": manifest.specification.regions + len(manifest.divisions),
             "bytes_on_disk": bytes_on_disk(self.path),
-            "bytes_in_memory": sum(run.connections.nbytes + run.neurons.nbytes for run in runs),
+            "bytes_in_memory": sum(run.nbytes for run in manifest.runs),
             "commit": self.commit,
             "commits": len(self.commits()),
             "specification": manifest.specification.as_dict(),

@@ -51,6 +51,29 @@ class RoundIntegrated:
 
 
 @dataclass(frozen=True)
+class MemoryMeasured:
+    """What the workers that hold columns hold after a round.
+
+    Attributes
+    ----------
+    regions : int
+        Regions of the network.
+    hot_bytes, packed_bytes : int
+        Runs that are decoded, and runs in their encoded form, as far as their sizes are known.
+    process_bytes : int
+        Resident size of the workers' processes.
+    spilled_bytes : int
+        What they have written to their local disks to stay within their memory limits.
+    """
+
+    regions: int = 0
+    hot_bytes: int = 0
+    packed_bytes: int = 0
+    process_bytes: int = 0
+    spilled_bytes: int = 0
+
+
+@dataclass(frozen=True)
 class Committed:
     """A commit has been written.
 
@@ -86,7 +109,7 @@ class SequencesEvaluated:
     steps: int
 
 
-Event = BlockEncoded | RoundIntegrated | Committed | SequencesEvaluated
+Event = BlockEncoded | RoundIntegrated | MemoryMeasured | Committed | SequencesEvaluated
 Observer = Callable[[Event], None]
 
 

@@ -32,6 +32,8 @@ MAXIMUM_BRANCHES = 1 << BRANCH_BITS
 MAXIMUM_SEGMENTS = 1 << SEGMENT_BITS
 MAXIMUM_TOKENS = 256
 
+PLACEMENTS = ("hash", "balanced", "co-occurrence")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Specification:
@@ -53,9 +55,10 @@ class Specification:
     strength_bits : int
         Strengths are integers in units of ``2 ** -strength_bits``.
     regions : int
-        Number of regions that the neurons are dealt to.
+        Number of regions that the columns are dealt to at first; large ones are divided later.
     placement : str
-        How neurons are dealt to regions; ``"hash"`` is the only way yet.
+        How columns are dealt to regions: ``"hash"``, ``"balanced"`` (by the connections that they
+        are the source of) or ``"co-occurrence"`` (columns that occur together share a region).
 
     Raises
     ------
@@ -79,7 +82,7 @@ class Specification:
 
     def __post_init__(self) -> None:
         _require(self.profile == "v1", "profile", self.profile, "v1")
-        _require(self.placement == "hash", "placement", self.placement, "hash")
+        _require(self.placement in PLACEMENTS, "placement", self.placement, ", ".join(PLACEMENTS))
         _require(self.seed_tokens >= 1, "seed_tokens", self.seed_tokens, "at least 1")
         _require(1 <= self.branches <= MAXIMUM_BRANCHES, "branches", self.branches, f"1 to {MAXIMUM_BRANCHES}")
         _require(

@@ -12,7 +12,7 @@ from golden_training import EWT_NAMES, STATUS, GoldenSet, ewt_set, golden_sequen
 
 from giaann_dask.network.connections import connect_batch
 from giaann_dask.network.merging import merge_runs
-from giaann_dask.network.region import Placement
+from giaann_dask.network.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, BlockBuilder, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
@@ -59,7 +59,7 @@ def check(golden: GoldenSet) -> None:
 
 def check_connections(golden: GoldenSet, blocks: list[EncodedBlock]) -> None:
     specification = Specification(seed_tokens=golden.seed_tokens)
-    placement = Placement.of(specification)
+    placement = Placement(specification.regions)
     runs = connect_batch(blocks, specification, placement, torch.device("cpu"))
     ours, theirs = merge_runs([run.connections for run in runs.values()]), golden_run(golden.folder)
     np.testing.assert_array_equal(ours.source, theirs.source)

@@ -11,7 +11,7 @@ from test_invariance import EVER, OPTIONS, TOKENS
 
 from giaann_dask.device import select_device
 from giaann_dask.network.connections import connect_batch
-from giaann_dask.network.region import Placement
+from giaann_dask.network.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import BlockBuilder
 from giaann_dask.text.segmentation import encode_block

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from giaann_dask.network.connections import connect_batch
 from giaann_dask.network.keys import unpack_neuron, unpack_target
 from giaann_dask.network.merging import merge_runs
-from giaann_dask.network.region import Placement, RankedRun, plan_compaction
+from giaann_dask.network.placement import Placement
+from giaann_dask.network.region import RankedRun, plan_compaction
 from giaann_dask.network.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, BlockBuilder, FilterOptions

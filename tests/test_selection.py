@@ -20,7 +20,7 @@ from giaann_dask.dask_types import measure
 from giaann_dask.errors import OptionError
 from giaann_dask.network.connections import connect_batch
 from giaann_dask.network.keys import pack_neuron
-from giaann_dask.network.region import Placement
+from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, BlockBuilder, FilterOptions
@@ -291,7 +291,7 @@ def compare(touches: ColumnTouches, width: int) -> None:
 @pytest.mark.parametrize("order", get_args(Order))
 def test_any_division_trains_the_same(village: list[EncodedBlock], order: Order) -> None:
     specification, cpu = Specification(regions=1), torch.device("cpu")
-    placement = Placement.of(specification)
+    placement = Placement(specification.regions)
     batch = assign_batches(touches_of(village), 3, SelectionOptions(order=order))
     increments = []
     for number in range(3):

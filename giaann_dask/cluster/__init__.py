@@ -1,14 +1,17 @@
 """The way to Dask: connecting to a cluster, its roles, and bounded waiting for what runs there."""
 
 from giaann_dask.cluster.connecting import connect, start_cluster
+from giaann_dask.cluster.dealing import deal_regions
 from giaann_dask.cluster.options import ClusterOptions
-from giaann_dask.cluster.roles import Roles, directed, roles_of
+from giaann_dask.cluster.roles import Roles, WorkerMemory, directed, roles_of
 from giaann_dask.cluster.waiting import result, results, task_key, timeout_s, wait_all
 
 __all__ = [
     "ClusterOptions",
     "Roles",
+    "WorkerMemory",
     "connect",
+    "deal_regions",
     "directed",
     "result",
     "results",

@@ -1,16 +1,16 @@
 """Roles: which workers hold columns and which compute.
 
-Covers: reading the roles that workers declare as Dask resources, and where tasks of each role are
-directed. Does not cover: starting workers with roles (`connecting`).
+Covers: reading the roles that workers declare as Dask resources, with the memory of those that hold
+columns, and what keeps tasks of a role to its workers. Does not cover: starting workers with roles
+(`connecting`) and which storage worker holds which region (`dealing`).
 
-Tasks that compute ask for the resource of their role, so that a worker that comes back under another
-address may take them. Tasks that add to a region prefer its owner and may run elsewhere, because a
-task must never wait for an address that is gone.
+Roles are asked for as resources, so that a worker that comes back under another address may take
+the tasks; a task must never wait for an address that is gone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from distributed import Client
@@ -23,6 +23,33 @@ _SHARE = 1e-3
 
 
 @dataclass(frozen=True)
+class WorkerMemory:
+    """Memory of a worker process as the scheduler knows it, in bytes.
+
+    Attributes
+    ----------
+    limit : int
+        What it may use; 0 for no limit.
+    process : int
+        Its resident size.
+    managed : int
+        Results of tasks that it holds in memory, by their `sizeof`.
+    spilled : int
+        Bytes that it has written to its local disk to stay within the limit.
+    """
+
+    limit: int = 0
+    process: int = 0
+    managed: int = 0
+    spilled: int = 0
+
+    @property
+    def free(self) -> int:
+        """Bytes until the limit; 0 where there is none."""
+        return max(self.limit - self.process, 0)
+
+
+@dataclass(frozen=True)
 class Roles:
     """Addresses of the workers of each role, in a fixed order.
 
@@ -30,22 +57,27 @@ class Roles:
     ----------
     storage, compute : tuple of str
         Workers that hold columns, and workers that compute; all workers where none declares a role.
+    restricted : frozenset of str
+        Roles that some workers declare and others do not.
+    memory : dict of str to WorkerMemory
+        Of the storage workers, by address.
     """
 
     storage: tuple[str, ...]
     compute: tuple[str, ...]
-
-    def owner(self, region: int) -> tuple[str, ...]:
-        """Return the storage worker that a region is dealt to; none without workers."""
-        return (self.storage[region % len(self.storage)],) if self.storage else ()
+    restricted: frozenset[str] = frozenset()
+    memory: dict[str, WorkerMemory] = field(default_factory=dict)
 
     def computing(self) -> dict[str, Any]:
         """Return the arguments of `Client.submit` for tasks that compute; none where all workers do."""
-        return {} if set(self.compute) >= set(self.storage) else {"resources": {COMPUTE: _SHARE}}
+        return self._asking_for(COMPUTE)
 
-    def holding(self, region: int) -> dict[str, Any]:
-        """Return the arguments of `Client.submit` for tasks that add to a region."""
-        return directed(self.owner(region))
+    def storing(self) -> dict[str, Any]:
+        """Return the arguments of `Client.submit` for tasks that hold columns; none where all workers do."""
+        return self._asking_for(STORAGE)
+
+    def _asking_for(self, role: str) -> dict[str, Any]:
+        return {"resources": {role: _SHARE}} if role in self.restricted else {}
 
 
 def roles_of(client: Client) -> Roles:
@@ -54,7 +86,10 @@ def roles_of(client: Client) -> Roles:
     declared = {address: set(worker.get("resources", {})) for address, worker in workers.items()}
     every = tuple(sorted(declared))
     storage, compute = (tuple(a for a in every if role in declared[a]) for role in (STORAGE, COMPUTE))
-    return Roles(storage or every, compute or every)
+    by_role = {STORAGE: storage, COMPUTE: compute}
+    restricted = frozenset(role for role, having in by_role.items() if having and having != every)
+    memory = {address: _memory(workers[address]) for address in storage or every}
+    return Roles(storage or every, compute or every, restricted, memory)
 
 
 def directed(workers: tuple[str, ...]) -> dict[str, Any]:
@@ -68,3 +103,14 @@ def directed(workers: tuple[str, ...]) -> dict[str, Any]:
     {}
     """
     return {"workers": list(workers), "allow_other_workers": True} if workers else {}
+
+
+def _memory(worker: dict[str, Any]) -> WorkerMemory:
+    metrics = worker.get("metrics", {})
+    spilled = metrics.get("spilled_bytes", {})
+    return WorkerMemory(
+        int(worker.get("memory_limit") or 0),
+        int(metrics.get("memory", 0)),
+        int(metrics.get("managed_bytes", 0)),
+        int(spilled.get("disk", 0)) if isinstance(spilled, dict) else int(spilled),
+    )

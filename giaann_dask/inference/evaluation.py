@@ -23,13 +23,13 @@ from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, Streame
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.events import Observer, SequencesEvaluated, ignore
 from giaann_dask.inference.matching import NO_PREDICTION, Predictions, match_predictions
-from giaann_dask.inference.opened import FlagChange, changed_flags, submit_flags, submit_regions
+from giaann_dask.inference.opened import FlagChange, changed_flags, submit_flags, submit_placement, submit_regions
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.rows import RunRows
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence
 from giaann_dask.inference.session import Session
 from giaann_dask.network.keys import pack_neuron
-from giaann_dask.network.region import Placement
+from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader
 from giaann_dask.representations import Summarised, Summary, format_count
@@ -171,7 +171,7 @@ def evaluate_network(
     stream = EncodingStream(client, tally.vocabulary, sources, stream_options)
     pending: deque[Future] = deque()
     limit = 4 * max(1, sum(client.nthreads().values()))
-    arguments = (specification, options.inference, options.device, regions)
+    arguments = (specification, options.inference, options.device, submit_placement(client, reader), regions)
     for block in stream.blocks(inputs):
         change = FlagChange.between(base, tally.vocabulary)
         tally.add_statistics(result(block.statistics))
@@ -193,16 +193,15 @@ def evaluate_network(
 def _submit_block(
     client: Client, block: StreamedBlock, flags: Future, change: FlagChange, arguments: tuple[Any, ...]
 ) -> list[Future]:
-    specification, inference, device, regions = arguments
+    specification, inference, device, placement, regions = arguments
     identity = (block.encoded.key, flags.key, change.features, change.delimiter, change.changed, change.since)
     block_flags = client.submit(changed_flags, flags, change, key=task_key("flags", identity))
     futures = []
     for start in range(0, block.mapping.sequences, SEQUENCES_PER_TASK):
         span = (start, min(start + SEQUENCES_PER_TASK, block.mapping.sequences))
         key = task_key("infer", block_flags.key, span, specification, inference, [r.key for r in regions])
-        futures.append(
-            client.submit(infer, block.encoded, span, block_flags, regions, specification, inference, device, key=key)
-        )
+        task = (block.encoded, span, block_flags, placement, regions, specification, inference, device)
+        futures.append(client.submit(infer, *task, key=key))
     return futures
 
 
@@ -210,13 +209,14 @@ def infer(
     block: EncodedBlock,
     span: tuple[int, int],
     flags: FlagTable,
+    placement: Placement,
     regions: Sequence[Run],
     specification: Specification,
     options: InferenceOptions,
     device: str,
 ) -> Predictions:
     """Predict the tokens of some sequences of a block, as a task."""
-    rows = RunRows(regions, Placement.of(specification).region_of)
+    rows = RunRows.placed(placement, regions)
     session = Session(specification, rows, flags, options=options, device=select_device(device))
     found: list[tuple[int, int, int, int, str]] = []
     tokens = stopped = 0

@@ -18,13 +18,13 @@ from giaann_dask.cluster import result, task_key
 from giaann_dask.device import one_thread, select_device
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.inference.candidates import Candidates
-from giaann_dask.inference.opened import FlagChange, changed_flags, submit_flags, submit_regions
+from giaann_dask.inference.opened import FlagChange, changed_flags, submit_flags, submit_placement, submit_regions
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.rows import RunRows
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence
 from giaann_dask.inference.session import Session
 from giaann_dask.network.keys import pack_neuron, unpack_neuron
-from giaann_dask.network.region import Placement
+from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader
 from giaann_dask.spec import MAXIMUM_TOKENS, Specification
@@ -232,9 +232,8 @@ def generate_text(client: Client, reader: CommitReader, prompt: str, options: Ge
     specification = reader.manifest().specification
     regions, flags = submit_regions(client, reader), submit_flags(client, reader)
     key = task_key("generate", reader.commit, str(reader.path), prompt, options)
-    future = client.submit(
-        generate, prepared.sequence, prepared.change, flags, regions, specification, options, key=key
-    )
+    network = (flags, submit_placement(client, reader), regions, specification)
+    future = client.submit(generate, prepared.sequence, prepared.change, *network, options, key=key)
     tokens, stop = result(future)
     return Continuation(
         prepared.words,
@@ -248,12 +247,13 @@ def generate(
     sequence: PreparedSequence,
     change: FlagChange,
     flags: FlagTable,
+    placement: Placement,
     regions: Sequence[Run],
     specification: Specification,
     options: GenerationOptions,
 ) -> tuple[list[RawToken], str | None]:
     """Continue a prepared prompt, as a task."""
-    rows = RunRows(regions, Placement.of(specification).region_of)
+    rows = RunRows.placed(placement, regions)
     session = Session(
         specification,
         rows,

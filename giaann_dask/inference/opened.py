@@ -18,6 +18,7 @@ from giaann_dask.dask_types import register
 from giaann_dask.inference.sequence import FlagTable
 from giaann_dask.network.merging import merge_runs
 from giaann_dask.network.packing import unpack
+from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader, NetworkStore
 from giaann_dask.text.vocabulary import Vocabulary
@@ -80,11 +81,22 @@ def submit_regions(client: Client, reader: CommitReader) -> list[Future]:
     path = str(reader.path.resolve())
     manifest = reader.manifest()
     futures = []
-    for region in range(manifest.specification.regions):
+    for region in reader.placement().live():
         identities = [run.identity for run in manifest.runs if run.region == region]
         key = task_key("open_region", path, reader.commit, region)
         futures.append(client.submit(open_region, path, reader.commit, identities, key=key))
     return futures
+
+
+def open_placement(path: str, commit: str) -> Placement:
+    """Read where neurons belong, as a task."""
+    return NetworkStore(path).open(commit).placement()
+
+
+def submit_placement(client: Client, reader: CommitReader) -> Future:
+    """Submit the reading of where neurons belong."""
+    path = str(reader.path.resolve())
+    return client.submit(open_placement, path, reader.commit, key=task_key("open_placement", path, reader.commit))
 
 
 def submit_flags(client: Client, reader: CommitReader) -> Future:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.dlpack import from_dlpack
 
+from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Row, Run
 
 
@@ -44,10 +45,10 @@ class RunRows:
 
     Parameters
     ----------
-    runs_by_region : sequence of Run
-        The run of region r at index r.
-    region_of : callable
-        Returns the region of a neuron key.
+    runs : sequence of Run
+        One for each region.
+    place_of : callable
+        Returns which of them a neuron key belongs to.
 
     Examples
     --------
@@ -55,12 +56,18 @@ class RunRows:
     True
     """
 
-    runs_by_region: Sequence[Run]
-    region_of: Callable[[int], int]
+    runs: Sequence[Run]
+    place_of: Callable[[int], int]
+
+    @classmethod
+    def placed(cls, placement: Placement, runs: Sequence[Run]) -> RunRows:
+        """Return the rows of a network whose live regions have these runs, in the order of `Placement.live`."""
+        places = {region: place for place, region in enumerate(placement.live())}
+        return cls(runs, lambda neuron: places[placement.region_of(neuron)])
 
     def row(self, neuron: int) -> Row | None:
         """Return the row of a neuron as views of its region's run, or None without connections."""
-        return self.runs_by_region[self.region_of(neuron)].row(neuron)
+        return self.runs[self.place_of(neuron)].row(neuron)
 
 
 def as_tensor(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:

@@ -23,7 +23,7 @@ import torch
 from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.network.aggregation import Connections, KeyLayout, sum_connections, sum_on_device
 from giaann_dask.network.keys import pack_neuron
-from giaann_dask.network.region import Placement
+from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import RegionRun, Run, narrow_strength
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from giaann_dask.errors import StoreDamagedError
+from giaann_dask.network.placement import Division
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import STATUS_NAMES
 
@@ -27,6 +28,8 @@ class StoredRun:
         Where it belongs.
     neurons, connections : int
         Its size.
+    nbytes : int
+        Bytes of its encoded form, neurons' own strengths included.
     """
 
     identity: str
@@ -34,6 +37,7 @@ class StoredRun:
     rank: int
     neurons: int
     connections: int
+    nbytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +64,10 @@ class Manifest:
         Rounds of training so far, which name new runs.
     runs : tuple of StoredRun
         By region, of falling rank.
+    divisions : tuple of Division
+        Of regions that had grown too large.
+    load : tuple of int
+        What the placement counted of each first region; empty where it counts nothing.
     """
 
     specification: Specification
@@ -74,6 +82,8 @@ class Manifest:
     connections: int = 0
     rounds: int = 0
     runs: tuple[StoredRun, ...] = field(default=())
+    divisions: tuple[Division, ...] = field(default=())
+    load: tuple[int, ...] = field(default=())
 
     @property
     def sequences(self) -> int:
@@ -108,6 +118,8 @@ class Manifest:
             values["specification"] = Specification.from_dict(values["specification"])
             values["by_status"] = tuple(values["by_status"])
             values["runs"] = tuple(StoredRun(**run) for run in values["runs"])
+            values["divisions"] = tuple(Division(*division) for division in values["divisions"])
+            values["load"] = tuple(values["load"])
             return cls(**values)
         except (KeyError, TypeError) as error:
             raise StoreDamagedError(f"the manifest of the network is incomplete ({error})") from error

@@ -197,6 +197,27 @@ def unpack(packed: PackedRun) -> Run:
     return _restore(arrays, header)
 
 
+def unpack_rows(packed: PackedRun) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Decode the rows of a run without their connections.
+
+    Returns
+    -------
+    source, targets : ndarray of int64
+        Source neuron keys, ascending, and the number of distinct targets of each; shape ``(rows,)``.
+
+    Raises
+    ------
+    StoreDamagedError, StoreFormatError
+        As `unpack`, as far as these arrays show it.
+    """
+    _read_header(packed.entries)
+    column, feature, targets = (
+        _decode_array(name, packed.entries)[0] for name in ("source_column", "source_feature", "row_targets")
+    )
+    _require(len(column) == len(feature) == len(targets) == packed.rows, "the rows of a run contradict each other")
+    return pack_neuron(column, feature), targets.astype(np.int64)
+
+
 def as_group(packed: PackedRun) -> zarr.Group:
     """Open a packed run as a read-only Zarr group in memory, without copying its bytes."""
     import zarr

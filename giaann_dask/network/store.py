@@ -22,6 +22,7 @@ from typing import Any, cast
 
 import icechunk
 import numpy as np
+import numpy.typing as npt
 import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.buffer.cpu import Buffer
@@ -36,15 +37,18 @@ from giaann_dask.errors import (
 )
 from giaann_dask.network.manifest import Manifest
 from giaann_dask.network.packing import PackedRegionRun, PackedRun
-from giaann_dask.storage import append_values, read_array, read_json, reading, write_json, writing
+from giaann_dask.network.placement import Placement
+from giaann_dask.storage import append_values, create_array, read_array, read_json, reading, write_json, writing
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
 from giaann_dask.text.strings import append_strings, read_strings
 from giaann_dask.text.vocabulary import Vocabulary
 
 FORMAT = "giaann-dask network"
-VERSION = 1
+VERSION = 2
 BRANCH = "main"
+# The placement's table of first regions by column.
+ASSIGNED = "first_region"
 
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
 
@@ -94,6 +98,7 @@ class NetworkStore:
             root.create_group("runs")
             _write_vocabulary(root, Vocabulary(), 0, 0)
             _write_ledger(root, [], [])
+            create_array(root, ASSIGNED, np.zeros(0, np.int32))
             write_json(root, "ever_pos", ever.as_dict())
             session.commit("created")
         return cls(path)
@@ -209,6 +214,7 @@ class NetworkStore:
             old, new = before.manifest(), change.manifest
             _write_vocabulary(root, change.vocabulary, old.concepts, old.features)
             _write_ledger(root, change.ledger, before.ledger())
+            _write_assigned(root, change.placement.assigned)
             for identity in {run.identity for run in old.runs} - {run.identity for run in new.runs}:
                 del root[f"runs/{identity}"]
             _write_header(root, new)
@@ -226,10 +232,15 @@ class CommitChange:
         Dictionaries; only as much of them as the manifest says is written.
     ledger : list of LedgerEntry
         All entries.
+    placement : Placement
+        Where neurons belong; its divisions and load are those of the manifest.
     """
 
-    def __init__(self, manifest: Manifest, vocabulary: Vocabulary, ledger: list[LedgerEntry]) -> None:
+    def __init__(
+        self, manifest: Manifest, vocabulary: Vocabulary, ledger: list[LedgerEntry], placement: Placement
+    ) -> None:
         self.manifest = manifest
+        self.placement = placement
         self.vocabulary = vocabulary.truncated(manifest.concepts, manifest.features, manifest.sequences - 1)
         self.ledger = list(ledger)
 
@@ -287,6 +298,14 @@ class CommitReader:
         """Return the parts of text that the commit holds."""
         with reading(f"network {self.path}"):
             return read_entries(self._root)
+
+    def placement(self) -> Placement:
+        """Return where neurons belong."""
+        manifest = self._manifest
+        with reading(f"network {self.path}"):
+            assigned = read_array(self._root, ASSIGNED)
+        load = np.array(manifest.load, np.int64)
+        return Placement(manifest.specification.regions, assigned, load, manifest.divisions)
 
     def run(self, identity: str) -> PackedRegionRun:
         """Return the encoded chunks of a run, as they are stored."""
@@ -353,10 +372,21 @@ def _write_vocabulary(root: zarr.Group, vocabulary: Vocabulary, concepts: int, f
     append_values(root, "delimiter", np.array(vocabulary.delimiter[features:], np.bool_))
     since = np.array(vocabulary.probable_since, np.int64)
     append_values(root, "probable_since", since[features:])
-    changed = np.flatnonzero(read_array(root, "probable_since") != since)
+    _rewrite_changed(root, "probable_since", since)
+
+
+def _write_assigned(root: zarr.Group, assigned: npt.NDArray[np.int32]) -> None:
+    """Append the regions of new columns; old columns may have one now that had none."""
+    append_values(root, ASSIGNED, assigned[len(read_array(root, ASSIGNED)) :])
+    _rewrite_changed(root, ASSIGNED, assigned)
+
+
+def _rewrite_changed(root: zarr.Group, name: str, values: npt.NDArray[Any]) -> None:
+    """Make an array that is as long equal to some values, from the first that differs to the last."""
+    changed = np.flatnonzero(read_array(root, name) != values)
     if len(changed):
         first, last = int(changed[0]), int(changed[-1]) + 1
-        cast(Any, root["probable_since"])[first:last] = since[first:last]
+        cast(Any, root[name])[first:last] = values[first:last]
 
 
 def _write_ledger(root: zarr.Group, ledger: list[LedgerEntry], stored: list[LedgerEntry]) -> None:

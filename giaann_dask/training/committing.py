@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from distributed import Client, Future
+from distributed import Future
 
-from giaann_dask.cluster import results, task_key
+from giaann_dask.cluster import result, results
 from giaann_dask.network.manifest import Manifest, StoredRun
+from giaann_dask.network.placement import Placement
 from giaann_dask.network.region import RankedRun
 from giaann_dask.network.store import CommitChange, NetworkStore, write_run
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
-from giaann_dask.training.rounds import Regions, RunHandle, Snapshot
+from giaann_dask.training.regions import Regions, RunHandle, Snapshot
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,25 +41,20 @@ class Progress:
     ledger: Ledger
 
 
-def load_regions(client: Client, store: NetworkStore, commit: str, regions: Regions) -> None:
+def load_regions(store: NetworkStore, commit: str, regions: Regions) -> None:
     """Let every region continue from the runs of a commit."""
     for run in store.open(commit).manifest().runs:
-        future = _open(client, store, commit, run.identity)
-        _, rounds = run.identity.split(".")
-        first, last = (int(number) for number in rounds.split("-"))
-        handle = RunHandle(run.identity, future, first, last, stored=True)
-        regions.runs[run.region] = (*regions.runs[run.region], RankedRun(run.rank, handle))
+        regions.open_run(run.region, run.rank, run.identity, _open(regions, store, commit, run.identity))
+    _open_columns(regions, store, commit)
 
 
 def commit_regions(
-    client: Client, store: NetworkStore, regions: Regions, snapshot: Snapshot, progress: Progress
+    store: NetworkStore, regions: Regions, snapshot: Snapshot, progress: Progress, *, last: bool = False
 ) -> str:
     """Commit the runs of all regions as of some round, while later rounds go on.
 
     Parameters
     ----------
-    client : Client
-        Where the runs are.
     store : NetworkStore
         An existing network.
     regions : Regions
@@ -67,6 +63,8 @@ def commit_regions(
         What to commit.
     progress : Progress
         Counts, dictionaries and ledger as of the same round.
+    last : bool
+        Whether nothing follows, so that no run has to be opened again.
 
     Returns
     -------
@@ -79,51 +77,70 @@ def commit_regions(
         If the disk is full. The last commit stays as it was.
     """
     handles = snapshot.handles()
-    sizes: list[tasks.RunSize] = results(
-        [_task(client, "measure", tasks.measure_run, run.handle) for _, run in handles]
-    )
+    sizes: list[tasks.RunSize] = results([run.handle.size for _, run in handles])
     # Runs of rounds that did not touch their region are empty, and left out.
-    kept = [(region, run, size) for (region, run), size in zip(handles, sizes, strict=True) if size.neurons]
-    totals: list[tasks.RunSize] = results(_counts(client, [(region, run) for region, run, _ in kept]))
-    stored = tuple(
-        StoredRun(run.handle.identity, region, run.rank, size.neurons, size.connections) for region, run, size in kept
-    )
+    kept = [(region, run) for (region, run), size in zip(handles, sizes, strict=True) if size.neurons]
+    totals: list[tasks.RunSize] = results(_counts(regions, kept))
+    new = [run.handle for _, run in kept if not run.handle.stored]
+    packed = {run.handle.identity: regions.packed(run.handle) for _, run in kept}
+    packed_sizes: list[tasks.RunSize] = results([packed[run.handle.identity].size for _, run in kept])
+    head, session = store.head(), store.begin()
+    fork = session.fork()
+    written = [
+        regions.submit(
+            "commit",
+            write_run,
+            *(fork, handle.identity, packed[handle.identity].future),
+            key_of=(str(store.path.resolve()), head, handle.identity, packed[handle.identity].future.key),
+        )
+        for handle in new
+    ]
+    placement = _placement(regions, snapshot)
     manifest = replace(
         progress.manifest,
-        runs=stored,
+        runs=tuple(
+            StoredRun(run.handle.identity, region, run.rank, size.neurons, size.connections, size.nbytes)
+            for (region, run), size in zip(kept, packed_sizes, strict=True)
+        ),
         neurons=sum(total.neurons for total in totals),
         connections=sum(total.connections for total in totals),
         rounds=snapshot.rounds,
+        divisions=placement.divisions,
+        load=tuple(placement.load.tolist()),
     )
-    new = [run.handle for _, run, _ in kept if not run.handle.stored]
-    head, session = store.head(), store.begin()
-    fork = session.fork()
-    written = []
-    for handle in new:
-        packed = _task(client, "pack", tasks.pack_run, handle)
-        key = task_key("commit", str(store.path.resolve()), head, handle.identity, packed.key)
-        written.append(client.submit(write_run, fork, handle.identity, packed, key=key))
-    change = CommitChange(manifest, progress.vocabulary, progress.ledger.entries)
+    change = CommitChange(manifest, progress.vocabulary, progress.ledger.entries, placement)
     commit = store.commit(session, results(written), store.open(head), change)
-    regions.replace_runs({handle.identity: _open(client, store, commit, handle.identity) for handle in new})
+    if last:
+        return commit
+    regions.replace_runs({handle.identity: _open(regions, store, commit, handle.identity) for handle in new})
+    _open_columns(regions, store, commit)
     return commit
 
 
-def _task(client: Client, name: str, function: object, handle: RunHandle) -> Future:
-    return client.submit(function, handle.future, key=task_key(name, handle.future.key))
+def _placement(regions: Regions, snapshot: Snapshot) -> Placement:
+    """Return where neurons belong as of a snapshot; columns of later rounds may have their region already."""
+    columns = regions.columns if isinstance(regions.columns, Placement) else result(regions.columns)
+    return replace(columns, divisions=snapshot.divisions)
 
 
-def _counts(client: Client, runs: Sequence[tuple[int, RankedRun[RunHandle]]]) -> list[Future]:
+def _counts(regions: Regions, runs: Sequence[tuple[int, RankedRun[RunHandle]]]) -> list[Future]:
     """Submit, for every region, the counting of what its runs have together."""
     by_region: dict[int, list[Future]] = {}
     for region, run in runs:
         by_region.setdefault(region, []).append(run.handle.future)
     return [
-        client.submit(tasks.count_region, *futures, key=task_key("count", [future.key for future in futures]))
+        regions.submit("count", tasks.count_region, *futures, key_of=[future.key for future in futures])
         for futures in by_region.values()
     ]
 
 
-def _open(client: Client, store: NetworkStore, commit: str, identity: str) -> Future:
+def _open(regions: Regions, store: NetworkStore, commit: str, identity: str) -> Future:
     path = str(store.path.resolve())
-    return client.submit(tasks.open_run, path, commit, identity, key=task_key("open", path, commit, identity))
+    return regions.submit("open", tasks.open_run, path, commit, identity, key_of=(path, commit, identity))
+
+
+def _open_columns(regions: Regions, store: NetworkStore, commit: str) -> None:
+    """Let later rounds continue from the stored table of columns, where there is one."""
+    path = str(store.path.resolve())
+    if store.open(commit).manifest().specification.placement != "hash":
+        regions.columns = regions.submit("open", tasks.open_columns, path, commit, key_of=(path, commit, "columns"))

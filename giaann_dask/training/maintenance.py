@@ -15,7 +15,7 @@ from giaann_dask.errors import OptionError
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.training.committing import Progress, commit_regions, load_regions
-from giaann_dask.training.rounds import Regions
+from giaann_dask.training.regions import Regions
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ def compact_network(client: Client, store: NetworkStore, keep_commits: int | Non
         commit = store.head()
         reader = store.open(commit)
         manifest = reader.manifest()
-        regions = Regions(client, manifest.specification, "cpu", manifest.rounds)
-        load_regions(client, store, commit, regions)
-        if any(len(runs) > 1 for runs in regions.runs):
-            for region in range(len(regions.runs)):
+        regions = Regions(client, reader.placement(), manifest.rounds)
+        load_regions(store, commit, regions)
+        if any(len(runs) > 1 for runs in regions.runs.values()):
+            for region in regions.runs:
                 regions.compact_all(region)
             progress = Progress(manifest, reader.vocabulary(), Ledger(reader.ledger()))
-            commit = commit_regions(client, store, regions, regions.snapshot(), progress)
+            commit = commit_regions(store, regions, regions.snapshot(), progress, last=True)
         freed = store.collect(keep_commits)
         after = store.open(commit).manifest()
     return CompactionReport(len(manifest.runs), len(after.runs), freed, commit)

@@ -28,7 +28,17 @@ class TrainingOptions:
     rounds_in_flight : int
         Rounds that may be computed, moved and integrated at the same time.
     commit_seconds : float
-        Least time between two commits; there is always one at the end.
+        Time between two commits, at least; there is always one at the end.
+    commit_sequences : int, optional
+        Commit also when so many sequences are new.
+    keep_commits : int, optional
+        After every commit, forget all but the last so many commits and free what they alone need;
+        all are kept by default.
+    region_bytes : int
+        A region is divided when its decoded runs take more bytes than this.
+    hot_bytes : int, optional
+        Bytes of decoded runs on all workers; beyond that runs are packed. By default 0.4 of the memory
+        limits of the workers that hold columns.
     maximum_sequences : int, optional
         Stop when so many sequences of the input are in the network.
     device : str
@@ -46,12 +56,22 @@ class TrainingOptions:
     accumulate: int = 1
     rounds_in_flight: int = 2
     commit_seconds: float = 60.0
+    commit_sequences: int | None = None
+    keep_commits: int | None = None
+    region_bytes: int = 1 << 28
+    hot_bytes: int | None = None
     maximum_sequences: int | None = None
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("batch_sequences", "block_characters", "accumulate", "rounds_in_flight"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"{name} is {getattr(self, name)}", "1 or more", "choose another number")
+        for name in (
+            *("batch_sequences", "block_characters", "accumulate", "rounds_in_flight"),
+            *("commit_sequences", "keep_commits", "region_bytes"),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise OptionError(f"{name} is {value}", "1 or more", "choose another number")
+        if self.hot_bytes is not None and self.hot_bytes < 0:
+            raise OptionError(f"hot_bytes is {self.hot_bytes}", "0 or more", "choose another number")
         if self.commit_seconds <= 0:
             raise OptionError(f"commit_seconds is {self.commit_seconds}", "more than 0", "choose another time")

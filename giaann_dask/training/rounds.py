@@ -1,68 +1,23 @@
 """Rounds: batches of sequences become increments, and increments become runs of regions.
 
-Covers: which tasks a round has and where they are directed, and the runs that every region has
-after it. Does not cover: where the blocks come from and when to commit (`trainer`).
+Covers: which tasks a round has up to its increments. Does not cover: adding them to regions
+(`regions`), where the blocks come from and when to commit (`trainer`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from distributed import Client, Future
 
-from giaann_dask.cluster import Roles, roles_of, task_key
+from giaann_dask.cluster import task_key
 from giaann_dask.encoding.stream import StreamedBlock
-from giaann_dask.network.region import RankedRun, plan_compaction
+from giaann_dask.network.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
+from giaann_dask.training.regions import Regions, Snapshot
 from giaann_dask.training.selection import SelectionOptions
-
-
-@dataclass(frozen=True, eq=False)
-class RunHandle:
-    """A run of a region on the cluster.
-
-    Attributes
-    ----------
-    identity : str
-        Name in the store: region and the rounds it sums up.
-    future : Future
-        Its value, a `Run` or a `PackedRun`.
-    first_round, last_round : int
-        The rounds it sums up.
-    stored : bool
-        Whether a commit holds it.
-    """
-
-    identity: str
-    future: Future
-    first_round: int
-    last_round: int
-    stored: bool = False
-
-
-Runs = tuple[RankedRun[RunHandle], ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Snapshot:
-    """The runs of all regions as of some round.
-
-    Attributes
-    ----------
-    runs : tuple of Runs
-        By region.
-    rounds : int
-        Rounds that the network has seen by then.
-    """
-
-    runs: tuple[Runs, ...]
-    rounds: int
-
-    def handles(self) -> list[tuple[int, RankedRun[RunHandle]]]:
-        """Return region and run of every run."""
-        return [(region, run) for region, runs in enumerate(self.runs) for run in runs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,147 +45,127 @@ class Round:
     overlap: Future | None
 
 
-class Regions:
-    """The runs of all regions, and the tasks that add to them.
+@dataclass(frozen=True, kw_only=True)
+class RoundOptions:
+    """What the rounds of a training run have in common.
+
+    Attributes
+    ----------
+    specification : Specification
+        What a batch computes.
+    device : str
+        Device of the dense step.
+    selection : SelectionOptions
+        Which sequences of a round train in one batch.
+    accumulate : int
+        So many consecutive batches are added up before their increments travel.
+    """
+
+    specification: Specification
+    device: str = "auto"
+    selection: SelectionOptions = field(default_factory=SelectionOptions)
+    accumulate: int = 1
+
+
+class Rounds:
+    """Submits rounds to the regions of a network.
 
     Parameters
     ----------
     client : Client
         Where tasks run.
-    specification : Specification
-        Number of regions, and what a batch computes.
-    device : str
-        Device of the dense step.
-    rounds : int
-        Rounds that the network has seen.
-    selection : SelectionOptions, optional
-        Which sequences of a round train in one batch.
+    regions : Regions
+        What the rounds add to.
+    options : RoundOptions
+        What they have in common.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        specification: Specification,
-        device: str,
-        rounds: int,
-        selection: SelectionOptions | None = None,
-    ) -> None:
+    def __init__(self, client: Client, regions: Regions, options: RoundOptions) -> None:
         self._client = client
-        self._specification = specification
-        self._device = device
-        self._selection = selection or SelectionOptions()
-        self.rounds = rounds
+        self._regions = regions
+        self._options = options
         self.tasks = 0
         self.messages = 0
-        self.runs: list[Runs] = [() for _ in range(specification.regions)]
 
-    def submit_round(self, batches: Sequence[Sequence[StreamedBlock]], accumulate: int = 1) -> Round:
+    def submit(self, batches: Sequence[Sequence[StreamedBlock]]) -> Round:
         """Submit the tasks of one round.
 
         Parameters
         ----------
         batches : sequence of sequence of StreamedBlock
             Each batch is one ``connect`` task.
-        accumulate : int
-            So many consecutive batches are added up before their increments travel.
 
         Returns
         -------
         Round
         """
-        roles = roles_of(self._client)
+        regions, accumulate = self._regions, self._options.accumulate
+        regions.deal()
+        blocks = tuple(block for batch in batches for block in batch)
+        self._place([block.encoded for block in blocks])
         overlap = None
-        if self._selection.order == "corpus":
-            increments = [self._connect([block.encoded for block in batch], roles) for batch in batches]
+        if self._options.selection.order == "corpus":
+            increments = [self._connect([block.encoded for block in batch]) for batch in batches]
         else:
-            increments, overlap = self._connect_selected(batches, roles)
-        sizes = [
-            self._submit("measure", tasks.measure_increments, increment, key_of=(increment.key,))
-            for increment in increments
-        ]
+            increments, overlap = self._connect_selected([block.encoded for block in blocks], len(batches))
+        sizes = [self._submit("measure", tasks.measure_increments, part, key_of=(part.key,)) for part in increments]
         travelling = [
             self._accumulate(increments[start : start + accumulate]) for start in range(0, len(increments), accumulate)
         ]
-        self.messages += len(travelling) * self._specification.regions
-        integrated = [self._integrate(region, travelling, roles) for region in range(self._specification.regions)]
-        self.rounds += 1
-        blocks = tuple(block for batch in batches for block in batch)
-        return Round(blocks, tuple(sizes), tuple(integrated), self.snapshot(), overlap)
+        self.messages += len(travelling) * len(regions.runs)
+        integrated = regions.integrate(travelling)
+        return Round(blocks, tuple(sizes), tuple(integrated), regions.snapshot(), overlap)
 
-    def snapshot(self) -> Snapshot:
-        """Return the runs of all regions as of now; later rounds do not change it."""
-        return Snapshot(tuple(self.runs), self.rounds)
+    def _place(self, blocks: Sequence[Future]) -> None:
+        """Choose regions for the columns that the round uses for the first time."""
+        kind, columns = self._options.specification.placement, self._regions.columns
+        if kind == "hash":
+            return
+        usages = [self._submit("use", tasks.use, block, key_of=block.key) for block in blocks]
+        key = (_identity(columns), [usage.key for usage in usages], kind)
+        self._regions.columns = self._submit("place", tasks.place, columns, usages, kind, key_of=key)
 
-    def compact_all(self, region: int) -> None:
-        """Add up all runs of a region into one."""
-        runs = self.runs[region]
-        if len(runs) > 1:
-            rank = max(run.rank for run in runs) + 1
-            self.runs[region] = (RankedRun(rank, self._compact(region, [run.handle for run in runs])),)
+    def _connect(self, blocks: list[Future]) -> Future:
+        key = ([block.key for block in blocks], *self._rule())
+        return self._compute(tasks.connect, blocks, self._regions.columns, self._connecting(), key_of=key)
 
-    def replace_runs(self, stored: Mapping[str, Future]) -> None:
-        """Let runs that have been stored, where they still are runs of their own, continue from other futures."""
-        for region, runs in enumerate(self.runs):
-            self.runs[region] = tuple(
-                RankedRun(run.rank, replace(run.handle, future=stored[run.handle.identity], stored=True))
-                if run.handle.identity in stored
-                else run
-                for run in runs
-            )
-
-    def _connect(self, blocks: list[Future], roles: Roles) -> Future:
-        key = task_key("connect", [block.key for block in blocks], self._specification, self._device)
-        arguments = (blocks, self._specification, self._device)
-        self.tasks += 1
-        return self._client.submit(tasks.connect, *arguments, key=key, **roles.computing())
-
-    def _connect_selected(
-        self, batches: Sequence[Sequence[StreamedBlock]], roles: Roles
-    ) -> tuple[list[Future], Future]:
+    def _connect_selected(self, blocks: list[Future], batches: int) -> tuple[list[Future], Future]:
         """Let every batch train the sequences of the whole round that are selected for it."""
-        blocks = [block.encoded for batch in batches for block in batch]
-        identity = ([block.key for block in blocks], len(batches), self._selection, self._specification)
+        selection, columns, divisions = self._options.selection, self._regions.columns, self._regions.divisions
         touches = [self._submit("touch", tasks.touch, block, key_of=(block.key,)) for block in blocks]
-        arguments = (touches, len(batches), self._selection, self._specification)
-        selection = self._submit("select", tasks.select, *arguments, key_of=identity)
-        increments = []
-        for number in range(len(batches)):
-            key = task_key("connect", selection.key, number, self._device)
-            part = (blocks, selection, number, self._specification, self._device)
-            increments.append(self._client.submit(tasks.connect_selected, *part, key=key, **roles.computing()))
-            self.tasks += 1
-        return increments, self._submit("measure", tasks.measure_selection, selection, key_of=selection.key)
+        identity = ([block.key for block in blocks], batches, selection, *self._rule())
+        arguments = (touches, batches, selection, columns, divisions)
+        chosen = self._submit("select", tasks.select, *arguments, key_of=identity)
+        parts = [(blocks, chosen, number, columns, self._connecting()) for number in range(batches)]
+        increments = [
+            self._compute(tasks.connect_selected, *part, key_of=(chosen.key, number))
+            for number, part in enumerate(parts)
+        ]
+        return increments, self._submit("measure", tasks.measure_selection, chosen, key_of=chosen.key)
+
+    def _connecting(self) -> tasks.ConnectOptions:
+        return tasks.ConnectOptions(self._options.specification, self._regions.divisions, self._options.device)
+
+    def _rule(self) -> tuple[object, ...]:
+        """Return what besides the sequences determines the increments of a batch."""
+        return _identity(self._regions.columns), self._connecting()
 
     def _accumulate(self, increments: Sequence[Future]) -> Future:
         if len(increments) == 1:
             return increments[0]
-        return self._submit("accumulate", tasks.accumulate, *increments, key_of=[f.key for f in increments])
+        return self._compute(tasks.accumulate, *increments, key_of=[f.key for f in increments])
 
-    def _integrate(self, region: int, increments: Sequence[Future], roles: Roles) -> Future:
-        routed = [
-            self._submit("route", tasks.route, increment, region, key_of=(increment.key, region))
-            for increment in increments
-        ]
-        key = task_key("integrate", [part.key for part in routed])
+    def _compute(self, function: Callable[..., object], *arguments: object, key_of: object) -> Future:
+        """Submit a task that computes."""
         self.tasks += 1
-        # Directed to the region's owner, because Dask would follow the larger increments.
-        future = self._client.submit(tasks.integrate, *routed, key=key, **roles.holding(region))
-        added = RunHandle(_identity(region, self.rounds, self.rounds), future, self.rounds, self.rounds)
-        plan = plan_compaction(self.runs[region], added)
-        merged = plan.merged[0] if len(plan.merged) == 1 else self._compact(region, plan.merged)
-        self.runs[region] = (*plan.kept, RankedRun(plan.rank, merged))
-        return merged.future
-
-    def _compact(self, region: int, handles: Sequence[RunHandle]) -> RunHandle:
-        first, last = handles[0].first_round, handles[-1].last_round
-        futures = [handle.future for handle in handles]
-        future = self._submit("compact", tasks.compact, *futures, key_of=[f.key for f in futures])
-        return RunHandle(_identity(region, first, last), future, first, last)
+        key = task_key(function.__name__.partition("_")[0], key_of)
+        return self._client.submit(function, *arguments, key=key, **self._regions.roles.computing())
 
     def _submit(self, name: str, function: object, *arguments: object, key_of: object) -> Future:
+        """Submit a small task that goes where its arguments are."""
         self.tasks += 1
         return self._client.submit(function, *arguments, key=task_key(name, key_of))
 
 
-def _identity(region: int, first_round: int, last_round: int) -> str:
-    return f"{region:05d}.{first_round:08d}-{last_round:08d}"
+def _identity(columns: Placement | Future) -> object:
+    return columns.key if isinstance(columns, Future) else columns

@@ -13,6 +13,7 @@ from typing import Any
 
 from giaann_dask.errors import SpecificationError, StoreExistsError
 from giaann_dask.network.manifest import Manifest
+from giaann_dask.network.placement import Placement
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.spec import Specification
 from giaann_dask.text.ever_pos import EverPos
@@ -67,6 +68,12 @@ class NetworkTarget:
             return Manifest(specification=self.specification), Vocabulary(), Ledger()
         reader = self.store.open(self.store.head())
         return reader.manifest(), reader.vocabulary(), Ledger(reader.ledger())
+
+    def placement(self) -> Placement:
+        """Return where neurons belong as of the last commit, or in an empty network."""
+        if self.store is None:
+            return Placement(self.specification.regions)
+        return self.store.open(self.store.head()).placement()
 
     def ensure(self) -> NetworkStore:
         """Return the store, creating it when it does not exist."""

@@ -14,13 +14,16 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register, register_arrays
 from giaann_dask.device import one_thread, select_device
+from giaann_dask.errors import StoreMissingError
 from giaann_dask.network.connections import connect_batch
+from giaann_dask.network.dividing import choose_pivot, divide_run, row_weights
 from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.merging import count_union, merge_runs
 from giaann_dask.network.packing import PackedRegionRun, pack, unpack
-from giaann_dask.network.region import Placement
+from giaann_dask.network.placement import Division, Placement
+from giaann_dask.network.placing import ColumnUsage, Kind, column_usage, place_columns
 from giaann_dask.network.run import RegionRun, Run
-from giaann_dask.network.store import NetworkStore
+from giaann_dask.network.store import CommitReader, NetworkStore
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER
 from giaann_dask.text.segmentation import EncodedBlock
@@ -51,12 +54,46 @@ class RunSize:
     connections: int
     nbytes: int
 
+    @property
+    def decoded_bytes(self) -> int:
+        """Bytes of the decoded form, about, whatever form it has now: what compaction needs."""
+        return 12 * self.connections + 64 * self.neurons
 
-def connect(blocks: Sequence[EncodedBlock], specification: Specification, device: str) -> dict[int, RegionRun]:
+
+@dataclass(frozen=True)
+class ConnectOptions:
+    """What ``connect`` computes and where.
+
+    Attributes
+    ----------
+    specification : Specification
+        Of the network.
+    divisions : tuple of Division
+        Of its regions.
+    device : str
+        Device of the dense step.
+    """
+
+    specification: Specification
+    divisions: tuple[Division, ...]
+    device: str
+
+
+def connect(blocks: Sequence[EncodedBlock], columns: Placement, options: ConnectOptions) -> dict[int, RegionRun]:
     """Return the increments of a batch of sequences by region."""
-    placement = Placement.of(specification)
+    placement = replace(columns, divisions=options.divisions)
     with one_thread():
-        return connect_batch(blocks, specification, placement, select_device(device))
+        return connect_batch(blocks, options.specification, placement, select_device(options.device))
+
+
+def use(block: EncodedBlock) -> ColumnUsage:
+    """Return what a block's sequences use of each concept column."""
+    return column_usage(block)
+
+
+def place(columns: Placement, usages: Sequence[ColumnUsage], kind: Kind) -> Placement:
+    """Choose regions for the columns that are used for the first time."""
+    return place_columns(columns, usages, kind)
 
 
 @register_arrays
@@ -82,10 +119,14 @@ def touch(block: EncodedBlock) -> ColumnTouches:
 
 
 def select(
-    parts: Sequence[ColumnTouches], batches: int, options: SelectionOptions, specification: Specification
+    parts: Sequence[ColumnTouches],
+    batches: int,
+    options: SelectionOptions,
+    columns: Placement,
+    divisions: tuple[Division, ...],
 ) -> Selection:
     """Divide the sequences of a round among batches that train at the same time."""
-    touches, placement = join_touches(parts), Placement.of(specification)
+    touches, placement = join_touches(parts), replace(columns, divisions=divisions)
     batch = assign_batches(touches, batches, options)
     overlap = measure_overlap(touches, batch, lambda column: placement.regions_of(pack_neuron(column, 0)))
     return Selection(batch, overlap)
@@ -100,8 +141,8 @@ def connect_selected(
     blocks: Sequence[EncodedBlock],
     selection: Selection,
     number: int,
-    specification: Specification,
-    device: str,
+    columns: Placement,
+    options: ConnectOptions,
 ) -> dict[int, RegionRun]:
     """Return the increments of the sequences of a round that were selected for one batch."""
     chosen, start = [], 0
@@ -112,7 +153,7 @@ def connect_selected(
         status = block.status.copy()
         status[trained[others]] = NO_DELIMITER
         chosen.append(replace(block, status=status))
-    return connect(chosen, specification, device)
+    return connect(chosen, columns, options)
 
 
 def measure_increments(increments: dict[int, RegionRun]) -> RunSize:
@@ -136,8 +177,13 @@ def route(increments: dict[int, RegionRun], region: int) -> RegionRun:
     return increments.get(region) or RegionRun(Run.empty(), Run.empty())
 
 
-def integrate(*increments: RegionRun) -> RegionRun:
-    """Add up the increments of a round for one region."""
+def home(region: int) -> int:
+    """Return a value that is kept where a region is, so that what depends on it goes there."""
+    return region
+
+
+def integrate(*increments: RegionRun, home: int | None = None) -> RegionRun:
+    """Add up the increments of a round for one region, where its home is."""
     return add_runs(increments)
 
 
@@ -156,6 +202,18 @@ def decode(run: RegionRun | PackedRegionRun) -> RegionRun:
     if isinstance(run, PackedRegionRun):
         return RegionRun(unpack(run.connections), unpack(run.neurons))
     return run
+
+
+def find_pivot(*runs: RegionRun | PackedRegionRun) -> int | None:
+    """Return the neuron at which a region is to be divided, None for one that cannot be."""
+    tables = [run.connections for run in runs] + [run.neurons for run in runs]
+    return choose_pivot([row_weights(table) for table in tables])
+
+
+def divide(run: RegionRun | PackedRegionRun, pivot: int, upper: bool) -> RegionRun | PackedRegionRun:
+    """Return the part of a run below a neuron, or the part from it on, in the form of the run."""
+    part = RegionRun(*(divide_run(table, pivot, upper) for table in decode(run)))
+    return pack_run(part) if isinstance(run, PackedRegionRun) else part
 
 
 def pack_run(run: RegionRun | PackedRegionRun) -> PackedRegionRun:
@@ -185,5 +243,21 @@ def count_region(*runs: RegionRun | PackedRegionRun) -> RunSize:
 
 
 def open_run(path: str, commit: str, identity: str) -> PackedRegionRun:
-    """Read a run of a commit, so that the lineage of what follows begins at the store."""
-    return NetworkStore(path).open(commit).run(identity)
+    """Read a run of a commit, so that the lineage of what follows begins at the store.
+
+    A run never changes, so where the commit has been forgotten since, the last one will do.
+    """
+    return _open_commit(path, commit).run(identity)
+
+
+def open_columns(path: str, commit: str) -> Placement:
+    """Read where columns belong, without divisions of regions."""
+    return replace(_open_commit(path, commit).placement(), divisions=())
+
+
+def _open_commit(path: str, commit: str) -> CommitReader:
+    store = NetworkStore(path)
+    try:
+        return store.open(commit)
+    except StoreMissingError:
+        return store.open(store.head())

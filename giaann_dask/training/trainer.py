@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from threading import Event
 from typing import Any
 
@@ -21,15 +21,18 @@ from giaann_dask.cluster import result, results, wait_all
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError
-from giaann_dask.events import BlockEncoded, Committed, Observer, RoundIntegrated, ignore
+from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, RoundIntegrated, ignore
 from giaann_dask.training.committing import Progress, commit_regions, load_regions
 from giaann_dask.training.options import TrainingOptions
-from giaann_dask.training.rounds import Regions, Round, Snapshot
+from giaann_dask.training.regions import RegionBudgets, Regions, Snapshot
+from giaann_dask.training.rounds import Round, RoundOptions, Rounds
 from giaann_dask.training.selection import BatchOverlap
 from giaann_dask.training.target import NetworkTarget
 
 # A region's small runs are added to its largest one at the end when they are not much smaller.
 COMPACT_FRACTION = 1 / 2
+# Of the memory of the workers that hold columns, for increments that are on their way.
+_FLYING_SHARE = 0.2
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,12 @@ class TrainingReport:
     column_touches, shared_touches : int
         Columns touched by batches and how many of these touches overlap within a round; 0 in corpus
         order, where they are not counted.
+    regions : int
+        Regions at the end.
+    hot_bytes, packed_bytes : int
+        Most bytes of decoded and of packed runs at the end of a round.
+    spilled_bytes : int
+        Most bytes that workers had written to their local disks to stay within their memory.
     """
 
     sequences: int
@@ -74,6 +83,10 @@ class TrainingReport:
     increment_bytes: int = field(default=0)
     column_touches: int = field(default=0)
     shared_touches: int = field(default=0)
+    regions: int = field(default=0)
+    hot_bytes: int = field(default=0)
+    packed_bytes: int = field(default=0)
+    spilled_bytes: int = field(default=0)
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
@@ -112,14 +125,25 @@ class Trainer:
         self._stop = stop or Event()
         self._manifest, self._vocabulary, self._ledger = target.load()
         self._before = self._manifest
-        self._regions = Regions(client, target.specification, options.device, self._manifest.rounds, options.selection)
+        budgets = RegionBudgets(region_bytes=options.region_bytes, hot_bytes=options.hot_bytes)
+        self._regions = Regions(client, target.placement(), self._manifest.rounds, budgets)
         if target.store is not None:
-            load_regions(client, target.store, target.store.head(), self._regions)
+            load_regions(target.store, target.store.head(), self._regions)
+        rule = RoundOptions(
+            specification=target.specification,
+            device=options.device,
+            selection=options.selection,
+            accumulate=options.accumulate,
+        )
+        self._rounds = Rounds(client, self._regions, rule)
         self._flying: deque[Round] = deque()
         self._integrated = self._regions.snapshot()
         self._uncommitted = 0
         self._increment_bytes = 0
+        self._largest_round = 0
         self._touches = np.zeros(2, np.int64)
+        self._last_commit = (time.perf_counter(), self._manifest.sequences)
+        self._peak = MemoryMeasured()
 
     def train(self, inputs: Sequence[str], sources: SourceOptions) -> TrainingReport:
         """Train on everything of the inputs that the network does not hold yet.
@@ -140,16 +164,15 @@ class Trainer:
         GiaannError
             Whatever is wrong with inputs, cluster or store; what was committed stays.
         """
-        started = last_commit = time.perf_counter()
+        started = time.perf_counter()
         stream = EncodingStream(self._client, self._vocabulary, sources, self._stream_options(), self._ledger)
         commit = ""
-        for batches in self._rounds(stream.blocks(inputs)):
-            self._flying.append(self._regions.submit_round(batches, self._options.accumulate))
-            while len(self._flying) > self._options.rounds_in_flight:
+        for batches in self._compose(stream.blocks(inputs)):
+            self._flying.append(self._rounds.submit(batches))
+            while len(self._flying) > self._rounds_in_flight():
                 self._integrate()
-            if self._uncommitted and time.perf_counter() - last_commit > self._options.commit_seconds:
+            if self._uncommitted and self._commit_is_due():
                 commit = self._commit(self._integrated)
-                last_commit = time.perf_counter()
             if self._stop.is_set():
                 break
         self._drain()
@@ -157,7 +180,7 @@ class Trainer:
             self._check_trained(sources, stream.counted)
         if self._uncommitted:
             self._compact_small_runs()
-            commit = self._commit(self._regions.snapshot())
+            commit = self._commit(self._regions.snapshot(), last=True)
         # A run that was stopped at once has nothing to commit; its network exists all the same.
         return self._report(commit or self._target.ensure().head(), time.perf_counter() - started)
 
@@ -185,7 +208,7 @@ class Trainer:
             block_characters=self._options.block_characters,
         )
 
-    def _rounds(self, blocks: Iterator[StreamedBlock]) -> Iterator[list[list[StreamedBlock]]]:
+    def _compose(self, blocks: Iterator[StreamedBlock]) -> Iterator[list[list[StreamedBlock]]]:
         """Join blocks into batches, and as many batches as workers take at once into a round."""
         width = max(1, len(self._client.nthreads())) * self._options.accumulate
         batches: list[list[StreamedBlock]] = []
@@ -211,11 +234,14 @@ class Trainer:
         wait_all(done.integrated)
         moved = sum(size.nbytes for size in results(done.sizes))
         self._increment_bytes += moved
+        self._largest_round = max(self._largest_round, moved)
         statistics = results([block.statistics for block in done.blocks])
         for block, counts in zip(done.blocks, statistics, strict=True):
             self._count(block, counts)
         self._uncommitted += 1
         sequences = sum(block.mapping.sequences for block in done.blocks)
+        self._regions.keep_within_budgets()
+        self._observer(self._memory())
         if done.overlap is None:
             self._observer(RoundIntegrated(sequences, moved))
             return
@@ -224,6 +250,34 @@ class Trainer:
         self._observer(
             RoundIntegrated(sequences, moved, overlap.touches, overlap.shared_touches, overlap.busiest_region_share)
         )
+
+    def _rounds_in_flight(self) -> int:
+        """Return how many rounds may be under way: as many as their increments have room for, at least 1."""
+        limits = [memory.limit for memory in self._regions.roles.memory.values()]
+        if not limits or not all(limits) or not self._largest_round:
+            return self._options.rounds_in_flight
+        room = int(_FLYING_SHARE * sum(limits)) // self._largest_round
+        return max(1, min(self._options.rounds_in_flight, room))
+
+    def _commit_is_due(self) -> bool:
+        moment, sequences = self._last_commit
+        enough = self._options.commit_sequences
+        new = self._manifest.sequences - sequences
+        return time.perf_counter() - moment > self._options.commit_seconds or (enough is not None and new >= enough)
+
+    def _memory(self) -> MemoryMeasured:
+        """Return what the workers that hold columns hold now, and remember the most."""
+        workers = self._regions.roles.memory.values()
+        hot, packed = self._regions.hot_and_packed()
+        now = MemoryMeasured(
+            regions=len(self._regions.runs),
+            hot_bytes=hot,
+            packed_bytes=packed,
+            process_bytes=sum(memory.process for memory in workers),
+            spilled_bytes=sum(memory.spilled for memory in workers),
+        )
+        self._peak = MemoryMeasured(*(max(pair) for pair in zip(astuple(now), astuple(self._peak), strict=True)))
+        return now
 
     def _count(self, block: StreamedBlock, counts: BlockStatistics) -> None:
         manifest = self._manifest
@@ -253,20 +307,23 @@ class Trainer:
 
     def _compact_small_runs(self) -> None:
         """Leave each region with one run where that costs little."""
-        for region, runs in enumerate(self._regions.runs):
+        for region, runs in self._regions.runs.items():
             # Ranks stand for sizes: a run of rank r sums up about 2 ** r rounds.
             weights = [1 << min(run.rank, 62) for run in runs]
             if len(runs) > 1 and sum(weights) - max(weights) >= COMPACT_FRACTION * max(weights):
                 self._regions.compact_all(region)
 
-    def _commit(self, snapshot: Snapshot) -> str:
+    def _commit(self, snapshot: Snapshot, last: bool = False) -> str:
         """Commit what has been integrated; rounds in flight go on meanwhile."""
         started = time.perf_counter()
         store = self._target.ensure()
         progress = Progress(self._manifest, self._vocabulary, self._ledger)
-        commit = commit_regions(self._client, store, self._regions, snapshot, progress)
+        commit = commit_regions(store, self._regions, snapshot, progress, last=last)
+        if self._options.keep_commits is not None:
+            store.collect(self._options.keep_commits)
         self._manifest = store.open(commit).manifest()
         self._uncommitted = 0
+        self._last_commit = (time.perf_counter(), self._manifest.sequences)
         self._observer(Committed(commit, self._manifest.sequences, time.perf_counter() - started))
         return commit
 
@@ -282,9 +339,13 @@ class Trainer:
             seconds=seconds,
             commit=commit,
             stopped=self._stop.is_set(),
-            tasks=self._regions.tasks,
-            messages=self._regions.messages,
+            tasks=self._rounds.tasks + self._regions.tasks,
+            messages=self._rounds.messages,
             increment_bytes=self._increment_bytes,
             column_touches=int(self._touches[0]),
             shared_touches=int(self._touches[1]),
+            regions=len(self._regions.runs),
+            hot_bytes=self._peak.hot_bytes,
+            packed_bytes=self._peak.packed_bytes,
+            spilled_bytes=self._peak.spilled_bytes,
         )

@@ -1,0 +1,307 @@
+"""The regions of a network on a cluster: their runs, who holds them, and their growth.
+
+Covers: adding a round's increments, compaction, dividing regions that have grown too large, packing
+runs that take too much memory, and the state as of some round. Nothing here waits for the
+tasks that it submits. Does not cover: where increments come from (`rounds`) and when to commit
+(`trainer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from distributed import Client, Future
+
+from giaann_dask.cluster import deal_regions, directed, result, results, roles_of, task_key
+from giaann_dask.network.placement import Division, Placement
+from giaann_dask.network.region import RankedRun, plan_compaction
+from giaann_dask.training import tasks
+
+
+@dataclass(frozen=True, eq=False)
+class RunHandle:
+    """A run of a region on the cluster.
+
+    Attributes
+    ----------
+    identity : str
+        Name in the store: region and the rounds it sums up.
+    future : Future
+        Its value, a `RegionRun` or a `PackedRegionRun`.
+    size : Future
+        Its `RunSize`.
+    first_round, last_round : int
+        The rounds it sums up.
+    stored : bool
+        Whether a commit holds it.
+    packed : bool
+        Whether its value is the encoded form.
+    """
+
+    identity: str
+    future: Future
+    size: Future
+    first_round: int
+    last_round: int
+    stored: bool = False
+    packed: bool = False
+
+
+Runs = tuple[RankedRun[RunHandle], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The runs of all regions as of some round.
+
+    Attributes
+    ----------
+    runs : dict of int to Runs
+        By live region.
+    rounds : int
+        Rounds that the network has seen by then.
+    divisions : tuple of Division
+        Of the regions by then.
+    """
+
+    runs: dict[int, Runs]
+    rounds: int
+    divisions: tuple[Division, ...]
+
+    def handles(self) -> list[tuple[int, RankedRun[RunHandle]]]:
+        """Return region and run of every run."""
+        return [(region, run) for region, runs in self.runs.items() for run in runs]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegionBudgets:
+    """How large regions and their decoded runs may become.
+
+    Attributes
+    ----------
+    region_bytes : int
+        A region is divided when its runs take more than this, decoded.
+    hot_bytes : int or None
+        Decoded runs of all regions together; what is beyond is packed, the largest runs first. None
+        for 0.4 of the memory limits of the storage workers, or no end without limits.
+    """
+
+    region_bytes: int = 1 << 28
+    hot_bytes: int | None = None
+
+
+# Of the storage workers' memory; the rest is for packed runs, increments on their way and compaction.
+_HOT_SHARE = 0.4
+
+
+class Regions:
+    """The runs of all regions, and the tasks that change them.
+
+    Parameters
+    ----------
+    client : Client
+        Where tasks run.
+    placement : Placement
+        Where neurons belong so far.
+    rounds : int
+        Rounds that the network has seen.
+    budgets : RegionBudgets, optional
+        Sizes from which regions are divided and runs packed.
+    """
+
+    def __init__(self, client: Client, placement: Placement, rounds: int, budgets: RegionBudgets | None = None) -> None:
+        self._client = client
+        self._budgets = budgets or RegionBudgets()
+        self._first_regions = placement.first_regions
+        self._owners: dict[int, str] = {}
+        self._sizes: dict[str, tasks.RunSize] = {}
+        self._homes: dict[int, Future] = {}
+        # Where regions that have grown too large are to be divided, and those of a single neuron.
+        self._pivots: dict[int, Future] = {}
+        self._indivisible: set[int] = set()
+        self.columns: Placement | Future = replace(placement, divisions=())
+        self.divisions = placement.divisions
+        self.rounds = rounds
+        self.tasks = 0
+        self.roles = roles_of(client)
+        self.runs: dict[int, Runs] = dict.fromkeys(placement.live(), ())
+
+    def snapshot(self) -> Snapshot:
+        """Return the runs of all regions as of now; later rounds do not change it."""
+        return Snapshot(dict(self.runs), self.rounds, self.divisions)
+
+    def deal(self) -> None:
+        """Look which workers there are, and deal the regions to those that hold columns."""
+        self.roles = roles_of(self._client)
+        weights = {region: self._decoded(region) for region in self.runs}
+        self._owners = deal_regions(self._owners, weights, self.roles)
+
+    def integrate(self, increments: Sequence[Future]) -> list[Future]:
+        """Add a round's increments to every region, and return the newest run of each."""
+        newest = [self._integrate(region, increments) for region in self.runs]
+        self.rounds += 1
+        return newest
+
+    def compact_all(self, region: int) -> None:
+        """Add up all runs of a region into one."""
+        runs = self.runs[region]
+        if len(runs) > 1:
+            rank = max(run.rank for run in runs) + 1
+            self.runs[region] = (RankedRun(rank, self._compact(region, [run.handle for run in runs])),)
+
+    def open_run(self, region: int, rank: int, identity: str, future: Future) -> None:
+        """Let a region continue from a stored run."""
+        first, last = (int(number) for number in identity.partition(".")[2].split("-"))
+        handle = RunHandle(identity, future, self._measure(future), first, last, stored=True, packed=True)
+        self.runs[region] = (*self.runs[region], RankedRun(rank, handle))
+
+    def replace_runs(self, stored: Mapping[str, Future]) -> None:
+        """Let runs that have been stored, where they still are runs of their own, continue from other futures."""
+        self._replace(
+            {
+                run.handle.identity: replace(run.handle, future=stored[run.handle.identity], stored=True, packed=True)
+                for _, run in self.snapshot().handles()
+                if run.handle.identity in stored
+            }
+        )
+
+    def keep_within_budgets(self) -> None:
+        """Divide regions and pack runs that have grown too large, as far as their sizes are known by now."""
+        self._learn_sizes()
+        for region in [region for region, pivot in self._pivots.items() if pivot.done()]:
+            self._divide(region, self._pivots[region])
+        for region in set(self.runs) - set(self._pivots) - self._indivisible:
+            if self._decoded(region) > self._budgets.region_bytes:
+                futures = [run.handle.future for run in self.runs[region]]
+                self._pivots[region] = self.submit("pivot", tasks.find_pivot, *futures, key_of=_keys(futures))
+        self._pack_beyond(self._hot_bytes())
+
+    def hot_and_packed(self) -> tuple[int, int]:
+        """Return the bytes of decoded and of packed runs, as far as their sizes are known."""
+        totals = [0, 0]
+        for _, run in self.snapshot().handles():
+            size = self._sizes.get(run.handle.identity)
+            totals[run.handle.packed] += size.nbytes if size else 0
+        return totals[0], totals[1]
+
+    def submit(self, name: str, function: object, *arguments: object, key_of: object) -> Future:
+        """Submit a task that holds columns."""
+        self.tasks += 1
+        return self._client.submit(function, *arguments, key=task_key(name, key_of), **self.roles.storing())
+
+    def _integrate(self, region: int, increments: Sequence[Future]) -> Future:
+        routed = [
+            self._client.submit(tasks.route, part, region, key=task_key("route", part.key, region))
+            for part in increments
+        ]
+        self.tasks += len(routed) + 1
+        key = task_key("integrate", _keys(routed))
+        future = self._client.submit(tasks.integrate, *routed, key=key, **self._at_owner(region))
+        name = _identity(region, self.rounds, self.rounds)
+        added = RunHandle(name, future, self._measure(future), self.rounds, self.rounds)
+        plan = plan_compaction(self.runs[region], added)
+        merged = plan.merged[0] if len(plan.merged) == 1 else self._compact(region, plan.merged)
+        self.runs[region] = (*plan.kept, RankedRun(plan.rank, merged))
+        return merged.future
+
+    def _at_owner(self, region: int) -> dict[str, object]:
+        """Return arguments of `Client.submit` that bring a task to a region's owner.
+
+        Dask alone would follow the increments. Where all workers hold columns, the owner is preferred.
+        Where some only compute, tasks must keep to those that hold columns whatever happens, which a
+        preference does not assure; so they depend on a value that is kept at the owner, and is made
+        again at another one when that is lost.
+        """
+        owner = (self._owners[region],) if region in self._owners else ()
+        storing = self.roles.storing()
+        if not storing or not owner:
+            return storing or directed(owner)
+        key = task_key("home", region, owner)
+        home = self._homes.get(region)
+        if home is None or home.key != key:
+            # Not with the role as well: a task with both may go to a worker without, which dies of it.
+            home = self._client.submit(tasks.home, region, key=key, **directed(owner))
+            self._homes[region] = home
+        return {**storing, "home": home}
+
+    def _compact(self, region: int, handles: Sequence[RunHandle]) -> RunHandle:
+        first, last = handles[0].first_round, handles[-1].last_round
+        futures = [handle.future for handle in handles]
+        future = self.submit("compact", tasks.compact, *futures, key_of=_keys(futures))
+        return RunHandle(_identity(region, first, last), future, self._measure(future), first, last)
+
+    def _measure(self, future: Future) -> Future:
+        return self.submit("measure", tasks.measure_run, future, key_of=future.key)
+
+    def _divide(self, region: int, found: Future) -> None:
+        """Divide a region at the pivot that was found, or never where there is none."""
+        pivot: int | None = result(found)
+        del self._pivots[region]
+        if pivot is None:
+            self._indivisible.add(region)
+            return
+        low = self._first_regions + 2 * len(self.divisions)
+        self.divisions = (*self.divisions, Division(region, pivot))
+        runs = self.runs.pop(region)
+        for new, upper in ((low, False), (low + 1, True)):
+            self.runs[new] = tuple(RankedRun(run.rank, self._part(run.handle, new, pivot, upper)) for run in runs)
+        # The first part stays where the whole was; the second goes where there is room.
+        self._owners = {**self._owners, **({low: self._owners[region]} if region in self._owners else {})}
+
+    def _part(self, handle: RunHandle, region: int, pivot: int, upper: bool) -> RunHandle:
+        arguments = (handle.future, pivot, upper)
+        future = self.submit("divide", tasks.divide, *arguments, key_of=(handle.future.key, pivot, upper))
+        name = _identity(region, handle.first_round, handle.last_round)
+        return replace(handle, identity=name, future=future, size=self._measure(future), stored=False)
+
+    def _learn_sizes(self) -> None:
+        """Fetch the sizes of runs that have been computed since the last time."""
+        handles = [run.handle for _, run in self.snapshot().handles()]
+        known = {handle.identity: self._sizes[handle.identity] for handle in handles if handle.identity in self._sizes}
+        new = [handle for handle in handles if handle.identity not in known and handle.size.done()]
+        found = results([handle.size for handle in new])
+        self._sizes = known | {handle.identity: size for handle, size in zip(new, found, strict=True)}
+
+    def _decoded(self, region: int) -> int:
+        sizes = (self._sizes.get(run.handle.identity) for run in self.runs[region])
+        return sum(size.decoded_bytes for size in sizes if size)
+
+    def _hot_bytes(self) -> float:
+        if self._budgets.hot_bytes is not None:
+            return self._budgets.hot_bytes
+        limits = [memory.limit for memory in self.roles.memory.values()]
+        return _HOT_SHARE * sum(limits) if limits and all(limits) else float("inf")
+
+    def _pack_beyond(self, hot_bytes: float) -> None:
+        """Pack runs until what is decoded keeps within a budget; the largest wait longest for compaction."""
+        hot = [run.handle for _, run in self.snapshot().handles() if not run.handle.packed]
+        sized = [(self._sizes[handle.identity].nbytes, handle) for handle in hot if handle.identity in self._sizes]
+        total = sum(nbytes for nbytes, _ in sized)
+        packed = {}
+        for nbytes, handle in sorted(sized, key=lambda pair: (-pair[0], pair[1].identity)):
+            if total <= hot_bytes:
+                break
+            total -= nbytes
+            packed[handle.identity] = self.packed(handle)
+            del self._sizes[handle.identity]
+        self._replace(packed)
+
+    def packed(self, handle: RunHandle) -> RunHandle:
+        """Return a handle of the packed form of a run."""
+        if handle.packed:
+            return handle
+        future = self.submit("pack", tasks.pack_run, handle.future, key_of=handle.future.key)
+        return replace(handle, future=future, size=self._measure(future), packed=True)
+
+    def _replace(self, handles: Mapping[str, RunHandle]) -> None:
+        for region, runs in self.runs.items():
+            self.runs[region] = tuple(replace(run, handle=handles.get(run.handle.identity, run.handle)) for run in runs)
+
+
+def _identity(region: int, first_round: int, last_round: int) -> str:
+    return f"{region:05d}.{first_round:08d}-{last_round:08d}"
+
+
+def _keys(futures: Sequence[Future]) -> list[str]:
+    return [future.key for future in futures]

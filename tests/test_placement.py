@@ -1,0 +1,174 @@
+"""Placement of neurons in regions: tables, divisions, and the dealing of regions to workers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from giaann_dask.cluster import Roles, WorkerMemory, deal_regions
+from giaann_dask.network.dividing import choose_pivot, divide_run, row_weights
+from giaann_dask.network.keys import pack_neuron, unpack_neuron
+from giaann_dask.network.merging import merge_runs
+from giaann_dask.network.packing import pack
+from giaann_dask.network.placement import UNASSIGNED, Placement
+from giaann_dask.network.placing import ColumnUsage, Kind, place_columns
+from giaann_dask.network.run import Run
+
+neurons = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 40)), min_size=1, max_size=40).map(
+    lambda pairs: np.unique(pack_neuron([c for c, _ in pairs], [f for _, f in pairs]))
+)
+
+
+def naive_region(placement: Placement, neuron: int) -> int:
+    """Follow the divisions one by one."""
+    column = int(unpack_neuron(neuron)[0])
+    region = int(placement.first_regions_of([column])[0])
+    for number, division in enumerate(placement.divisions):
+        if division.region == region:
+            region = placement.first_regions + 2 * number + int(neuron >= division.pivot)
+    return region
+
+
+@given(data=st.data(), keys=neurons, first=st.integers(1, 4))
+def test_divisions_are_followed(data: st.DataObject, keys: np.ndarray, first: int) -> None:
+    placement = Placement(first, np.array([0, UNASSIGNED, first - 1], np.int32))
+    for _ in range(data.draw(st.integers(0, 6))):
+        region = data.draw(st.sampled_from(placement.live()))
+        inside = [int(key) for key in keys if naive_region(placement, key) == region]
+        if len(inside) > 1:
+            placement = placement.divided(region, data.draw(st.sampled_from(inside[1:])))
+    found = placement.regions_of(keys)
+    assert found.tolist() == [naive_region(placement, key) for key in keys]
+    assert set(found.tolist()) <= set(placement.live())
+    assert len(placement.live()) == first + len(placement.divisions)
+    assert placement.region_of(int(keys[0])) == found[0]
+
+
+def make_run(keys: np.ndarray, sizes: list[int]) -> Run:
+    pointer = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    target = np.concatenate([np.arange(size) for size in sizes] or [[]]).astype(np.int64)
+    return Run(keys, pointer, target, np.arange(1, len(target) + 1, dtype=np.int32))
+
+
+@given(data=st.data(), keys=neurons)
+def test_the_parts_of_a_run_are_the_run(data: st.DataObject, keys: np.ndarray) -> None:
+    run = make_run(keys, data.draw(st.lists(st.integers(1, 5), min_size=len(keys), max_size=len(keys))))
+    pivot = data.draw(st.sampled_from([int(key) for key in keys])) + data.draw(st.integers(0, 1))
+    low, high = (divide_run(run, pivot, upper) for upper in (False, True))
+    assert (low.source < pivot).all()
+    assert (high.source >= pivot).all()
+    whole = merge_runs([low, high])
+    for name in ("source", "pointer", "target", "strength"):
+        np.testing.assert_array_equal(getattr(whole, name), getattr(run, name))
+
+
+@given(data=st.data(), keys=neurons)
+def test_a_pivot_leaves_something_on_both_sides(data: st.DataObject, keys: np.ndarray) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 50), min_size=len(keys), max_size=len(keys)))
+    pivot = choose_pivot([row_weights(make_run(keys, sizes)), row_weights(make_run(keys[:1], [3]))])
+    if len(keys) == 1:
+        assert pivot is None
+    else:
+        assert keys[0] < pivot <= keys[-1]
+
+
+def test_regions_are_divided_between_columns_and_giant_columns_by_feature() -> None:
+    even = pack_neuron([0, 0, 1, 2, 3], [0, 1, 0, 0, 0])
+    assert choose_pivot([row_weights(make_run(even, [10, 10, 20, 20, 20]))]) == pack_neuron(2, 0)
+    giant = pack_neuron([0, 5, 5, 5, 5, 9], [0, 0, 1, 2, 3, 0])
+    assert choose_pivot([row_weights(make_run(giant, [1, 30, 30, 30, 30, 1]))]) == pack_neuron(5, 2)
+
+
+def test_packed_runs_weigh_their_distinct_targets() -> None:
+    run = make_run(pack_neuron([1, 2], [0, 3]), [4, 2])
+    source, weight = row_weights(pack(run))
+    np.testing.assert_array_equal(source, run.source)
+    assert weight.tolist() == [4, 2]
+
+
+def usage(pairs: dict[int, int], edges: dict[tuple[int, int], int] | None = None) -> ColumnUsage:
+    edges = edges or {}
+    return ColumnUsage(
+        np.array(sorted(pairs), np.int64),
+        np.array([pairs[c] for c in sorted(pairs)], np.int64),
+        np.array([a << 26 | b for a, b in sorted(edges)], np.int64),
+        np.array([edges[e] for e in sorted(edges)], np.int64),
+    )
+
+
+def test_hash_placement_has_nothing_to_choose() -> None:
+    placement = Placement(4)
+    assert place_columns(placement, [usage({3: 5})], "hash") is placement
+
+
+def test_balanced_placement_evens_out_what_the_hash_leaves_to_chance() -> None:
+    weights = {c: int(1e6 / (c + 1)) for c in range(2000)}
+    placement = place_columns(Placement(8), [usage(weights)], "balanced")
+    load = np.bincount(placement.assigned, list(weights.values()))
+    np.testing.assert_array_equal(placement.load, load)
+    assert load.max() < 1.01 * load.mean()
+    hashed = np.bincount(Placement(8).first_regions_of(np.arange(2000)), list(weights.values()))
+    assert hashed.max() > 1.2 * hashed.mean()
+
+
+def test_columns_that_occur_together_share_a_region() -> None:
+    # Eight themes of 20 columns; each column occurs with those of its theme.
+    pairs, edges = {}, {}
+    for column in range(160):
+        pairs[column] = 100
+        for other in range(column + 1, 160):
+            if column % 8 == other % 8:
+                edges[column, other] = 3
+    placement = place_columns(Placement(4), [usage(pairs, edges)], "co-occurrence")
+    together = [placement.assigned[a] == placement.assigned[b] for a, b in edges]
+    assert np.mean(together) > 0.9
+    assert placement.load.max() <= 1.2 * placement.load.mean()
+
+
+@settings(max_examples=50)
+@given(data=st.data(), kind=st.sampled_from(["balanced", "co-occurrence"]))
+def test_a_column_stays_where_it_is(data: st.DataObject, kind: Kind) -> None:
+    def draw() -> ColumnUsage:
+        pairs = data.draw(st.dictionaries(st.integers(0, 20), st.integers(0, 9), min_size=1))
+        edge = st.tuples(st.sampled_from(sorted(pairs)), st.sampled_from(sorted(pairs)))
+        return usage(pairs, data.draw(st.dictionaries(edge.filter(lambda e: e[0] < e[1]), st.integers(1, 3))))
+
+    first, second = draw(), draw()
+    before = place_columns(Placement(3), [first], kind)
+    after = place_columns(before, [second], kind)
+    assigned = before.assigned != UNASSIGNED
+    np.testing.assert_array_equal(after.assigned[: len(before.assigned)][assigned], before.assigned[assigned])
+    assert (after.assigned[second.column] != UNASSIGNED).all()
+    assert after.load.sum() == first.pairs.sum() + second.pairs.sum()
+
+
+def roles(**gigabytes: int) -> Roles:
+    memory = {name: WorkerMemory(limit=(g + 1) << 30, process=1 << 30) for name, g in gigabytes.items()}
+    return Roles(tuple(gigabytes), (), frozenset(), memory)
+
+
+def test_regions_are_dealt_by_free_memory() -> None:
+    owners = deal_regions({}, dict.fromkeys(range(12), 0), roles(small=4, large=8))
+    assert sorted(owners.values()).count("large") == 8
+
+
+def test_regions_stay_and_few_move() -> None:
+    weights = dict.fromkeys(range(12), 1)
+    owners = deal_regions({}, weights, roles(a=4, b=4))
+    assert deal_regions(owners, weights, roles(a=4, b=4)) == owners
+    more = deal_regions(owners, weights, roles(a=4, b=4, c=4))
+    assert sum(more[r] != owners[r] for r in weights) == 4
+    assert sorted(more.values()) == ["a"] * 4 + ["b"] * 4 + ["c"] * 4
+    lost = deal_regions(more, weights, roles(b=4, c=4))
+    assert all(lost[r] == more[r] for r in weights if more[r] != "a")
+    assert set(lost.values()) == {"b", "c"}
+
+
+@pytest.mark.parametrize("count", [1, 5, 64])
+def test_workers_without_limits_share_evenly(count: int) -> None:
+    owners = deal_regions({}, dict.fromkeys(range(count), 7), Roles(("a", "b", "c"), ()))
+    shares = [sum(owner == name for owner in owners.values()) for name in "abc"]
+    assert max(shares) - min(shares) <= 1
+    assert deal_regions({}, {1: 1}, Roles((), ())) == {}

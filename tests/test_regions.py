@@ -1,0 +1,124 @@
+"""Regions while training: divided, packed and placed in several ways, with the same exported bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from village import write_village
+
+import giaann_dask as gd
+from giaann_dask.errors import OptionError, SpecificationError
+from giaann_dask.events import Event, MemoryMeasured
+from giaann_dask.network.placement import UNASSIGNED
+from giaann_dask.network.store import NetworkStore
+from giaann_dask.text.reading import ReadOptions
+
+pytestmark = pytest.mark.cluster
+
+SMALL = {"batch_sequences": 100, "block_characters": 6000}
+
+
+@pytest.fixture(scope="module")
+def village(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, bytes]:
+    """Two texts, and the exported bytes of a network that is trained on both without any division."""
+    folder = tmp_path_factory.mktemp("regions")
+    first, second = write_village(folder / "a.txt", 900, 2), write_village(folder / "b.txt", 600, 3)
+    return first, second, train([first, second], folder / "plain")[0]
+
+
+def train(
+    inputs: list[Path], path: Path, regions: int = 3, placement: str = "hash", tagger: str = "lexicon", **options: Any
+) -> Any:
+    """Train in this process; return the exported bytes, the network, the report and the events."""
+    events: list[Event] = []
+    with gd.connect(workers=0) as client:
+        network, report = gd.train(
+            [str(name) for name in inputs],
+            path,
+            client=client,
+            specification=gd.Specification(regions=regions, placement=placement),
+            text=gd.TextOptions(tagger=tagger, reading=ReadOptions(part_characters=6000)),
+            options=gd.TrainingOptions(**{**SMALL, **options}),
+            observer=events.append,
+        )
+    return network.export(path.with_suffix(".npz")).connections.read_bytes(), network, report, events
+
+
+@pytest.mark.parametrize("placement", ["hash", "balanced", "co-occurrence"])
+def test_divisions_change_no_exported_byte(tmp_path: Path, village: tuple[Path, Path, bytes], placement: str) -> None:
+    first, second, expected = village
+    small = {"region_bytes": 40_000, "hot_bytes": 0, "commit_sequences": 300, "placement": placement}
+    train([first], tmp_path / "net", **small)
+    before = NetworkStore(tmp_path / "net")
+    divided = before.open(before.head()).placement()
+    assert len(divided.divisions) >= 3, "regions were divided while training"
+    # A second run goes on with the same regions, and divides some of them further.
+    exported, network, report, _ = train([first, second], tmp_path / "net", **small)
+    placement_now = NetworkStore(tmp_path / "net").open(network.commit).placement()
+    assert placement_now.divisions[: len(divided.divisions)] == divided.divisions
+    assert exported == expected
+    assert report.regions == len(placement_now.live()) == 3 + len(placement_now.divisions)
+    assert {run.region for run in network.manifest.runs} <= set(placement_now.live())
+    if placement == "hash":
+        assert len(placement_now.assigned) == 0
+    else:
+        assert (placement_now.assigned != UNASSIGNED).sum() == network.manifest.concepts
+    with gd.connect(workers=0) as client:
+        options = gd.EvaluationOptions(maximum_sequences=60)
+        found = network.evaluate(str(first), client=client, options=options)
+        plain = gd.Network(village[0].parent / "plain").evaluate(str(first), client=client, options=options)
+    assert (found.prediction_matches, found.prediction_tokens) == (plain.prediction_matches, plain.prediction_tokens)
+
+
+def test_a_giant_column_is_divided_by_feature(tmp_path: Path) -> None:
+    # Every sentence has the noun "miller" alone, so all of it is one column with many features.
+    choose = np.random.default_rng(1)
+    with (tmp_path / "one.conllu").open("w", encoding="utf-8") as file:
+        for _ in range(300):
+            words = [f"w{number}" for number in choose.integers(0, 200, 11)]
+            for place, word in enumerate([*words, "miller"], 1):
+                kind = ("NOUN", "NN") if word == "miller" else ("ADJ", "JJ")
+                file.write("\t".join([str(place), word, word, *kind, *["_"] * 5]) + "\n")
+            file.write("\n")
+    text = tmp_path / "one.conllu"
+    expected, _, _, _ = train([text], tmp_path / "plain", regions=1, tagger="gold")
+    exported, network, _, _ = train([text], tmp_path / "net", regions=1, tagger="gold", region_bytes=10_000)
+    assert network.manifest.concepts == 1
+    divisions = network.manifest.divisions
+    assert any(division.pivot & ((1 << 25) - 1) for division in divisions), "some pivot lies inside a column"
+    assert exported == expected
+
+
+def test_cold_runs_are_packed(tmp_path: Path, village: tuple[Path, Path, bytes]) -> None:
+    first, second, expected = village
+    hot = [e for e in train([first, second], tmp_path / "hot")[3] if isinstance(e, MemoryMeasured)]
+    exported, _, report, events = train([first, second], tmp_path / "cold", hot_bytes=0)
+    cold = [e for e in events if isinstance(e, MemoryMeasured)]
+    assert exported == expected
+    assert max(e.packed_bytes for e in hot) == 0
+    assert report.packed_bytes == max(e.packed_bytes for e in cold) > 0
+    # What was packed a round ago is cold; what the last rounds added may still be hot.
+    assert cold[-1].hot_bytes < hot[-1].hot_bytes / 2
+
+
+def test_old_commits_are_forgotten_while_training(tmp_path: Path, village: tuple[Path, Path, bytes]) -> None:
+    first, second, expected = village
+    _, every, _, _ = train([first, second], tmp_path / "all", commit_sequences=200)
+    exported, kept, _, _ = train([first, second], tmp_path / "kept", commit_sequences=200, keep_commits=2)
+    assert len(every.commits()) >= 4
+    assert len(kept.commits()) <= 2
+    assert exported == expected
+    assert kept.describe()["bytes_on_disk"] < every.describe()["bytes_on_disk"]
+
+
+def test_impossible_budgets_are_refused() -> None:
+    for name in ("region_bytes", "commit_sequences", "keep_commits"):
+        with pytest.raises(OptionError, match=name):
+            gd.TrainingOptions(**{name: 0})
+    with pytest.raises(OptionError, match="hot_bytes"):
+        gd.TrainingOptions(hot_bytes=-1)
+    with pytest.raises(SpecificationError, match="placement"):
+        gd.Specification(placement="by-size")
