@@ -23,7 +23,7 @@ from giaann_dask.cli.options import (
 )
 from giaann_dask.cli.showing import answer, figures, progress
 from giaann_dask.cli.stopping import stop_on_signals
-from giaann_dask.errors import OptionError
+from giaann_dask.cli.training_options import read_specification, read_training_options, training_options
 
 NETWORK = click.argument("network", type=click.Path(path_type=Path))
 INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
@@ -86,26 +86,7 @@ def encode(inputs: tuple[str, ...], out: Path, seed_tokens: int, max_sequences: 
 @giaann_dask.command()
 @INPUTS
 @click.option("--network", required=True, type=click.Path(path_type=Path), help="Folder of the network, new or not.")
-@click.option("--seed-tokens", type=int, help="Tokens given before prediction starts; new networks only.  [default: 8]")
-@click.option("--max-sequences", type=int, help="Stop when N sentences of the input that pass the length filter count.")
-@click.option("--regions", type=int, help="Regions of a new network.  [default: 8]")
-@click.option("--batch-sequences", type=int, default=8192, show_default=True, help="Sequences of one task, about.")
-@click.option(
-    "--selection",
-    type=click.Choice(["corpus", "random", "least-overlap"]),
-    default="corpus",
-    show_default=True,
-    help="Which sequences train in one batch; other orders than the corpus's also report overlaps.",
-)
-@click.option(
-    "--accumulate",
-    type=int,
-    default=1,
-    show_default=True,
-    metavar="K",
-    help="Add up the increments of K batches where they are computed before they travel.",
-)
-@click.option("--commit-seconds", type=float, default=60.0, show_default=True, help="Least time between commits.")
+@training_options
 @text_options
 @ever_pos_option
 @common_options
@@ -116,20 +97,12 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     again, and more text is added by naming it. Nothing is ever counted twice. Ctrl-C or SIGTERM
     commits what is under way and leaves with code 0.
     """
-    from giaann_dask.api import TrainingOptions, connect
+    from giaann_dask.api import connect
     from giaann_dask.api import train as train_network
-    from giaann_dask.training.selection import SelectionOptions
 
-    options = TrainingOptions(
-        batch_sequences=values["batch_sequences"],
-        selection=SelectionOptions(order=values["selection"]),
-        accumulate=values["accumulate"],
-        commit_seconds=values["commit_seconds"],
-        maximum_sequences=values["max_sequences"],
-        device=values["device"],
-    )
+    options = read_training_options(values)
     text = read_text_options(values, values["ever_pos"])
-    specification = _specification(network, values["seed_tokens"], values["regions"])
+    specification = read_specification(network, values)
     with connect(options=cluster_options(values)) as client, progress() as observer, stop_on_signals() as stop:
         _, report = train_network(
             inputs,
@@ -144,9 +117,10 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     if report.stopped:
         click.echo("giaann-dask: stopped and committed; run the same command again to go on", err=True)
     counts = {**report.as_dict(), "network": str(network)}
-    names = ("sequences", "trained", "skipped", "tokens", "connections", "seconds", "commit")
+    names = ("sequences", "trained", "skipped", "tokens", "connections", "regions", "seconds", "commit")
     title = f"network {network}" if report.sequences else f"network {network} held all of it already"
-    answer(counts, values["as_json"], [title, *figures(counts, *names)])
+    memory = ("packed_bytes", "spilled_bytes") if report.packed_bytes or report.spilled_bytes else ()
+    answer(counts, values["as_json"], [title, *figures(counts, *names, *memory)])
 
 
 @giaann_dask.command()
@@ -301,27 +275,3 @@ def draw(network: Path, out: Path, concepts: tuple[str, ...], commit: str | None
     opened = Network(network, commit)
     save_figure(opened.draw(concepts), out)
     answer({"picture": str(out), "commit": opened.commit}, values["as_json"], [str(out)])
-
-
-def _specification(network: Path, seed_tokens: int | None, regions: int | None) -> Any:
-    """Return the specification that the options ask for, or None where they leave it open."""
-    from dataclasses import replace
-
-    from giaann_dask.spec import Specification
-    from giaann_dask.training.target import open_store
-
-    changes: dict[str, Any] = {"seed_tokens": seed_tokens, "regions": regions}
-    asked = {name: value for name, value in changes.items() if value is not None}
-    if not asked:
-        return None
-    store = open_store(network)
-    if store is None:
-        return Specification(**asked)
-    stored = store.open(store.head()).manifest().specification
-    if replace(stored, **asked) != stored:
-        raise OptionError(
-            f"network {network} has {', '.join(f'{name} {getattr(stored, name)}' for name in asked)}",
-            f"{', '.join(f'{name} {value}' for name, value in asked.items())} as asked for",
-            "leave the option out to train it further, or name a new network",
-        )
-    return stored

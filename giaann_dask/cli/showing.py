@@ -13,7 +13,16 @@ from typing import Any
 
 import click
 
-from giaann_dask.events import BlockEncoded, Committed, Event, Observer, RoundIntegrated, SequencesEvaluated
+from giaann_dask.events import (
+    BlockEncoded,
+    Committed,
+    Event,
+    MemoryMeasured,
+    Observer,
+    RoundIntegrated,
+    SequencesEvaluated,
+)
+from giaann_dask.representations import format_bytes
 
 
 @contextmanager
@@ -53,6 +62,8 @@ def _observer(bars: Any) -> Callable[[Event], None]:
                 advance("encode", event.sequences)
             case RoundIntegrated():
                 advance("train", event.sequences)
+            case MemoryMeasured(spilled_bytes=spilled) if spilled:
+                advance("train", 0, f"{format_bytes(spilled)} spilled to disk")
             case Committed():
                 advance("train", 0, f"committed {event.sequences:,}")
             case SequencesEvaluated():

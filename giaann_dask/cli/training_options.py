@@ -1,0 +1,138 @@
+"""The options of ``train``: what a new network is, and how training is spread and committed.
+
+Covers: declaring them and reading them from a command's values. Does not cover: the options that
+every command has (`options`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from giaann_dask.errors import OptionError
+
+if TYPE_CHECKING:
+    from giaann_dask.spec import Specification
+    from giaann_dask.training.options import TrainingOptions
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+# Options of a new network: names of `Specification` fields.
+_SPECIFICATION = ("seed_tokens", "regions", "placement")
+
+_OPTIONS = (
+    click.option(
+        "--seed-tokens", type=int, help="Tokens given before prediction starts; new networks only.  [default: 8]"
+    ),
+    click.option(
+        "--max-sequences", type=int, help="Stop when N sentences of the input that pass the length filter count."
+    ),
+    click.option("--regions", type=int, help="Regions of a new network, before any is divided.  [default: 8]"),
+    click.option(
+        "--placement",
+        type=click.Choice(["hash", "balanced", "co-occurrence"]),
+        help="How the columns of a new network are dealt to regions: by a hash, by their connections, or so that "
+        "columns that occur together share a region.  [default: hash]",
+    ),
+    click.option("--batch-sequences", type=int, default=8192, show_default=True, help="Sequences of one task, about."),
+    click.option(
+        "--selection",
+        type=click.Choice(["corpus", "random", "least-overlap"]),
+        default="corpus",
+        show_default=True,
+        help="Which sequences train in one batch; other orders than the corpus's also report overlaps.",
+    ),
+    click.option(
+        "--accumulate",
+        type=int,
+        default=1,
+        show_default=True,
+        metavar="K",
+        help="Add up the increments of K batches where they are computed before they travel.",
+    ),
+    click.option("--commit-seconds", type=float, default=60.0, show_default=True, help="Least time between commits."),
+    click.option("--commit-sequences", type=int, metavar="N", help="Commit also when N sequences are new."),
+    click.option(
+        "--keep-commits",
+        type=int,
+        metavar="N",
+        help="Forget all but the last N commits while training, and free what they alone need.  [default: all]",
+    ),
+    click.option(
+        "--region-size",
+        default="256MiB",
+        show_default=True,
+        metavar="SIZE",
+        help="Divide a region when its decoded runs take more memory.",
+    ),
+    click.option(
+        "--hot-memory",
+        metavar="SIZE",
+        help="Decoded runs of all workers; what is beyond is compressed in memory.  [default: 0.4 of their limits]",
+    ),
+)
+
+
+def training_options(command: Command) -> Command:
+    """Add the options of ``train``."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def read_training_options(values: dict[str, Any]) -> TrainingOptions:
+    """Return how training is spread and committed, from the command's values."""
+    from giaann_dask.training.options import TrainingOptions
+    from giaann_dask.training.selection import SelectionOptions
+
+    names = ("batch_sequences", "accumulate", "commit_seconds", "commit_sequences", "keep_commits", "device")
+    region_bytes = _read_size("region-size", values["region_size"])
+    assert region_bytes is not None
+    return TrainingOptions(
+        selection=SelectionOptions(order=values["selection"]),
+        maximum_sequences=values["max_sequences"],
+        region_bytes=region_bytes,
+        hot_bytes=_read_size("hot-memory", values["hot_memory"]),
+        **{name: values[name] for name in names},
+    )
+
+
+def read_specification(network: Path, values: dict[str, Any]) -> Specification | None:
+    """Return the specification that the options ask for, or None where they leave it open.
+
+    Raises
+    ------
+    OptionError
+        If the network exists with another one.
+    """
+    from dataclasses import replace
+
+    from giaann_dask.spec import Specification
+    from giaann_dask.training.target import open_store
+
+    asked = {name: values[name] for name in _SPECIFICATION if values[name] is not None}
+    if not asked:
+        return None
+    store = open_store(network)
+    if store is None:
+        return Specification(**asked)
+    stored = store.open(store.head()).manifest().specification
+    if replace(stored, **asked) != stored:
+        raise OptionError(
+            f"network {network} has {', '.join(f'{name} {getattr(stored, name)}' for name in asked)}",
+            f"{', '.join(f'{name} {value}' for name, value in asked.items())} as asked for",
+            "leave the option out to train it further, or name a new network",
+        )
+    return stored
+
+
+def _read_size(name: str, text: str | None) -> int | None:
+    from dask.utils import parse_bytes
+
+    try:
+        return None if text is None else int(parse_bytes(text))
+    except ValueError as error:
+        raise OptionError(f"{name} is {text!r}", "a size such as 256MiB", "choose another") from error
