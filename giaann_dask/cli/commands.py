@@ -17,7 +17,9 @@ from giaann_dask.cli.options import (
     common_options,
     ever_pos_option,
     inference_options,
+    mode_options,
     read_inference_options,
+    read_mode_options,
     read_text_options,
     text_options,
 )
@@ -55,6 +57,7 @@ def giaann_dask() -> None:
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the new corpus.")
 @click.option("--seed-tokens", type=int, default=8, show_default=True, help="Seed tokens of the network to come.")
 @click.option("--max-sequences", type=int, help="Stop after N sentences that pass the length filter.")
+@click.option("--parts-of-speech", is_flag=True, help="Keep each token's, for networks with --pos-factors.")
 @text_options
 @ever_pos_option
 @common_options
@@ -106,6 +109,7 @@ def encode(inputs: tuple[str, ...], out: Path, seed_tokens: int, max_sequences: 
     help="Add up the increments of K batches where they are computed before they travel.",
 )
 @click.option("--commit-seconds", type=float, default=60.0, show_default=True, help="Least time between commits.")
+@mode_options
 @text_options
 @ever_pos_option
 @common_options
@@ -129,7 +133,9 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
         device=values["device"],
     )
     text = read_text_options(values, values["ever_pos"])
-    specification = _specification(network, values["seed_tokens"], values["regions"])
+    specification = _specification(
+        network, {name: values[name] for name in ("seed_tokens", "regions")} | read_mode_options(values)
+    )
     with connect(options=cluster_options(values)) as client, progress() as observer, stop_on_signals() as stop:
         _, report = train_network(
             inputs,
@@ -303,14 +309,13 @@ def draw(network: Path, out: Path, concepts: tuple[str, ...], commit: str | None
     answer({"picture": str(out), "commit": opened.commit}, values["as_json"], [str(out)])
 
 
-def _specification(network: Path, seed_tokens: int | None, regions: int | None) -> Any:
+def _specification(network: Path, changes: dict[str, Any]) -> Any:
     """Return the specification that the options ask for, or None where they leave it open."""
     from dataclasses import replace
 
     from giaann_dask.spec import Specification
     from giaann_dask.training.target import open_store
 
-    changes: dict[str, Any] = {"seed_tokens": seed_tokens, "regions": regions}
     asked = {name: value for name, value in changes.items() if value is not None}
     if not asked:
         return None

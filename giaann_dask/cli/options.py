@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from giaann_dask.errors import OptionError
+
 if TYPE_CHECKING:
     from giaann_dask.api import TextOptions
     from giaann_dask.cluster import ClusterOptions
@@ -106,6 +108,65 @@ def ever_pos_option(command: Command) -> Command:
     )(command)
 
 
+def mode_options(command: Command) -> Command:
+    """Add the options that limit, scale or forget the strengths of a new network."""
+    for option in (
+        click.option("--permanence-decay", type=int, metavar="N", hidden=True),
+        click.option("--permanence-growth", type=int, metavar="N", hidden=True),
+        click.option(
+            "--pos-scope",
+            type=click.Choice(["external", "all"]),
+            help="Scale pairs of tokens between two columns or all pairs; new networks only.  [default: external]",
+        ),
+        click.option(
+            "--pos-factors",
+            metavar="UPOS=FACTOR,...|published",
+            help="Strengthen connections more by the part of speech of their source; new networks only.",
+        ),
+        click.option(
+            "--limit-scope",
+            type=click.Choice(["connection", "pair"]),
+            help="Limit a connection's total or what each pair of tokens adds; new networks only.  "
+            "[default: connection]",
+        ),
+        click.option(
+            "--strength-squash",
+            type=click.Choice(["none", "tanh"]),
+            help="Cut strengths off at the limit or approach it; new networks only.  [default: none]",
+        ),
+        click.option("--strength-limit", type=float, metavar="X", help="Largest strength; new networks only."),
+    ):
+        command = option(command)
+    return command
+
+
+def read_mode_options(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a specification that modes set, from a command's values; None where left open.
+
+    Raises
+    ------
+    OptionError
+        If the factors are not of the form ``UPOS=FACTOR,...``.
+    """
+    names = ("strength_limit", "strength_squash", "limit_scope", "pos_scope", "permanence_growth", "permanence_decay")
+    return {**{name: values[name] for name in names}, "pos_factors": _factors(values["pos_factors"])}
+
+
+def _factors(text: str | None) -> dict[str, float] | None:
+    """Return the factors that an option's text names."""
+    from giaann_dask.network.scaling import PUBLISHED_FACTORS
+
+    if text is None or text == "published":
+        return None if text is None else PUBLISHED_FACTORS
+    pairs = [part.partition("=") for part in text.split(",")]
+    try:
+        return {name.strip(): float(number) for name, _, number in pairs}
+    except ValueError:
+        raise OptionError(
+            f"pos-factors is {text!r}", "published, or such as VERB=10,ADJ=3", "write a number for each part of speech"
+        ) from None
+
+
 def cluster_options(values: dict[str, Any], default: int | None = None) -> ClusterOptions:
     """Return where a command runs; `default` workers when neither a scheduler nor workers are named."""
     from giaann_dask.cluster import ClusterOptions
@@ -123,4 +184,5 @@ def read_text_options(values: dict[str, Any], ever_pos: str | None = None) -> Te
     from giaann_dask.text.reading import ReadOptions
 
     reading = ReadOptions(text_field=values["text_field"], split=values["split"])
-    return TextOptions(tagger=values["tagger"], ever_pos=ever_pos, reading=reading)
+    kept = bool(values.get("parts_of_speech"))
+    return TextOptions(tagger=values["tagger"], ever_pos=ever_pos, reading=reading, parts_of_speech=kept)
