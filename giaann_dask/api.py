@@ -7,7 +7,7 @@ in. Does not cover: any of the work itself, which each layer below does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -57,11 +57,15 @@ class TextOptions:
         has by default, else ``lemminflect``.
     reading : ReadOptions
         How files are read.
+    parts_of_speech : bool
+        Keep the part of speech of every token in a corpus, so that networks that scale strengths by
+        it (`Specification.pos_factors`) can train on it.
     """
 
     tagger: str = "lexicon"
     ever_pos: str | None = None
     reading: ReadOptions = field(default_factory=ReadOptions)
+    parts_of_speech: bool = False
 
 
 class Network(Summarised):
@@ -207,7 +211,7 @@ def encode(
     client : Client
         From `connect`.
     specification : Specification, optional
-        Limits of sentences and number of branches.
+        Limits of sentences, number of branches, and whether parts of speech are needed.
     text : TextOptions, optional
         How text is tagged.
     maximum_sequences : int, optional
@@ -217,7 +221,8 @@ def encode(
     """
     wanted, chosen = specification or Specification(), text or TextOptions()
     ever = choose_ever(client, chosen.ever_pos or DEFAULT, names(inputs), chosen.tagger, chosen.reading)
-    sources = SourceOptions(tagger=chosen.tagger, ever=ever, filter=_filter(wanted), reading=chosen.reading)
+    kept = replace(_filter(wanted), parts_of_speech=chosen.parts_of_speech or bool(wanted.pos_factors))
+    sources = SourceOptions(tagger=chosen.tagger, ever=ever, filter=kept, reading=chosen.reading)
     options = StreamOptions(branches=wanted.branches, maximum_sequences=maximum_sequences)
     return encode_corpus(client, names(inputs), out, sources, options, observer)
 
@@ -295,6 +300,8 @@ def _filter(specification: Specification, drop_short: bool = False) -> FilterOpt
         seed_tokens=specification.seed_tokens,
         maximum_tokens=specification.maximum_tokens,
         drop_short=drop_short,
+        # Inference weighs no strengths and reads text that is dropped when short; training does neither.
+        parts_of_speech=bool(specification.pos_factors) and not drop_short,
     )
 
 

@@ -1,16 +1,18 @@
 """The specification of a network: every number that defines what training computes.
 
-Covers: the constants of profile ``v1`` and the segment layout derived from them. A specification
-is stored with the network and never changes afterwards.
-Does not cover: how a prediction is made (`giaann_dask.inference.options`) and what describes a
-machine (`giaann_dask.cluster`).
+Covers: the constants of profile ``v1``, the segment layout derived from them, and the modes that
+limit, scale or forget strengths, all off in ``v1``. A specification is stored with the network and
+never changes afterwards.
+Does not cover: how a prediction is made (`giaann_dask.inference.options`), which modes can be
+trained and why not the others (`giaann_dask.network.scaling`), and what describes a machine
+(`giaann_dask.cluster`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +35,18 @@ MAXIMUM_SEGMENTS = 1 << SEGMENT_BITS
 MAXIMUM_TOKENS = 256
 
 PLACEMENTS = ("hash", "balanced", "co-occurrence")
+
+# The universal parts of speech. Corpora store their place in this order: append, never reorder.
+PARTS_OF_SPEECH = (
+    *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM"),
+    *("PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X"),
+)
+
+# Stored only where they are in use, so that a network without them is what it was before they existed.
+_MODES = (
+    *("strength_limit", "strength_squash", "limit_scope"),
+    *("pos_factors", "pos_scope", "permanence_growth", "permanence_decay"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,16 +73,36 @@ class Specification:
     placement : str
         How columns are dealt to regions: ``"hash"``, ``"balanced"`` (by the connections that they
         are the source of) or ``"co-occurrence"`` (columns that occur together share a region).
+    strength_limit : float, optional
+        Largest strength; none by default.
+    strength_squash : str
+        How the limit is approached: ``"none"`` cuts a strength off at the limit, ``"tanh"`` makes
+        it ``limit * tanh(strength / limit)``.
+    limit_scope : str
+        What is limited: ``"connection"`` the total strength of a connection, where it is read (sums
+        are stored as they are), or ``"pair"`` what each pair of tokens adds, as the published
+        implementation does when its limits (1.0) are on.
+    pos_factors : mapping of str to float, or pairs of these
+        By which factor a pair of tokens adds more, by the universal part of speech of its source
+        token; 1 for those that are not named. Kept as pairs in the order of the names.
+    pos_scope : str
+        Which pairs are scaled: ``"external"`` those between two column occurrences, ``"all"`` all.
+    permanence_growth, permanence_decay : int
+        What the permanence of a connection gains when it is trained, and loses when its columns
+        are and it is not. Not 0: see `giaann_dask.network.scaling.require_sums`, which refuses it.
 
     Raises
     ------
     SpecificationError
-        If a value is out of range, or the segments do not fit into the seed tokens.
+        If a value is out of range, or the segments do not fit into the seed tokens, or options of
+        modes contradict each other.
 
     Examples
     --------
     >>> Specification(seed_tokens=12).segments
     11
+    >>> Specification(strength_limit=7.0).strengths(np.array([5 << 20, 9 << 20])).tolist()
+    [5.0, 7.0]
     """
 
     profile: str = "v1"
@@ -79,6 +113,13 @@ class Specification:
     strength_bits: int = 20
     regions: int = 8
     placement: str = "hash"
+    strength_limit: float | None = None
+    strength_squash: str = "none"
+    limit_scope: str = "connection"
+    pos_factors: Mapping[str, float] | Sequence[tuple[str, float]] = ()
+    pos_scope: str = "external"
+    permanence_growth: int = 0
+    permanence_decay: int = 0
 
     def __post_init__(self) -> None:
         _require(self.profile == "v1", "profile", self.profile, "v1")
@@ -100,6 +141,32 @@ class Specification:
             self.seed_tokens,
             f"a number that its {self.segments} segments fit into, and at most {MAXIMUM_SEGMENTS} of them (6 to 40)",
         )
+        self._check_modes()
+
+    def _check_modes(self) -> None:
+        """Bring what modes are given into its one form and check what they need of each other."""
+        object.__setattr__(self, "pos_factors", _factors(self.pos_factors))
+        limit, unit = self.strength_limit, 1 / (1 << self.strength_bits)
+        _require(limit is None or unit <= limit < 1e6, "strength_limit", limit, f"{unit} (a unit) to 1000000")
+        object.__setattr__(self, "strength_limit", None if limit is None else float(limit))
+        choices = (
+            ("strength_squash", ("none", "tanh"), "strength_limit"),
+            ("limit_scope", ("connection", "pair"), "strength_limit"),
+            ("pos_scope", ("external", "all"), "pos_factors"),
+        )
+        for name, values, needed in choices:
+            value = getattr(self, name)
+            _require(value in values, name, value, " or ".join(values))
+            _require(value == values[0] or bool(getattr(self, needed)), name, value, f"{needed} with it")
+        for name in ("permanence_growth", "permanence_decay"):
+            value = getattr(self, name)
+            _require(isinstance(value, int) and 0 <= value < 1 << 20, name, value, "a whole number from 0 to 1048575")
+        if self.pos_factors or self.limit_scope == "pair":
+            # Profile v1 itself takes any scale; what a mode makes of it must still be a strength.
+            for factor in (1.0, *dict(self.pos_factors).values()):
+                fits = self.proximity_scale * factor < 1e6 and int(self.increments(factor)[1:].min()) > 0
+                expected = f"less than 1000000 and a unit or more for every pair, with the factor {factor} too"
+                _require(fits, "proximity_scale", self.proximity_scale, expected)
 
     @property
     def column_segments(self) -> int:
@@ -121,8 +188,13 @@ class Specification:
         """Number of the last feature segment, that of adjacent tokens."""
         return self.segments - 1
 
-    def increments(self) -> npt.NDArray[np.int64]:
+    def increments(self, factor: float = 1.0) -> npt.NDArray[np.int64]:
         """Fixed-point increment of a connection by the distance of its tokens.
+
+        Parameters
+        ----------
+        factor : float
+            What the increments are scaled by before they are limited and rounded.
 
         Returns
         -------
@@ -132,13 +204,42 @@ class Specification:
         """
         distance = np.arange(self.maximum_tokens, dtype=np.float64)
         real = (1.0 / (distance + 1.0)).astype(np.float32) * np.float32(self.proximity_scale)
-        units = np.rint(real.astype(np.float64) * (1 << self.strength_bits)).astype(np.int64)
+        scaled = (real * np.float32(factor)).astype(np.float64)
+        if self.limit_scope == "pair":
+            scaled = self._limited(scaled)
+        units = np.rint(scaled * (1 << self.strength_bits)).astype(np.int64)
         units[0] = 0
         return units
 
+    def strengths(self, units: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.float64]:
+        """Return what the totals of connections stand for, limited as the specification says.
+
+        Parameters
+        ----------
+        units : ndarray of int
+            Sums of increments, as runs hold them, in strength units.
+
+        Returns
+        -------
+        ndarray of float64
+            Positive and monotonic in `units`. Increments are never negative, so cutting the sum off
+            here equals cutting it off after every increment, in whatever order these are added. That
+            is so of ``"none"`` alone: ``"tanh"`` is taken once, of the sum; taken again after every
+            sequence it would depend on their order.
+        """
+        real: npt.NDArray[np.float64] = units / float(1 << self.strength_bits)
+        return self._limited(real) if self.limit_scope == "connection" else real
+
+    def _limited(self, real: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        limit = self.strength_limit
+        if limit is None:
+            return real
+        return np.minimum(real, limit) if self.strength_squash == "none" else limit * np.tanh(real / limit)
+
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-ready values."""
-        return dataclasses.asdict(self)
+        """Return the fields as JSON-ready values, modes only where they are in use."""
+        fields = dataclasses.asdict(self)
+        return {k: v for k, v in fields.items() if k not in _MODES or v != getattr(Specification, k)}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Specification:
@@ -158,6 +259,19 @@ class Specification:
                 "open the network with the version of giaann_dask that wrote it",
             )
         return cls(**fields)
+
+
+def _factors(given: Mapping[str, float] | Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
+    """Return factors other than 1, each part of speech once, in the order of the names."""
+    pairs = list(given.items()) if isinstance(given, Mapping) else [(name, factor) for name, factor in given]
+    names = [name for name, _ in pairs]
+    for name, factor in pairs:
+        _require(
+            name in PARTS_OF_SPEECH, "a part of speech of pos_factors", name, f"one of {', '.join(PARTS_OF_SPEECH)}"
+        )
+        _require(names.count(name) == 1, "a part of speech of pos_factors", name, "each of them once")
+        _require(0 < factor < 1e6, f"the factor of {name} in pos_factors", factor, "more than 0, less than 1000000")
+    return tuple(sorted((name, float(factor)) for name, factor in pairs if factor != 1))
 
 
 def _require(valid: bool, name: str, value: object, expected: str) -> None:

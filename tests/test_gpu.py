@@ -20,15 +20,16 @@ from giaann_dask.text.vocabulary import Vocabulary, summarise
 
 
 @pytest.mark.gpu
-def test_connect_on_a_gpu(data_folder: Path) -> None:
+@pytest.mark.parametrize("factors", [{}, {"NOUN": 10.0, "VERB": 2.5}])
+def test_connect_on_a_gpu(data_folder: Path, factors: dict[str, float]) -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-    builder = BlockBuilder(EVER, OPTIONS)
+    builder = BlockBuilder(EVER, dataclasses.replace(OPTIONS, parts_of_speech=True))
     sentences = [TaggedSentence(*zip(*(TOKENS[i:] + TOKENS[:i])[:11], strict=True)) for i in range(len(TOKENS))]
     builder.add_part([(0, sentences * 50)])
     tagged = builder.build()
     block = encode_block(tagged, Vocabulary().extend(summarise(tagged)), 2)
-    specification = Specification(seed_tokens=6)
+    specification = Specification(seed_tokens=6, pos_factors=factors)
     runs = [connect_batch([block], specification, Placement(4), select_device(name)) for name in ("cpu", "cuda")]
     assert runs[0].keys() == runs[1].keys()
     for region in runs[0]:

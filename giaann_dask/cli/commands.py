@@ -55,6 +55,7 @@ def giaann_dask() -> None:
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the new corpus.")
 @click.option("--seed-tokens", type=int, default=8, show_default=True, help="Seed tokens of the network to come.")
 @click.option("--max-sequences", type=int, help="Stop after N sentences that pass the length filter.")
+@click.option("--parts-of-speech", is_flag=True, help="Keep each token's, for networks with --pos-factors.")
 @text_options
 @ever_pos_option
 @common_options

@@ -123,4 +123,5 @@ def read_text_options(values: dict[str, Any], ever_pos: str | None = None) -> Te
     from giaann_dask.text.reading import ReadOptions
 
     reading = ReadOptions(text_field=values["text_field"], split=values["split"])
-    return TextOptions(tagger=values["tagger"], ever_pos=ever_pos, reading=reading)
+    kept = bool(values.get("parts_of_speech"))
+    return TextOptions(tagger=values["tagger"], ever_pos=ever_pos, reading=reading, parts_of_speech=kept)

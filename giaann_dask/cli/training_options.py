@@ -75,10 +75,44 @@ _OPTIONS = (
     ),
 )
 
+# Modes that limit, scale or forget the strengths of a new network; the last to be shown comes first.
+_MODES = (
+    click.option(
+        "--permanence-decay",
+        type=int,
+        metavar="N",
+        help="What unused connections lose; no sum, so training refuses it.",
+    ),
+    click.option(
+        "--permanence-growth", type=int, metavar="N", help="What used connections gain; no sum, so training refuses it."
+    ),
+    click.option(
+        "--pos-scope",
+        type=click.Choice(["external", "all"]),
+        help="Scale pairs of tokens between two columns or all pairs; new networks only.  [default: external]",
+    ),
+    click.option(
+        "--pos-factors",
+        metavar="UPOS=FACTOR,...|published",
+        help="Strengthen connections more by the part of speech of their source; new networks only.",
+    ),
+    click.option(
+        "--limit-scope",
+        type=click.Choice(["connection", "pair"]),
+        help="Limit a connection's total or what each pair of tokens adds; new networks only.  [default: connection]",
+    ),
+    click.option(
+        "--strength-squash",
+        type=click.Choice(["none", "tanh"]),
+        help="Cut strengths off at the limit or approach it; new networks only.  [default: none]",
+    ),
+    click.option("--strength-limit", type=float, metavar="X", help="Largest strength; new networks only."),
+)
+
 
 def training_options(command: Command) -> Command:
     """Add the options of ``train``."""
-    for option in reversed(_OPTIONS):
+    for option in (*_MODES, *reversed(_OPTIONS)):
         command = option(command)
     return command
 
@@ -113,7 +147,8 @@ def read_specification(network: Path, values: dict[str, Any]) -> Specification |
     from giaann_dask.spec import Specification
     from giaann_dask.training.target import open_store
 
-    asked = {name: values[name] for name in _SPECIFICATION if values[name] is not None}
+    wanted = {name: values[name] for name in _SPECIFICATION} | _read_modes(values)
+    asked = {name: value for name, value in wanted.items() if value is not None}
     if not asked:
         return None
     store = open_store(network)
@@ -136,3 +171,30 @@ def _read_size(name: str, text: str | None) -> int | None:
         return None if text is None else int(parse_bytes(text))
     except ValueError as error:
         raise OptionError(f"{name} is {text!r}", "a size such as 256MiB", "choose another") from error
+
+
+def _read_modes(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a specification that modes set, from a command's values; None where left open.
+
+    Raises
+    ------
+    OptionError
+        If the factors are not of the form ``UPOS=FACTOR,...``.
+    """
+    names = ("strength_limit", "strength_squash", "limit_scope", "pos_scope", "permanence_growth", "permanence_decay")
+    return {**{name: values[name] for name in names}, "pos_factors": _factors(values["pos_factors"])}
+
+
+def _factors(text: str | None) -> dict[str, float] | None:
+    """Return the factors that an option's text names."""
+    from giaann_dask.network.scaling import PUBLISHED_FACTORS
+
+    if text is None or text == "published":
+        return None if text is None else PUBLISHED_FACTORS
+    pairs = [part.partition("=") for part in text.split(",")]
+    try:
+        return {name.strip(): float(number) for name, _, number in pairs}
+    except ValueError:
+        raise OptionError(
+            f"pos-factors is {text!r}", "published, or such as VERB=10,ADJ=3", "write a number for each part of speech"
+        ) from None

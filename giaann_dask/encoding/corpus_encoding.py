@@ -81,6 +81,8 @@ def encode_corpus(
             "branches": options.branches,
             "tagger": sources.tagger,
             "ever_pos": sources.ever.identity(),
+            # Named only where they are kept: without them a corpus is what it always was.
+            **({"parts_of_speech": True} if sources.filter.parts_of_speech else {}),
         }
         writer.finish(vocabulary, ledger.entries, attributes, sources.ever)
     except BaseException:

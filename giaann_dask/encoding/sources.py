@@ -129,6 +129,12 @@ def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
                 f"{value!r}, as the network has it",
                 "encode the text again with the network's options",
             )
+    if options.filter.parts_of_speech and not corpus.attributes.get("parts_of_speech"):
+        raise SpecificationError(
+            f"corpus {corpus.path} was encoded without parts of speech",
+            "each token's part of speech, by which the network scales strengths (pos_factors)",
+            "encode the text again with --parts-of-speech, or train on the text itself",
+        )
 
 
 def submit_tag(

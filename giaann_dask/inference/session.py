@@ -260,7 +260,7 @@ class Session:
         )
         rise = (after.values(*after.find(target)) - state.values(*state.find(target))).tolist()
         segment, _, branch = unpack_target(row.target[at])
-        strength = row.strength[at] / (1 << self.specification.strength_bits)
+        strength = self.specification.strengths(row.strength[at])
         columns = zip(segment.tolist(), branch.tolist(), strength.tolist(), rise, strict=True)
         return [Contribution(step.index, step.source, *item) for item in columns if item[-1] > 0], after
 

@@ -28,7 +28,8 @@ class KeyLayout(NamedTuple):
     Attributes
     ----------
     neuron_bits, segment_bits, branch_bits, distance_bits : int
-        Widths; source and target have `neuron_bits` each.
+        Widths; source and target have `neuron_bits` each. The distance is the index of an increment:
+        where increments differ by class, the class is its upper bits.
     """
 
     neuron_bits: int
@@ -91,7 +92,7 @@ def sum_connections(keys: Integers, neurons: Integers, increments: Integers, lay
     neurons : ndarray of int64
         Neuron key of each batch-local target number.
     increments : ndarray of int64
-        Strength units by distance.
+        Strength units by distance (and class).
     layout : KeyLayout
         Bit positions of the keys.
 

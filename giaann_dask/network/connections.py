@@ -4,8 +4,9 @@ Covers: rule 6 of the contract for a batch of sequences at once: every ordered p
 to two segments of one connection, and every token to segments of its own neuron. Does not cover:
 where an increment goes (`region`) and adding it to what is there (`merging`).
 
-A pair's increment depends on its distance alone, so a connection and its distance pack into one
-64-bit integer; sorting these integers aggregates the batch, and the increments come from a table
+A pair's increment depends on its distance alone (and on the class of its source where the
+specification scales by part of speech, see `scaling`), so a connection and its distance pack into
+one 64-bit integer; sorting these integers aggregates the batch, and the increments come from a table
 at the end. Sorting bounds the speed: NumPy's vectorised sort is used on the CPU, the device's own
 sort elsewhere.
 """
@@ -13,7 +14,7 @@ sort elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -25,6 +26,7 @@ from giaann_dask.network.aggregation import Connections, KeyLayout, sum_connecti
 from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import RegionRun, Run, narrow_strength
+from giaann_dask.network.scaling import class_bits, distance_bits, increment_table, token_classes
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
@@ -48,6 +50,8 @@ class SequenceBatch:
         For each token, the position in its sequence of its column's noun; int64.
     remaining : ndarray
         Number of tokens from each token to the end of its sequence, itself included; int64.
+    token_class : ndarray, optional
+        Class of each token as a source (see `giaann_dask.network.scaling`), int64; None for one class.
     """
 
     neuron: Integers
@@ -55,6 +59,7 @@ class SequenceBatch:
     occurrence: Integers
     position: Integers
     remaining: Integers
+    token_class: Integers | None = None
 
 
 def gather_batch(blocks: Sequence[EncodedBlock]) -> SequenceBatch:
@@ -105,6 +110,8 @@ def connect_batch(
     batch = gather_batch(blocks)
     if len(batch.neuron) == 0:
         return {}
+    if specification.pos_factors:
+        batch = replace(batch, token_class=token_classes(blocks, specification))
     neurons, local = np.unique(batch.neuron, return_inverse=True)
     region = placement.regions_of(neurons)
     # Sources are numbered by region first, so that one sort also groups the increments by region.
@@ -113,7 +120,7 @@ def connect_batch(
     rank[by_region] = np.arange(len(by_region))
     layout, source = _layout(len(neurons), specification), rank[local]
     pairs = _pair_keys(batch, source, local, layout, specification, device)
-    connections = _sum(pairs, neurons, specification.increments(), layout)
+    connections = _sum(pairs, neurons, increment_table(specification), layout)
     tokens = torch.from_numpy(_token_keys(batch, source, layout, specification)).to(device)
     strengths = _sum(tokens, np.zeros(1, np.int64), np.ones(1, np.int64), layout)
     ordered = neurons[by_region], region[by_region]
@@ -126,7 +133,7 @@ def _layout(neurons: int, specification: Specification) -> KeyLayout:
         max(neurons - 1, 1).bit_length(),
         (specification.segments - 1).bit_length(),
         (specification.branches - 1).bit_length(),
-        (specification.maximum_tokens - 1).bit_length(),
+        distance_bits(specification) + class_bits(specification),
     )
     if layout.bits > 63:
         raise StrengthOverflowError(
@@ -154,6 +161,11 @@ def _pair_keys(
     partners = len(order) - np.cumsum(np.bincount(remaining))
     first = torch.from_numpy(order).to(device)
     high = torch.from_numpy(source[order] << layout.source_shift).to(device)
+    class_mask = 0
+    if batch.token_class is not None:
+        high |= torch.from_numpy(batch.token_class[order] << distance_bits(specification)).to(device)
+        if specification.pos_scope == "external":
+            class_mask = ((1 << class_bits(specification)) - 1) << distance_bits(specification)
     occurrence = torch.from_numpy(batch.occurrence[order]).to(device)
     # A target's key and its occurrence, where a source's number would be, are fetched as one.
     low = (target << layout.target_shift) | (batch.branch << layout.branch_shift)
@@ -169,6 +181,9 @@ def _pair_keys(
         segment = partner >> layout.source_shift
         segment.sub_(occurrence[:count]).neg_().add_(columns - 1).clamp_(min=0)
         pair = partner.bitwise_and_(low_mask).bitwise_or_(high[:count]).bitwise_or_(distance)
+        if class_mask:
+            # Pairs inside one column occurrence are not scaled; they alone are on the last column segment.
+            pair.bitwise_and_(~(segment.eq(columns - 1).mul(class_mask)))
         feature_segment = columns + features - min(distance, features)
         torch.bitwise_or(pair, feature_segment << layout.segment_shift, out=keys[filled : filled + count])
         filled += count

@@ -36,7 +36,7 @@ def connection_table(reader: CommitReader) -> ConnectionTable:
     -------
     ConnectionTable
         Sorted by source column, source feature, segment, target column, target feature and
-        branch; strengths as float32, names as of the last trained sequence.
+        branch; strengths as float32, limited as the specification says, names as of the last trained sequence.
     """
     run, manifest = read_whole(reader), reader.manifest()
     src_col, src_feat = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
@@ -50,7 +50,7 @@ def connection_table(reader: CommitReader) -> ConnectionTable:
         seg=segment.astype(np.int8),
         tgt_col=tgt_col.astype(np.int32),
         tgt_feat=tgt_feat.astype(np.int32),
-        strength=(run.strength / float(1 << manifest.specification.strength_bits)).astype(np.float32),
+        strength=manifest.specification.strengths(run.strength).astype(np.float32),
         concepts=tuple(vocabulary.concepts),
         features=tuple(vocabulary.features),
     )

@@ -102,7 +102,7 @@ class Manifest:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        return asdict(self)
+        return {**asdict(self), "specification": self.specification.as_dict()}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Manifest:

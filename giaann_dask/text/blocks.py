@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import OptionError
+from giaann_dask.spec import PARTS_OF_SPEECH
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.noun_merging import MergedSentence, merge_nouns
 from giaann_dask.text.tokens import TaggedSentence
@@ -23,6 +24,9 @@ from giaann_dask.text.tokens import TaggedSentence
 NOUN = 1
 DELIMITER = 2
 PROBABLE = 4
+# The flags above these say the part of speech: its place in PARTS_OF_SPEECH counted from 1, or 0.
+POS_SHIFT = 3
+_POS_FLAGS = {name: code << POS_SHIFT for code, name in enumerate(PARTS_OF_SPEECH, 1)}
 
 CANDIDATE = 0
 NO_CONCEPT = 1
@@ -44,6 +48,8 @@ class FilterOptions:
     drop_short : bool
         Drop sentences that merging shortens to `seed_tokens` or fewer before they touch the
         dictionaries, as inference does and training does not (rules 1.3 and 7.1).
+    parts_of_speech : bool
+        Keep each token's part of speech, which scaling by it needs (`giaann_dask.network.scaling`).
 
     Raises
     ------
@@ -54,6 +60,7 @@ class FilterOptions:
     seed_tokens: int
     maximum_tokens: int
     drop_short: bool = False
+    parts_of_speech: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed_tokens < self.maximum_tokens:
@@ -79,7 +86,8 @@ class TaggedBlock:
     symbol : ndarray
         Per token the index into `concepts` for a noun, into `features` for any other; int32.
     flags : ndarray
-        Per token a sum of ``NOUN``, ``DELIMITER`` (det) and ``PROBABLE`` (prbctx); uint8.
+        Per token a sum of ``NOUN``, ``DELIMITER`` (det) and ``PROBABLE`` (prbctx), and where they are
+        kept, of the part of speech above these (``POS_SHIFT``); uint8.
     surface : ndarray
         Per noun token the index of its word in `surfaces`, -1 for any other; int32.
     document, sentence : ndarray
@@ -183,7 +191,8 @@ class BlockBuilder:
 
     def _add_tokens(self, merged: MergedSentence) -> None:
         """Add symbols and flags; the first probable token of a gap without delimiter is flagged."""
-        words, lemmas, xpos, nouns = merged
+        words, lemmas, xpos, nouns, upos = merged
+        start = len(self._flags)
         flags, last_noun, gap_delimiter, gap_probable = self._flags, False, False, -1
         for word, lemma, tag, noun in zip(words, lemmas, xpos, nouns, strict=True):
             if noun:
@@ -201,6 +210,9 @@ class BlockBuilder:
             flags.append(DELIMITER if delimiter else 0)
             self._symbol.append(self._features.setdefault(word, len(self._features)))
             self._surface.append(-1)
+        if self._options.parts_of_speech:
+            for at, part in enumerate(upos, start):
+                flags[at] |= _POS_FLAGS.get(part, 0)
 
     def build(self) -> TaggedBlock:
         """Return the block."""

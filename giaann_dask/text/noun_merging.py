@@ -24,12 +24,15 @@ class MergedSentence(NamedTuple):
         Tag of the token, of a merged noun that of its first noun.
     nouns : list of bool
         Whether the token is a noun and opens a concept column.
+    upos : list of str
+        Universal part of speech, of a merged noun that of its first noun.
     """
 
     words: list[str]
     lemmas: list[str]
     xpos: list[str]
     nouns: list[bool]
+    upos: list[str]
 
 
 def merge_nouns(sentence: TaggedSentence) -> MergedSentence:
@@ -53,12 +56,12 @@ def merge_nouns(sentence: TaggedSentence) -> MergedSentence:
     ['old', 'a-b_c', 'ran']
     """
     forms, lemmas, upos, xpos = sentence
-    merged = MergedSentence([], [], [], [])
+    merged = MergedSentence([], [], [], [], [])
     count = len(forms)
     i = 0
     while i < count:
         noun = upos[i] in NOUNS
-        word, lemma, tag = forms[i], lemmas[i], xpos[i]
+        word, lemma, part, tag = forms[i], lemmas[i], upos[i], xpos[i]
         i += 1
         while noun and i < count:
             if upos[i] in NOUNS:
@@ -75,4 +78,5 @@ def merge_nouns(sentence: TaggedSentence) -> MergedSentence:
         merged.lemmas.append(lemma.lower())
         merged.xpos.append(tag)
         merged.nouns.append(noun)
+        merged.upos.append(part)
     return merged

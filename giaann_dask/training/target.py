@@ -14,6 +14,7 @@ from typing import Any
 from giaann_dask.errors import SpecificationError, StoreExistsError
 from giaann_dask.network.manifest import Manifest
 from giaann_dask.network.placement import Placement
+from giaann_dask.network.scaling import require_sums
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.spec import Specification
 from giaann_dask.text.ever_pos import EverPos
@@ -38,10 +39,12 @@ class NetworkTarget:
     Raises
     ------
     SpecificationError
-        If the network exists with another specification or lexicon.
+        If the network exists with another specification or lexicon, or if what the specification
+        asks for is no sum.
     """
 
     def __init__(self, path: Path, specification: Specification, ever: EverPos, store: NetworkStore | None) -> None:
+        require_sums(specification)
         self.path = path
         self.specification = specification
         self.ever = ever
