@@ -21,7 +21,7 @@ from giaann_dask.cli.options import (
     read_text_options,
     text_options,
 )
-from giaann_dask.cli.showing import answer, figures, progress
+from giaann_dask.cli.showing import answer, figures, progress, round_log
 from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.errors import OptionError
 
@@ -89,13 +89,15 @@ def encode(inputs: tuple[str, ...], out: Path, seed_tokens: int, max_sequences: 
 @click.option("--seed-tokens", type=int, help="Tokens given before prediction starts; new networks only.  [default: 8]")
 @click.option("--max-sequences", type=int, help="Stop when N sentences of the input that pass the length filter count.")
 @click.option("--regions", type=int, help="Regions of a new network.  [default: 8]")
-@click.option("--batch-sequences", type=int, default=8192, show_default=True, help="Sequences of one task, about.")
+@click.option(
+    "--batch-sequences", type=int, default=8192, show_default=True, help="Sequences of one task, about; 1 is exact."
+)
 @click.option(
     "--selection",
     type=click.Choice(["corpus", "random", "least-overlap"]),
     default="corpus",
     show_default=True,
-    help="Which sequences train in one batch; other orders than the corpus's also report overlaps.",
+    help="Which sequences train at the same time, and which share a batch.",
 )
 @click.option(
     "--accumulate",
@@ -106,6 +108,12 @@ def encode(inputs: tuple[str, ...], out: Path, seed_tokens: int, max_sequences: 
     help="Add up the increments of K batches where they are computed before they travel.",
 )
 @click.option("--commit-seconds", type=float, default=60.0, show_default=True, help="Least time between commits.")
+@click.option(
+    "--rounds",
+    type=click.File("a", encoding="utf-8", lazy=False),
+    metavar="FILE",
+    help="Append what every round moved: bytes, messages, overlaps, busiest region; a JSON object a line.",
+)
 @text_options
 @ever_pos_option
 @common_options
@@ -138,13 +146,26 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
             specification=specification,
             text=text,
             options=options,
-            observer=observer,
+            observer=round_log(values["rounds"], observer),
             stop=stop,
         )
     if report.stopped:
         click.echo("giaann-dask: stopped and committed; run the same command again to go on", err=True)
     counts = {**report.as_dict(), "network": str(network)}
-    names = ("sequences", "trained", "skipped", "tokens", "connections", "seconds", "commit")
+    names = (
+        "sequences",
+        "trained",
+        "skipped",
+        "tokens",
+        "connections",
+        "seconds",
+        "messages",
+        "increment_bytes",
+        "column_touches",
+        "shared_touches",
+        "busiest_region_share",
+        "commit",
+    )
     title = f"network {network}" if report.sequences else f"network {network} held all of it already"
     answer(counts, values["as_json"], [title, *figures(counts, *names)])
 

@@ -6,7 +6,7 @@ after it. Does not cover: where the blocks come from and when to commit (`traine
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from distributed import Client, Future
@@ -16,6 +16,8 @@ from giaann_dask.encoding.stream import StreamedBlock
 from giaann_dask.network.region import RankedRun, plan_compaction
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
+from giaann_dask.training.division import Division
+from giaann_dask.training.round_report import measure_touches, report_round
 from giaann_dask.training.selection import SelectionOptions
 
 
@@ -72,22 +74,23 @@ class Round:
     Attributes
     ----------
     blocks : tuple of StreamedBlock
-        What it trains.
-    sizes : tuple of Future
-        `RunSize` of each batch's increments.
+        What is trained with it; none before the last of several rounds of the same blocks.
+    number, sequences : int
+        Its number in the network, and its share of the blocks' counted sequences.
+    report : Future
+        Its `RoundReport`.
     integrated : tuple of Future
         The newest run of each region.
     snapshot : Snapshot
         The regions after the round.
-    overlap : Future or None
-        `BatchOverlap` of its batches; None in corpus order, where nothing is selected.
     """
 
     blocks: tuple[StreamedBlock, ...]
-    sizes: tuple[Future, ...]
+    number: int
+    sequences: int
+    report: Future
     integrated: tuple[Future, ...]
     snapshot: Snapshot
-    overlap: Future | None
 
 
 class Regions:
@@ -121,41 +124,58 @@ class Regions:
         self._selection = selection or SelectionOptions()
         self.rounds = rounds
         self.tasks = 0
-        self.messages = 0
         self.runs: list[Runs] = [() for _ in range(specification.regions)]
 
-    def submit_round(self, batches: Sequence[Sequence[StreamedBlock]], accumulate: int = 1) -> Round:
-        """Submit the tasks of one round.
+    def submit_rounds(
+        self, batches: Sequence[Sequence[StreamedBlock]], division: Division, accumulate: int = 1
+    ) -> Iterator[Round]:
+        """Submit the tasks of the rounds that some blocks are divided into, each when it is asked for.
 
         Parameters
         ----------
         batches : sequence of sequence of StreamedBlock
-            Each batch is one ``connect`` task.
+            Whole blocks joined into batches; in corpus order each is one ``connect`` task of a single round.
+        division : Division
+            Rounds and batches.
         accumulate : int
             So many consecutive batches are added up before their increments travel.
 
-        Returns
-        -------
+        Yields
+        ------
         Round
+            The regions hold whole blocks only after the last one.
         """
+        blocks = tuple(block for batch in batches for block in batch)
+        joined = self._selection.order == "corpus" and division == Division(1, len(batches))
+        selection = None if joined else self._select(blocks, division)
+        total = sum(block.mapping.sequences for block in blocks)
+        for number in range(division.rounds):
+            roles = roles_of(self._client)
+            if selection is None:
+                increments = [self._connect([block.encoded for block in batch], roles) for batch in batches]
+            else:
+                chosen = range(number * division.width, (number + 1) * division.width)
+                increments = [self._connect_selected(blocks, selection, batch, roles) for batch in chosen]
+            trained = blocks if number == division.rounds - 1 else ()
+            share = total * (number + 1) // division.rounds - total * number // division.rounds
+            yield self._submit_round(increments, accumulate, trained, share)
+
+    def _submit_round(
+        self, increments: Sequence[Future], accumulate: int, blocks: tuple[StreamedBlock, ...], sequences: int
+    ) -> Round:
+        """Submit everything of a round that follows the increments of its batches."""
         roles = roles_of(self._client)
-        overlap = None
-        if self._selection.order == "corpus":
-            increments = [self._connect([block.encoded for block in batch], roles) for batch in batches]
-        else:
-            increments, overlap = self._connect_selected(batches, roles)
-        sizes = [
-            self._submit("measure", tasks.measure_increments, increment, key_of=(increment.key,))
-            for increment in increments
-        ]
         travelling = [
             self._accumulate(increments[start : start + accumulate]) for start in range(0, len(increments), accumulate)
         ]
-        self.messages += len(travelling) * self._specification.regions
+        touches = [
+            self._submit("measure", measure_touches, increment, key_of=(increment.key,)) for increment in travelling
+        ]
+        report = self._submit("report", report_round, *touches, key_of=[part.key for part in touches])
         integrated = [self._integrate(region, travelling, roles) for region in range(self._specification.regions)]
+        number = self.rounds
         self.rounds += 1
-        blocks = tuple(block for batch in batches for block in batch)
-        return Round(blocks, tuple(sizes), tuple(integrated), self.snapshot(), overlap)
+        return Round(blocks, number, sequences, report, tuple(integrated), self.snapshot())
 
     def snapshot(self) -> Snapshot:
         """Return the runs of all regions as of now; later rounds do not change it."""
@@ -184,22 +204,21 @@ class Regions:
         self.tasks += 1
         return self._client.submit(tasks.connect, *arguments, key=key, **roles.computing())
 
+    def _select(self, blocks: Sequence[StreamedBlock], division: Division) -> Future:
+        """Submit the choice of the batch that each sequence of some blocks trains in."""
+        encoded = [block.encoded for block in blocks]
+        touches = [self._submit("touch", tasks.touch, block, key_of=(block.key,)) for block in encoded]
+        identity = ([block.key for block in encoded], division, self._selection)
+        return self._submit("select", tasks.select, touches, division, self._selection, key_of=identity)
+
     def _connect_selected(
-        self, batches: Sequence[Sequence[StreamedBlock]], roles: Roles
-    ) -> tuple[list[Future], Future]:
-        """Let every batch train the sequences of the whole round that are selected for it."""
-        blocks = [block.encoded for batch in batches for block in batch]
-        identity = ([block.key for block in blocks], len(batches), self._selection, self._specification)
-        touches = [self._submit("touch", tasks.touch, block, key_of=(block.key,)) for block in blocks]
-        arguments = (touches, len(batches), self._selection, self._specification)
-        selection = self._submit("select", tasks.select, *arguments, key_of=identity)
-        increments = []
-        for number in range(len(batches)):
-            key = task_key("connect", selection.key, number, self._device)
-            part = (blocks, selection, number, self._specification, self._device)
-            increments.append(self._client.submit(tasks.connect_selected, *part, key=key, **roles.computing()))
-            self.tasks += 1
-        return increments, self._submit("measure", tasks.measure_selection, selection, key_of=selection.key)
+        self, blocks: Sequence[StreamedBlock], selection: Future, number: int, roles: Roles
+    ) -> Future:
+        """Submit the training of the sequences that are selected for one batch."""
+        key = task_key("connect", selection.key, number, self._specification, self._device)
+        part = ([block.encoded for block in blocks], selection, number, self._specification, self._device)
+        self.tasks += 1
+        return self._client.submit(tasks.connect_selected, *part, key=key, **roles.computing())
 
     def _accumulate(self, increments: Sequence[Future]) -> Future:
         if len(increments) == 1:

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.dask_types import register, register_arrays
+from giaann_dask.dask_types import register
 from giaann_dask.device import one_thread, select_device
 from giaann_dask.network.connections import connect_batch
-from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.merging import count_union, merge_runs
 from giaann_dask.network.packing import PackedRegionRun, pack, unpack
 from giaann_dask.network.region import Placement
@@ -24,15 +23,8 @@ from giaann_dask.network.store import NetworkStore
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER
 from giaann_dask.text.segmentation import EncodedBlock
-from giaann_dask.training.selection import (
-    BatchOverlap,
-    ColumnTouches,
-    SelectionOptions,
-    assign_batches,
-    join_touches,
-    measure_overlap,
-    touches_of,
-)
+from giaann_dask.training.division import Division, assign
+from giaann_dask.training.selection import ColumnTouches, SelectionOptions, join_touches, touches_of
 
 register()
 
@@ -59,70 +51,33 @@ def connect(blocks: Sequence[EncodedBlock], specification: Specification, device
         return connect_batch(blocks, specification, placement, select_device(device))
 
 
-@register_arrays
-@dataclass(frozen=True, slots=True, eq=False)
-class Selection:
-    """Which batch each sequence of a round trains in.
-
-    Attributes
-    ----------
-    batch : ndarray
-        Batch of each trained sequence of the round's blocks, in order; int64.
-    overlap : BatchOverlap
-        How the batches' columns and regions overlap.
-    """
-
-    batch: npt.NDArray[np.int64]
-    overlap: BatchOverlap
-
-
 def touch(block: EncodedBlock) -> ColumnTouches:
     """Return the concept columns of each trained sequence of a block."""
     return touches_of([block])
 
 
-def select(
-    parts: Sequence[ColumnTouches], batches: int, options: SelectionOptions, specification: Specification
-) -> Selection:
-    """Divide the sequences of a round among batches that train at the same time."""
-    touches, placement = join_touches(parts), Placement.of(specification)
-    batch = assign_batches(touches, batches, options)
-    overlap = measure_overlap(touches, batch, lambda column: placement.regions_of(pack_neuron(column, 0)))
-    return Selection(batch, overlap)
-
-
-def measure_selection(selection: Selection) -> BatchOverlap:
-    """Return how the batches of a round overlap."""
-    return selection.overlap
+def select(parts: Sequence[ColumnTouches], division: Division, options: SelectionOptions) -> npt.NDArray[np.int64]:
+    """Return the batch of each trained sequence of some blocks, in order."""
+    return assign(join_touches(parts), division, options)
 
 
 def connect_selected(
     blocks: Sequence[EncodedBlock],
-    selection: Selection,
+    batch: npt.NDArray[np.int64],
     number: int,
     specification: Specification,
     device: str,
 ) -> dict[int, RegionRun]:
-    """Return the increments of the sequences of a round that were selected for one batch."""
+    """Return the increments of the sequences of some blocks that were selected for one batch."""
     chosen, start = [], 0
     for block in blocks:
         trained = np.flatnonzero(block.status == CANDIDATE)
-        others = selection.batch[start : start + len(trained)] != number
+        others = batch[start : start + len(trained)] != number
         start += len(trained)
         status = block.status.copy()
         status[trained[others]] = NO_DELIMITER
         chosen.append(replace(block, status=status))
     return connect(chosen, specification, device)
-
-
-def measure_increments(increments: dict[int, RegionRun]) -> RunSize:
-    """Return the size of a batch's increments, neurons' own strengths included in the bytes."""
-    runs = increments.values()
-    return RunSize(
-        sum(len(run.neurons.source) for run in runs),
-        sum(len(run.connections) for run in runs),
-        sum(run.connections.nbytes + run.neurons.nbytes for run in runs),
-    )
 
 
 def accumulate(*increments: dict[int, RegionRun]) -> dict[int, RegionRun]:
