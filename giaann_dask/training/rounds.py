@@ -166,10 +166,12 @@ class Regions:
         """Submit everything of a round that follows the increments of its batches."""
         roles = roles_of(self._client)
         travelling = [
-            self._accumulate(increments[start : start + accumulate]) for start in range(0, len(increments), accumulate)
+            self._accumulate(increments[start : start + accumulate], roles)
+            for start in range(0, len(increments), accumulate)
         ]
         touches = [
-            self._submit("measure", measure_touches, increment, key_of=(increment.key,)) for increment in travelling
+            self._submit("measure", measure_touches, part, key_of=(part.key,), **roles.computing())
+            for part in travelling
         ]
         report = self._submit("report", report_round, *touches, key_of=[part.key for part in touches])
         integrated = [self._integrate(region, travelling, roles) for region in range(self._specification.regions)]
@@ -220,14 +222,16 @@ class Regions:
         self.tasks += 1
         return self._client.submit(tasks.connect_selected, *part, key=key, **roles.computing())
 
-    def _accumulate(self, increments: Sequence[Future]) -> Future:
+    def _accumulate(self, increments: Sequence[Future], roles: Roles) -> Future:
         if len(increments) == 1:
             return increments[0]
-        return self._submit("accumulate", tasks.accumulate, *increments, key_of=[f.key for f in increments])
+        keys = [increment.key for increment in increments]
+        return self._submit("accumulate", tasks.accumulate, *increments, key_of=keys, **roles.computing())
 
     def _integrate(self, region: int, increments: Sequence[Future], roles: Roles) -> Future:
+        # Where increments were computed, or idle storage workers would fetch all of one to pick their part.
         routed = [
-            self._submit("route", tasks.route, increment, region, key_of=(increment.key, region))
+            self._submit("route", tasks.route, increment, region, key_of=(increment.key, region), **roles.computing())
             for increment in increments
         ]
         key = task_key("integrate", [part.key for part in routed])
@@ -246,9 +250,9 @@ class Regions:
         future = self._submit("compact", tasks.compact, *futures, key_of=[f.key for f in futures])
         return RunHandle(_identity(region, first, last), future, first, last)
 
-    def _submit(self, name: str, function: object, *arguments: object, key_of: object) -> Future:
+    def _submit(self, name: str, function: object, *arguments: object, key_of: object, **where: object) -> Future:
         self.tasks += 1
-        return self._client.submit(function, *arguments, key=task_key(name, key_of))
+        return self._client.submit(function, *arguments, key=task_key(name, key_of), **where)
 
 
 def _identity(region: int, first_round: int, last_round: int) -> str:
