@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -149,13 +150,8 @@ def possible(*command: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def enter_namespaces() -> None:
-    """Run this script again in namespaces of its own, which vanish with it; return only inside them."""
-    if os.environ.get(INSIDE):
-        # What is mounted from here on is seen here alone, and /sys shows the interfaces of this namespace.
-        call("mount", "--make-rprivate", "/")
-        call("mount", "-t", "sysfs", "sysfs", "/sys")
-        return
+def run_inside() -> int:
+    """Run this script again in namespaces of its own, which vanish with it, and return its exit code."""
     if missing := [name for name in ("unshare", "ip", "tc", "mount") if shutil.which(name) is None]:
         sys.exit(f"links: {', '.join(missing)} not found; install util-linux and iproute2 on Linux")
     enter = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -163,8 +159,22 @@ def enter_namespaces() -> None:
         enter.append("--map-root-user")
     if not possible(*enter, "true"):
         sys.exit(f"links: {' '.join(enter)} is refused here; run as root, or allow user namespaces")
-    os.environ[INSIDE] = "1"
-    os.execvp(enter[0], [*enter, sys.executable, *sys.argv])
+    # A request to end must come back here as an exception: unshare itself does not listen to it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with tempfile.TemporaryDirectory() as folder:
+        inside = subprocess.Popen([*enter, sys.executable, *sys.argv], env={**os.environ, INSIDE: folder})
+        try:
+            return inside.wait()
+        finally:
+            # With it go the namespaces and all that runs in them.
+            inside.kill()
+            inside.wait()
+
+
+def enter_namespaces() -> None:
+    """Let what is mounted from here on be seen here alone, and /sys show this namespace's interfaces."""
+    call("mount", "--make-rprivate", "/")
+    call("mount", "-t", "sysfs", "sysfs", "/sys")
 
 
 @contextmanager
@@ -262,7 +272,7 @@ def show(console: Console, timings: Sequence[Timing], base: Setting) -> None:
 
 
 def choose_settings(arguments: argparse.Namespace) -> list[Setting]:
-    """Return the settings to compare: the first one, and others that differ from it in one choice or two."""
+    """Return the settings to compare: the first one, and others that differ in one choice, and one in two."""
     batches, orders, sums = arguments.batch_sequences, arguments.selection, arguments.accumulate
     found = [Setting(*values) for values in product(batches, orders, sums)]
     first = found[0]
@@ -272,7 +282,7 @@ def choose_settings(arguments: argparse.Namespace) -> list[Setting]:
         s
         for s in found
         if sum(a != b for a, b in zip(asdict(s).values(), asdict(first).values(), strict=True)) < 2
-        or (s.batch_sequences == first.batch_sequences and s.accumulate == sums[-1])
+        or s == Setting(first.batch_sequences, orders[-1], sums[-1])
     ]
 
 
@@ -289,7 +299,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-sequences", type=int, nargs="+", default=[1024, 4096])
     parser.add_argument("--selection", nargs="+", default=["corpus", "random", "least-overlap"])
     parser.add_argument("--accumulate", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--every", action="store_true", help="all combinations, not only changes of one or two")
+    parser.add_argument("--every", action="store_true", help="all combinations, not only changes of one choice")
     parser.add_argument("--repeats", type=int, default=3, help="turns of all settings at every rate")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     return parser.parse_args()
@@ -308,25 +318,25 @@ def encode(arguments: argparse.Namespace, folder: Path) -> Path:
 def main() -> None:
     """Run the benchmark and print its tables."""
     arguments, console = parse_arguments(), Console(width=140)
+    if INSIDE not in os.environ:
+        sys.exit(run_inside())
     enter_namespaces()
+    folder, settings, timings = Path(os.environ[INSIDE]), choose_settings(arguments), []
     names = [f"{role}-{i}" for role in ("storage", "compute") for i in range(getattr(arguments, role))]
-    settings, timings = choose_settings(arguments), []
     links = Links(names)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        corpus = encode(arguments, folder)
-        with start_workers(links, folder) as client:
-            for setting in settings:
-                train(client, corpus, folder / "network", setting, WARM_UP)
-            for mbit in arguments.mbit:
-                if not links.throttle(mbit, arguments.delay_ms):
-                    console.print("this kernel has no netem, so links have no delay of their own")
-                for turn in range(arguments.repeats):
-                    # Backwards every other time, so that a machine that gets slower favours none.
-                    for setting in settings[:: -1 if turn % 2 else 1]:
-                        timing = time_setting(client, links, corpus, folder, setting, mbit, arguments.sequences)
-                        timings.append(timing)
-                        console.print(f"{mbit:g} Mbit/s, {setting.label}: {timing.seconds:.2f} s", highlight=False)
+    corpus = encode(arguments, folder)
+    with start_workers(links, folder) as client:
+        for setting in settings:
+            train(client, corpus, folder / "network", setting, WARM_UP)
+        for mbit in arguments.mbit:
+            if not links.throttle(mbit, arguments.delay_ms):
+                console.print("this kernel has no netem, so links have no delay of their own")
+            for turn in range(arguments.repeats):
+                # Backwards every other time, so that a machine that gets slower favours none.
+                for setting in settings[:: -1 if turn % 2 else 1]:
+                    timing = time_setting(client, links, corpus, folder, setting, mbit, arguments.sequences)
+                    timings.append(timing)
+                    console.print(f"{mbit:g} Mbit/s, {setting.label}: {timing.seconds:.2f} s", highlight=False)
     show(console, timings, settings[0])
     if arguments.json is not None:
         arguments.json.write_text(json.dumps([asdict(timing) for timing in timings], indent=2), encoding="utf-8")
