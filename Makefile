@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test test-all check lint types doctest notebooks bench bench-train gpu-check clean
+.PHONY: demo test test-all check lint types doctest notebooks bench bench-train bench-links gpu-check clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -48,6 +48,10 @@ bench: $(READY)
 
 bench-train: $(READY)
 	$(BIN)/python benchmarks/training.py $(BENCH)
+
+# Linux only, as root or where user namespaces are allowed.
+bench-links: $(READY)
+	$(BIN)/python benchmarks/links.py $(BENCH)
 
 # Carries to any machine with a GPU: uses the Python, torch, NumPy, numba and pytest that are there.
 gpu-check:

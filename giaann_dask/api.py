@@ -121,7 +121,7 @@ class Network(Summarised):
             "skipped": manifest.skipped(),
             "tokens": manifest.tokens,
             "runs": len(manifest.runs),
-            "regions": manifest.specification.regions + len(manifest.divisions),
+            "regions": manifest.specification.regions + len(manifest.splits),
             "bytes_on_disk": bytes_on_disk(self.path),
             "bytes_in_memory": sum(run.nbytes for run in manifest.runs),
             "commit": self.commit,

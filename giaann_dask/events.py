@@ -33,18 +33,24 @@ class RoundIntegrated:
     Attributes
     ----------
     sequences : int
-        Counted sequences of the round.
+        Counted sequences of the round; an equal share where blocks are divided into several rounds.
+    round : int
+        Number of the round in the network, from 0.
     increment_bytes : int
-        Bytes of the round's increments before they were routed.
+        Bytes of the increments that went to regions; accumulated batches are one increment.
+    messages : int
+        Pairs of an increment and a region that it touches.
     column_touches, shared_touches : int
-        Columns touched by the batches, each counted once for each batch, and how many of these are
-        more than once; 0 in corpus order, where they are not counted.
+        Columns touched by the increments, each counted once for each increment, and how many of these
+        touches overlap with another increment of the round.
     busiest_region_share : float
-        Share of the column touches that goes to the busiest region; 0 where not counted.
+        Share of the column touches that goes to the busiest region.
     """
 
     sequences: int
+    round: int = 0
     increment_bytes: int = 0
+    messages: int = 0
     column_touches: int = 0
     shared_touches: int = 0
     busiest_region_share: float = 0.0

@@ -69,7 +69,7 @@ class Specification:
     strength_bits : int
         Strengths are integers in units of ``2 ** -strength_bits``.
     regions : int
-        Number of regions that the columns are dealt to at first; large ones are divided later.
+        Number of regions that the columns are dealt to at first; large ones are split later.
     placement : str
         How columns are dealt to regions: ``"hash"``, ``"balanced"`` (by the connections that they
         are the source of) or ``"co-occurrence"`` (columns that occur together share a region).

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from distributed import Client
+from distributed import Client, get_task_stream
 from village import write_village
 
 import giaann_dask as gd
@@ -116,6 +116,25 @@ def test_a_cluster_from_the_command_line(tmp_path: Path) -> None:
     assert process.returncode == 0, err
     assert json.loads(out)["scheduler"].startswith("tcp://127.0.0.1")
     assert not file.exists()
+
+
+@pytest.mark.cluster
+def test_increments_are_divided_where_they_were_computed(tmp_path: Path) -> None:
+    """A storage worker fetches its regions' parts, never a whole increment to pick one part of it."""
+    text = write_village(tmp_path / "village.txt", 1200)
+    options = gd.TrainingOptions(batch_sequences=100, block_characters=10_000, accumulate=2)
+    small = gd.TextOptions(reading=ReadOptions(part_characters=10_000))
+    with start_cluster({"storage": 2, "compute": 1}, ClusterOptions()) as cluster, Client(cluster) as client:
+        client.wait_for_workers(3, timeout=60)
+        compute = set(roles_of(client).compute)
+        with get_task_stream(client) as stream:
+            gd.train(text, tmp_path / "net", client=client, options=options, text=small)
+    where: dict[str, set[str]] = {}
+    for task in stream.data:
+        where.setdefault(str(task["key"]).rsplit("-", 1)[0], set()).add(task["worker"])
+    for name in ("connect", "accumulate", "route"):
+        assert where[name] == compute, name
+    assert where["integrate"] - compute
 
 
 @pytest.mark.cluster

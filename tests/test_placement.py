@@ -1,4 +1,4 @@
-"""Placement of neurons in regions: tables, divisions, and the dealing of regions to workers."""
+"""Placement of neurons in regions: tables, splits, and the dealing of regions to workers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from giaann_dask.cluster import Roles, WorkerMemory, deal_regions
-from giaann_dask.network.dividing import choose_pivot, divide_run, row_weights
 from giaann_dask.network.keys import pack_neuron, unpack_neuron
 from giaann_dask.network.merging import merge_runs
 from giaann_dask.network.packing import pack
 from giaann_dask.network.placement import UNASSIGNED, Placement
 from giaann_dask.network.placing import ColumnUsage, Kind, place_columns
 from giaann_dask.network.run import Run
+from giaann_dask.network.splitting import choose_pivot, row_weights, split_run
 
 neurons = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 40)), min_size=1, max_size=40).map(
     lambda pairs: np.unique(pack_neuron([c for c, _ in pairs], [f for _, f in pairs]))
@@ -22,27 +22,27 @@ neurons = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 40)), min_size=1
 
 
 def naive_region(placement: Placement, neuron: int) -> int:
-    """Follow the divisions one by one."""
+    """Follow the splits one by one."""
     column = int(unpack_neuron(neuron)[0])
     region = int(placement.first_regions_of([column])[0])
-    for number, division in enumerate(placement.divisions):
-        if division.region == region:
-            region = placement.first_regions + 2 * number + int(neuron >= division.pivot)
+    for number, split in enumerate(placement.splits):
+        if split.region == region:
+            region = placement.first_regions + 2 * number + int(neuron >= split.pivot)
     return region
 
 
 @given(data=st.data(), keys=neurons, first=st.integers(1, 4))
-def test_divisions_are_followed(data: st.DataObject, keys: np.ndarray, first: int) -> None:
+def test_splits_are_followed(data: st.DataObject, keys: np.ndarray, first: int) -> None:
     placement = Placement(first, np.array([0, UNASSIGNED, first - 1], np.int32))
     for _ in range(data.draw(st.integers(0, 6))):
         region = data.draw(st.sampled_from(placement.live()))
         inside = [int(key) for key in keys if naive_region(placement, key) == region]
         if len(inside) > 1:
-            placement = placement.divided(region, data.draw(st.sampled_from(inside[1:])))
+            placement = placement.split(region, data.draw(st.sampled_from(inside[1:])))
     found = placement.regions_of(keys)
     assert found.tolist() == [naive_region(placement, key) for key in keys]
     assert set(found.tolist()) <= set(placement.live())
-    assert len(placement.live()) == first + len(placement.divisions)
+    assert len(placement.live()) == first + len(placement.splits)
     assert placement.region_of(int(keys[0])) == found[0]
 
 
@@ -56,7 +56,7 @@ def make_run(keys: np.ndarray, sizes: list[int]) -> Run:
 def test_the_parts_of_a_run_are_the_run(data: st.DataObject, keys: np.ndarray) -> None:
     run = make_run(keys, data.draw(st.lists(st.integers(1, 5), min_size=len(keys), max_size=len(keys))))
     pivot = data.draw(st.sampled_from([int(key) for key in keys])) + data.draw(st.integers(0, 1))
-    low, high = (divide_run(run, pivot, upper) for upper in (False, True))
+    low, high = (split_run(run, pivot, upper) for upper in (False, True))
     assert (low.source < pivot).all()
     assert (high.source >= pivot).all()
     whole = merge_runs([low, high])

@@ -1,4 +1,4 @@
-"""Regions while training: divided, packed and placed in several ways, with the same exported bytes."""
+"""Regions while training: split, packed and placed in several ways, with the same exported bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL = {"batch_sequences": 100, "block_characters": 6000}
 
 @pytest.fixture(scope="module")
 def village(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, bytes]:
-    """Two texts, and the exported bytes of a network that is trained on both without any division."""
+    """Two texts, and the exported bytes of a network that is trained on both without any split."""
     folder = tmp_path_factory.mktemp("regions")
     first, second = write_village(folder / "a.txt", 900, 2), write_village(folder / "b.txt", 600, 3)
     return first, second, train([first, second], folder / "plain")[0]
@@ -48,19 +48,19 @@ def train(
 
 
 @pytest.mark.parametrize("placement", ["hash", "balanced", "co-occurrence"])
-def test_divisions_change_no_exported_byte(tmp_path: Path, village: tuple[Path, Path, bytes], placement: str) -> None:
+def test_splits_change_no_exported_byte(tmp_path: Path, village: tuple[Path, Path, bytes], placement: str) -> None:
     first, second, expected = village
     small = {"region_bytes": 40_000, "hot_bytes": 0, "commit_sequences": 300, "placement": placement}
     train([first], tmp_path / "net", **small)
     before = NetworkStore(tmp_path / "net")
-    divided = before.open(before.head()).placement()
-    assert len(divided.divisions) >= 3, "regions were divided while training"
-    # A second run goes on with the same regions, and divides some of them further.
+    earlier = before.open(before.head()).placement()
+    assert len(earlier.splits) >= 3, "regions were split while training"
+    # A second run goes on with the same regions, and splits some of them further.
     exported, network, report, _ = train([first, second], tmp_path / "net", **small)
     placement_now = NetworkStore(tmp_path / "net").open(network.commit).placement()
-    assert placement_now.divisions[: len(divided.divisions)] == divided.divisions
+    assert placement_now.splits[: len(earlier.splits)] == earlier.splits
     assert exported == expected
-    assert report.regions == len(placement_now.live()) == 3 + len(placement_now.divisions)
+    assert report.regions == len(placement_now.live()) == 3 + len(placement_now.splits)
     assert {run.region for run in network.manifest.runs} <= set(placement_now.live())
     if placement == "hash":
         assert len(placement_now.assigned) == 0
@@ -87,8 +87,8 @@ def test_a_giant_column_is_divided_by_feature(tmp_path: Path) -> None:
     expected, _, _, _ = train([text], tmp_path / "plain", regions=1, tagger="gold")
     exported, network, _, _ = train([text], tmp_path / "net", regions=1, tagger="gold", region_bytes=10_000)
     assert network.manifest.concepts == 1
-    divisions = network.manifest.divisions
-    assert any(division.pivot & ((1 << 25) - 1) for division in divisions), "some pivot lies inside a column"
+    splits = network.manifest.splits
+    assert any(split.pivot & ((1 << 25) - 1) for split in splits), "some pivot lies inside a column"
     assert exported == expected
 
 

@@ -21,7 +21,7 @@ from giaann_dask.cli.options import (
     read_text_options,
     text_options,
 )
-from giaann_dask.cli.showing import answer, figures, progress
+from giaann_dask.cli.showing import answer, figures, progress, round_log
 from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.cli.training_options import read_specification, read_training_options, training_options
 
@@ -112,16 +112,17 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
             specification=specification,
             text=text,
             options=options,
-            observer=observer,
+            observer=round_log(values["rounds"], observer),
             stop=stop,
         )
     if report.stopped:
         click.echo("giaann-dask: stopped and committed; run the same command again to go on", err=True)
     counts = {**report.as_dict(), "network": str(network)}
-    names = ("sequences", "trained", "skipped", "tokens", "connections", "regions", "seconds", "commit")
+    names = ("sequences", "trained", "skipped", "tokens", "connections", "regions", "seconds", "messages")
+    moved = ("increment_bytes", "column_touches", "shared_touches", "busiest_region_share")
     title = f"network {network}" if report.sequences else f"network {network} held all of it already"
     memory = ("packed_bytes", "spilled_bytes") if report.packed_bytes or report.spilled_bytes else ()
-    answer(counts, values["as_json"], [title, *figures(counts, *names, *memory)])
+    answer(counts, values["as_json"], [title, *figures(counts, *names, *moved, *memory, "commit")])
 
 
 @giaann_dask.command()

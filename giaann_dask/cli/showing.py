@@ -1,15 +1,18 @@
 """What the commands show: progress while they run, and their answer.
 
-Covers: rich progress bars on standard error, quiet when that is no terminal, and the choice
-between a readable answer and one JSON object on standard output. Does not cover: the figures.
+Covers: rich progress bars on standard error, quiet when that is no terminal, the file of what
+rounds moved, and the choice between a readable answer and one JSON object on standard output. Does
+not cover: the figures.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import asdict
+from typing import Any, TextIO
 
 import click
 
@@ -23,6 +26,7 @@ from giaann_dask.events import (
     SequencesEvaluated,
 )
 from giaann_dask.representations import format_bytes
+from giaann_dask.storage import writing
 
 
 @contextmanager
@@ -61,7 +65,7 @@ def _observer(bars: Any) -> Callable[[Event], None]:
             case BlockEncoded():
                 advance("encode", event.sequences)
             case RoundIntegrated():
-                advance("train", event.sequences)
+                advance("train", event.sequences, _moved(event))
             case MemoryMeasured(spilled_bytes=spilled) if spilled:
                 advance("train", 0, f"{format_bytes(spilled)} spilled to disk")
             case Committed():
@@ -71,6 +75,43 @@ def _observer(bars: Any) -> Callable[[Event], None]:
                 totals["steps"] += event.steps
                 share = totals["matches"] / totals["steps"] if totals["steps"] else 0.0
                 advance("evaluate", event.sequences, f"top-1 {share:.4f}")
+
+    return observe
+
+
+def _moved(event: RoundIntegrated) -> str:
+    """Return what a round moved, as a note."""
+    shared = event.shared_touches / max(event.column_touches, 1)
+    return f"{event.increment_bytes / 1e6:,.1f} MB, {event.messages} messages, {shared:.0%} overlap"
+
+
+def round_log(file: TextIO | None, observer: Observer) -> Observer:
+    """Let an observer's events also write what rounds moved to a file, one JSON object a line.
+
+    Parameters
+    ----------
+    file : text file, optional
+        Open for writing; without one the observer is returned as it is.
+    observer : callable
+        Told of every event.
+
+    Returns
+    -------
+    callable
+        The observer to use; raises `StoreWriteError` when the disk is full.
+    """
+    if file is None:
+        return observer
+    started = time.perf_counter()
+
+    def observe(event: Event) -> None:
+        if isinstance(event, RoundIntegrated):
+            seconds = round(time.perf_counter() - started, 3)
+            with writing(file.name):
+                file.write(json.dumps({**asdict(event), "seconds": seconds}) + "\n")
+                # For those who follow the file while it grows.
+                file.flush()
+        observer(event)
 
     return observe
 

@@ -30,20 +30,22 @@ _OPTIONS = (
     click.option(
         "--max-sequences", type=int, help="Stop when N sentences of the input that pass the length filter count."
     ),
-    click.option("--regions", type=int, help="Regions of a new network, before any is divided.  [default: 8]"),
+    click.option("--regions", type=int, help="Regions of a new network, before any is split.  [default: 8]"),
     click.option(
         "--placement",
         type=click.Choice(["hash", "balanced", "co-occurrence"]),
         help="How the columns of a new network are dealt to regions: by a hash, by their connections, or so that "
         "columns that occur together share a region.  [default: hash]",
     ),
-    click.option("--batch-sequences", type=int, default=8192, show_default=True, help="Sequences of one task, about."),
+    click.option(
+        "--batch-sequences", type=int, default=8192, show_default=True, help="Sequences of one task, about; 1 is exact."
+    ),
     click.option(
         "--selection",
         type=click.Choice(["corpus", "random", "least-overlap"]),
         default="corpus",
         show_default=True,
-        help="Which sequences train in one batch; other orders than the corpus's also report overlaps.",
+        help="Which sequences train at the same time, and which share a batch.",
     ),
     click.option(
         "--accumulate",
@@ -62,11 +64,17 @@ _OPTIONS = (
         help="Forget all but the last N commits while training, and free what they alone need.  [default: all]",
     ),
     click.option(
+        "--rounds",
+        type=click.File("a", encoding="utf-8", lazy=False),
+        metavar="FILE",
+        help="Append what every round moved: bytes, messages, overlaps, busiest region; a JSON object a line.",
+    ),
+    click.option(
         "--region-size",
         default="256MiB",
         show_default=True,
         metavar="SIZE",
-        help="Divide a region when its decoded runs take more memory.",
+        help="Split a region when its decoded runs take more memory.",
     ),
     click.option(
         "--hot-memory",

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.network.placement import Division
+from giaann_dask.network.placement import Split
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import STATUS_NAMES
 
@@ -64,7 +64,7 @@ class Manifest:
         Rounds of training so far, which name new runs.
     runs : tuple of StoredRun
         By region, of falling rank.
-    divisions : tuple of Division
+    splits : tuple of Split
         Of regions that had grown too large.
     load : tuple of int
         What the placement counted of each first region; empty where it counts nothing.
@@ -82,7 +82,7 @@ class Manifest:
     connections: int = 0
     rounds: int = 0
     runs: tuple[StoredRun, ...] = field(default=())
-    divisions: tuple[Division, ...] = field(default=())
+    splits: tuple[Split, ...] = field(default=())
     load: tuple[int, ...] = field(default=())
 
     @property
@@ -118,7 +118,7 @@ class Manifest:
             values["specification"] = Specification.from_dict(values["specification"])
             values["by_status"] = tuple(values["by_status"])
             values["runs"] = tuple(StoredRun(**run) for run in values["runs"])
-            values["divisions"] = tuple(Division(*division) for division in values["divisions"])
+            values["splits"] = tuple(Split(*split) for split in values["splits"])
             values["load"] = tuple(values["load"])
             return cls(**values)
         except (KeyError, TypeError) as error:

@@ -1,8 +1,8 @@
 """Placement: which region a source neuron belongs to.
 
 Covers: the stored answer, as a value. Columns are dealt to the first regions by a hash or by a
-table; a region that has grown too large is divided at a neuron key, so that a giant column is
-divided by feature. Does not cover: how the table is chosen (`placing`), when a region is divided
+table; a region that has grown too large is split at a neuron key, so that a giant column is
+split by feature. Does not cover: how the table is chosen (`placing`), when a region is split
 and which worker holds it (`giaann_dask.training`).
 """
 
@@ -25,8 +25,8 @@ UNASSIGNED = -1
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Division(NamedTuple):
-    """A region that was divided in two.
+class Split(NamedTuple):
+    """A region that was split in two.
 
     Attributes
     ----------
@@ -48,14 +48,14 @@ class Placement:
     Attributes
     ----------
     first_regions : int
-        Number of regions before any division; at least 1.
+        Number of regions before any split; at least 1.
     assigned : ndarray
         First region of each column, or -1 where the hash decides, as it does for columns beyond the
         array; int32, shape ``(columns,)``.
     load : ndarray
         Pairs of tokens that the columns of each first region have been the source of, as far as
         they were counted to choose `assigned`; int64, shape ``(first_regions,)`` or empty.
-    divisions : tuple of Division
+    splits : tuple of Split
         In the order in which they happened. The k-th of them made the regions
         ``first_regions + 2 * k`` and ``first_regions + 2 * k + 1``.
 
@@ -63,26 +63,26 @@ class Placement:
     --------
     >>> Placement(4).regions_of(np.array([0, 1, 2])).tolist()
     [0, 0, 0]
-    >>> Placement(4).divided(0, 2).regions_of(np.array([0, 1, 2])).tolist()
+    >>> Placement(4).split(0, 2).regions_of(np.array([0, 1, 2])).tolist()
     [4, 4, 5]
     """
 
     first_regions: int
     assigned: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     load: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
-    divisions: tuple[Division, ...] = ()
+    splits: tuple[Split, ...] = ()
 
     def live(self) -> tuple[int, ...]:
         """Return the regions that neurons belong to, ascending."""
-        gone = {division.region for division in self.divisions}
-        return tuple(r for r in range(self.first_regions + 2 * len(self.divisions)) if r not in gone)
+        gone = {split.region for split in self.splits}
+        return tuple(r for r in range(self.first_regions + 2 * len(self.splits)) if r not in gone)
 
-    def divided(self, region: int, pivot: int) -> Placement:
-        """Return the placement after one more division."""
-        return replace(self, divisions=(*self.divisions, Division(region, pivot)))
+    def split(self, region: int, pivot: int) -> Placement:
+        """Return the placement after one more split."""
+        return replace(self, splits=(*self.splits, Split(region, pivot)))
 
     def first_regions_of(self, column: npt.ArrayLike) -> Integers:
-        """Return the region of each column before any division, int64.
+        """Return the region of each column before any split, int64.
 
         Where no table decides: the high bits of a multiplicative hash, which spread consecutive
         columns evenly.
@@ -107,11 +107,11 @@ class Placement:
         Returns
         -------
         ndarray of int64
-            Live regions. A column is divided only where a division's pivot lies within it.
+            Live regions. A column is split only where a split's pivot lies within it.
         """
         keys = np.asarray(neuron, np.int64)
         regions = self.first_regions_of(unpack_neuron(keys)[0])
-        for first, pivots, leaves in _leaves(self.first_regions, self.divisions):
+        for first, pivots, leaves in _leaves(self.first_regions, self.splits):
             inside = np.flatnonzero(regions == first)
             regions[inside] = leaves[np.searchsorted(pivots, keys[inside], side="right")]
         return regions
@@ -121,13 +121,13 @@ class Placement:
         return int(self.regions_of(np.array([neuron]))[0])
 
 
-def _leaves(first_regions: int, divisions: Sequence[Division]) -> list[tuple[int, Integers, Integers]]:
-    """Return, for each divided first region, its pivots in ascending order and the regions between them."""
-    # Divisions of divisions stay in key order, so each first region is a line cut at pivots.
+def _leaves(first_regions: int, splits: Sequence[Split]) -> list[tuple[int, Integers, Integers]]:
+    """Return, for each split first region, its pivots in ascending order and the regions between them."""
+    # Divisions of splits stay in key order, so each first region is a line cut at pivots.
     pivots: dict[int, list[int]] = {}
     leaves: dict[int, list[int]] = {}
     origin = {region: region for region in range(first_regions)}
-    for number, (region, pivot) in enumerate(divisions):
+    for number, (region, pivot) in enumerate(splits):
         first, low = origin[region], first_regions + 2 * number
         line = leaves.setdefault(first, [first])
         at = line.index(region)

@@ -4,7 +4,7 @@ Covers: the logarithmic method by which a region's runs are compacted: a round a
 0, and two runs of the same rank become one of the next, so each connection is rewritten a
 logarithmic number of times and the task graph is known without knowing any size.
 Does not cover: the adding itself (`merging`), which neurons belong to a region (`placement`), where
-one that has grown too large is divided (`dividing`) and which worker holds it
+one that has grown too large is split (`splitting`) and which worker holds it
 (`giaann_dask.training`).
 """
 

@@ -233,7 +233,7 @@ class CommitChange:
     ledger : list of LedgerEntry
         All entries.
     placement : Placement
-        Where neurons belong; its divisions and load are those of the manifest.
+        Where neurons belong; its splits and load are those of the manifest.
     """
 
     def __init__(
@@ -305,7 +305,7 @@ class CommitReader:
         with reading(f"network {self.path}"):
             assigned = read_array(self._root, ASSIGNED)
         load = np.array(manifest.load, np.int64)
-        return Placement(manifest.specification.regions, assigned, load, manifest.divisions)
+        return Placement(manifest.specification.regions, assigned, load, manifest.splits)
 
     def run(self, identity: str) -> PackedRegionRun:
         """Return the encoded chunks of a run, as they are stored."""

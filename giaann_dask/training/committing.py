@@ -105,7 +105,7 @@ def commit_regions(
         neurons=sum(total.neurons for total in totals),
         connections=sum(total.connections for total in totals),
         rounds=snapshot.rounds,
-        divisions=placement.divisions,
+        splits=placement.splits,
         load=tuple(placement.load.tolist()),
     )
     change = CommitChange(manifest, progress.vocabulary, progress.ledger.entries, placement)
@@ -120,7 +120,7 @@ def commit_regions(
 def _placement(regions: Regions, snapshot: Snapshot) -> Placement:
     """Return where neurons belong as of a snapshot; columns of later rounds may have their region already."""
     columns = regions.columns if isinstance(regions.columns, Placement) else result(regions.columns)
-    return replace(columns, divisions=snapshot.divisions)
+    return replace(columns, splits=snapshot.splits)
 
 
 def _counts(regions: Regions, runs: Sequence[tuple[int, RankedRun[RunHandle]]]) -> list[Future]:

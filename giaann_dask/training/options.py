@@ -18,11 +18,13 @@ class TrainingOptions:
     Parameters
     ----------
     batch_sequences : int
-        Sequences of one ``connect`` task, about: whole blocks are joined until there are as many.
+        Sequences of one ``connect`` task, about: whole blocks are joined until there are as many, and
+        divided where that makes batches at least twice as large. 1 is exact: a round has one sequence
+        for each worker, as published; that is much slower, so use it for small texts.
     block_characters : int
         Text of one ``tag`` and one ``encode`` task, about.
     selection : SelectionOptions
-        Which sequences of a round train in one batch, while the other batches train the others.
+        Which sequences share a batch, and which train at the same time.
     accumulate : int
         Batches whose increments are added up where they are computed before they travel.
     rounds_in_flight : int
@@ -35,7 +37,7 @@ class TrainingOptions:
         After every commit, forget all but the last so many commits and free what they alone need;
         all are kept by default.
     region_bytes : int
-        A region is divided when its decoded runs take more bytes than this.
+        A region is split when its decoded runs take more bytes than this.
     hot_bytes : int, optional
         Bytes of decoded runs on all workers; beyond that runs are packed. By default 0.4 of the memory
         limits of the workers that hold columns.

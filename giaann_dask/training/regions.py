@@ -1,6 +1,6 @@
 """The regions of a network on a cluster: their runs, who holds them, and their growth.
 
-Covers: adding a round's increments, compaction, dividing regions that have grown too large, packing
+Covers: adding a round's increments, compaction, splitting regions that have grown too large, packing
 runs that take too much memory, and the state as of some round. Nothing here waits for the
 tasks that it submits. Does not cover: where increments come from (`rounds`) and when to commit
 (`trainer`).
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from distributed import Client, Future
 
 from giaann_dask.cluster import deal_regions, directed, result, results, roles_of, task_key
-from giaann_dask.network.placement import Division, Placement
+from giaann_dask.network.placement import Placement, Split
 from giaann_dask.network.region import RankedRun, plan_compaction
 from giaann_dask.training import tasks
 
@@ -61,13 +61,13 @@ class Snapshot:
         By live region.
     rounds : int
         Rounds that the network has seen by then.
-    divisions : tuple of Division
+    splits : tuple of Split
         Of the regions by then.
     """
 
     runs: dict[int, Runs]
     rounds: int
-    divisions: tuple[Division, ...]
+    splits: tuple[Split, ...]
 
     def handles(self) -> list[tuple[int, RankedRun[RunHandle]]]:
         """Return region and run of every run."""
@@ -81,7 +81,7 @@ class RegionBudgets:
     Attributes
     ----------
     region_bytes : int
-        A region is divided when its runs take more than this, decoded.
+        A region is split when its runs take more than this, decoded.
     hot_bytes : int or None
         Decoded runs of all regions together; what is beyond is packed, the largest runs first. None
         for 0.4 of the memory limits of the storage workers, or no end without limits.
@@ -107,7 +107,7 @@ class Regions:
     rounds : int
         Rounds that the network has seen.
     budgets : RegionBudgets, optional
-        Sizes from which regions are divided and runs packed.
+        Sizes from which regions are split and runs packed.
     """
 
     def __init__(self, client: Client, placement: Placement, rounds: int, budgets: RegionBudgets | None = None) -> None:
@@ -117,11 +117,11 @@ class Regions:
         self._owners: dict[int, str] = {}
         self._sizes: dict[str, tasks.RunSize] = {}
         self._homes: dict[int, Future] = {}
-        # Where regions that have grown too large are to be divided, and those of a single neuron.
+        # Where regions that have grown too large are to be split, and those of a single neuron.
         self._pivots: dict[int, Future] = {}
-        self._indivisible: set[int] = set()
-        self.columns: Placement | Future = replace(placement, divisions=())
-        self.divisions = placement.divisions
+        self._unsplittable: set[int] = set()
+        self.columns: Placement | Future = replace(placement, splits=())
+        self.splits = placement.splits
         self.rounds = rounds
         self.tasks = 0
         self.roles = roles_of(client)
@@ -129,7 +129,7 @@ class Regions:
 
     def snapshot(self) -> Snapshot:
         """Return the runs of all regions as of now; later rounds do not change it."""
-        return Snapshot(dict(self.runs), self.rounds, self.divisions)
+        return Snapshot(dict(self.runs), self.rounds, self.splits)
 
     def deal(self) -> None:
         """Look which workers there are, and deal the regions to those that hold columns."""
@@ -170,8 +170,8 @@ class Regions:
         """Divide regions and pack runs that have grown too large, as far as their sizes are known by now."""
         self._learn_sizes()
         for region in [region for region, pivot in self._pivots.items() if pivot.done()]:
-            self._divide(region, self._pivots[region])
-        for region in set(self.runs) - set(self._pivots) - self._indivisible:
+            self._split(region, self._pivots[region])
+        for region in set(self.runs) - set(self._pivots) - self._unsplittable:
             if self._decoded(region) > self._budgets.region_bytes:
                 futures = [run.handle.future for run in self.runs[region]]
                 self._pivots[region] = self.submit("pivot", tasks.find_pivot, *futures, key_of=_keys(futures))
@@ -191,8 +191,10 @@ class Regions:
         return self._client.submit(function, *arguments, key=task_key(name, key_of), **self.roles.storing())
 
     def _integrate(self, region: int, increments: Sequence[Future]) -> Future:
+        # Where increments were computed, or idle storage workers would fetch all of one to pick their part.
+        computing = self.roles.computing()
         routed = [
-            self._client.submit(tasks.route, part, region, key=task_key("route", part.key, region))
+            self._client.submit(tasks.route, part, region, key=task_key("route", part.key, region), **computing)
             for part in increments
         ]
         self.tasks += len(routed) + 1
@@ -234,15 +236,15 @@ class Regions:
     def _measure(self, future: Future) -> Future:
         return self.submit("measure", tasks.measure_run, future, key_of=future.key)
 
-    def _divide(self, region: int, found: Future) -> None:
+    def _split(self, region: int, found: Future) -> None:
         """Divide a region at the pivot that was found, or never where there is none."""
         pivot: int | None = result(found)
         del self._pivots[region]
         if pivot is None:
-            self._indivisible.add(region)
+            self._unsplittable.add(region)
             return
-        low = self._first_regions + 2 * len(self.divisions)
-        self.divisions = (*self.divisions, Division(region, pivot))
+        low = self._first_regions + 2 * len(self.splits)
+        self.splits = (*self.splits, Split(region, pivot))
         runs = self.runs.pop(region)
         for new, upper in ((low, False), (low + 1, True)):
             self.runs[new] = tuple(RankedRun(run.rank, self._part(run.handle, new, pivot, upper)) for run in runs)
@@ -251,7 +253,7 @@ class Regions:
 
     def _part(self, handle: RunHandle, region: int, pivot: int, upper: bool) -> RunHandle:
         arguments = (handle.future, pivot, upper)
-        future = self.submit("divide", tasks.divide, *arguments, key_of=(handle.future.key, pivot, upper))
+        future = self.submit("split", tasks.split, *arguments, key_of=(handle.future.key, pivot, upper))
         name = _identity(region, handle.first_round, handle.last_round)
         return replace(handle, identity=name, future=future, size=self._measure(future), stored=False)
 

@@ -6,7 +6,7 @@ Covers: which tasks a round has up to its increments. Does not cover: adding the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from distributed import Client, Future
@@ -16,7 +16,9 @@ from giaann_dask.encoding.stream import StreamedBlock
 from giaann_dask.network.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
+from giaann_dask.training.division import Division
 from giaann_dask.training.regions import Regions, Snapshot
+from giaann_dask.training.round_report import measure_touches, report_round
 from giaann_dask.training.selection import SelectionOptions
 
 
@@ -27,22 +29,23 @@ class Round:
     Attributes
     ----------
     blocks : tuple of StreamedBlock
-        What it trains.
-    sizes : tuple of Future
-        `RunSize` of each batch's increments.
+        What is trained with it; none before the last of several rounds of the same blocks.
+    number, sequences : int
+        Its number in the network, and its share of the blocks' counted sequences.
+    report : Future
+        Its `RoundReport`.
     integrated : tuple of Future
         The newest run of each region.
     snapshot : Snapshot
         The regions after the round.
-    overlap : Future or None
-        `BatchOverlap` of its batches; None in corpus order, where nothing is selected.
     """
 
     blocks: tuple[StreamedBlock, ...]
-    sizes: tuple[Future, ...]
+    number: int
+    sequences: int
+    report: Future
     integrated: tuple[Future, ...]
     snapshot: Snapshot
-    overlap: Future | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,36 +88,51 @@ class Rounds:
         self._regions = regions
         self._options = options
         self.tasks = 0
-        self.messages = 0
 
-    def submit(self, batches: Sequence[Sequence[StreamedBlock]]) -> Round:
-        """Submit the tasks of one round.
+    def submit(self, batches: Sequence[Sequence[StreamedBlock]], division: Division) -> Iterator[Round]:
+        """Submit the tasks of the rounds that some blocks are divided into, each when it is asked for.
 
         Parameters
         ----------
         batches : sequence of sequence of StreamedBlock
-            Each batch is one ``connect`` task.
+            Whole blocks joined into batches; in corpus order each is one ``connect`` task of a single round.
+        division : Division
+            Rounds and batches.
 
-        Returns
-        -------
+        Yields
+        ------
         Round
+            The regions hold whole blocks only after the last one.
         """
-        regions, accumulate = self._regions, self._options.accumulate
-        regions.deal()
         blocks = tuple(block for batch in batches for block in batch)
+        joined = self._options.selection.order == "corpus" and division == Division(1, len(batches))
+        self._regions.deal()
         self._place([block.encoded for block in blocks])
-        overlap = None
-        if self._options.selection.order == "corpus":
-            increments = [self._connect([block.encoded for block in batch]) for batch in batches]
-        else:
-            increments, overlap = self._connect_selected([block.encoded for block in blocks], len(batches))
-        sizes = [self._submit("measure", tasks.measure_increments, part, key_of=(part.key,)) for part in increments]
+        selection = None if joined else self._select(blocks, division)
+        total = sum(block.mapping.sequences for block in blocks)
+        for number in range(division.rounds):
+            if number:
+                self._regions.deal()
+            if selection is None:
+                increments = [self._connect([block.encoded for block in batch]) for batch in batches]
+            else:
+                chosen = range(number * division.width, (number + 1) * division.width)
+                increments = [self._connect_selected(blocks, selection, batch) for batch in chosen]
+            trained = blocks if number == division.rounds - 1 else ()
+            share = total * (number + 1) // division.rounds - total * number // division.rounds
+            yield self._finish(increments, trained, share)
+
+    def _finish(self, increments: Sequence[Future], blocks: tuple[StreamedBlock, ...], sequences: int) -> Round:
+        """Submit everything of a round that follows the increments of its batches."""
+        regions, accumulate = self._regions, self._options.accumulate
         travelling = [
             self._accumulate(increments[start : start + accumulate]) for start in range(0, len(increments), accumulate)
         ]
-        self.messages += len(travelling) * len(regions.runs)
+        touches = [self._compute("measure", measure_touches, part, key_of=(part.key,)) for part in travelling]
+        report = self._submit("report", report_round, *touches, key_of=[part.key for part in touches])
+        number = regions.rounds
         integrated = regions.integrate(travelling)
-        return Round(blocks, tuple(sizes), tuple(integrated), regions.snapshot(), overlap)
+        return Round(blocks, number, sequences, report, tuple(integrated), regions.snapshot())
 
     def _place(self, blocks: Sequence[Future]) -> None:
         """Choose regions for the columns that the round uses for the first time."""
@@ -127,24 +145,23 @@ class Rounds:
 
     def _connect(self, blocks: list[Future]) -> Future:
         key = ([block.key for block in blocks], *self._rule())
-        return self._compute(tasks.connect, blocks, self._regions.columns, self._connecting(), key_of=key)
+        return self._compute("connect", tasks.connect, blocks, self._regions.columns, self._connecting(), key_of=key)
 
-    def _connect_selected(self, blocks: list[Future], batches: int) -> tuple[list[Future], Future]:
-        """Let every batch train the sequences of the whole round that are selected for it."""
-        selection, columns, divisions = self._options.selection, self._regions.columns, self._regions.divisions
-        touches = [self._submit("touch", tasks.touch, block, key_of=(block.key,)) for block in blocks]
-        identity = ([block.key for block in blocks], batches, selection, *self._rule())
-        arguments = (touches, batches, selection, columns, divisions)
-        chosen = self._submit("select", tasks.select, *arguments, key_of=identity)
-        parts = [(blocks, chosen, number, columns, self._connecting()) for number in range(batches)]
-        increments = [
-            self._compute(tasks.connect_selected, *part, key_of=(chosen.key, number))
-            for number, part in enumerate(parts)
-        ]
-        return increments, self._submit("measure", tasks.measure_selection, chosen, key_of=chosen.key)
+    def _select(self, blocks: Sequence[StreamedBlock], division: Division) -> Future:
+        """Submit the choice of the batch that each sequence of some blocks trains in."""
+        encoded, options = [block.encoded for block in blocks], self._options.selection
+        touches = [self._submit("touch", tasks.touch, block, key_of=(block.key,)) for block in encoded]
+        identity = ([block.key for block in encoded], division, options)
+        return self._submit("select", tasks.select, touches, division, options, key_of=identity)
+
+    def _connect_selected(self, blocks: Sequence[StreamedBlock], selection: Future, number: int) -> Future:
+        """Submit the training of the sequences that are selected for one batch."""
+        part = ([block.encoded for block in blocks], selection, number, self._regions.columns, self._connecting())
+        identity = (selection.key, number, *self._rule())
+        return self._compute("connect", tasks.connect_selected, *part, key_of=identity)
 
     def _connecting(self) -> tasks.ConnectOptions:
-        return tasks.ConnectOptions(self._options.specification, self._regions.divisions, self._options.device)
+        return tasks.ConnectOptions(self._options.specification, self._regions.splits, self._options.device)
 
     def _rule(self) -> tuple[object, ...]:
         """Return what besides the sequences determines the increments of a batch."""
@@ -153,13 +170,13 @@ class Rounds:
     def _accumulate(self, increments: Sequence[Future]) -> Future:
         if len(increments) == 1:
             return increments[0]
-        return self._compute(tasks.accumulate, *increments, key_of=[f.key for f in increments])
+        return self._compute("accumulate", tasks.accumulate, *increments, key_of=[f.key for f in increments])
 
-    def _compute(self, function: Callable[..., object], *arguments: object, key_of: object) -> Future:
+    def _compute(self, name: str, function: object, *arguments: object, key_of: object) -> Future:
         """Submit a task that computes."""
         self.tasks += 1
-        key = task_key(function.__name__.partition("_")[0], key_of)
-        return self._client.submit(function, *arguments, key=key, **self._regions.roles.computing())
+        computing = self._regions.roles.computing()
+        return self._client.submit(function, *arguments, key=task_key(name, key_of), **computing)
 
     def _submit(self, name: str, function: object, *arguments: object, key_of: object) -> Future:
         """Submit a small task that goes where its arguments are."""

@@ -46,7 +46,8 @@ class SelectionOptions:
     order : {"corpus", "random", "least-overlap"}
         As they come, shuffled, or so that what trains at the same time touches different columns.
     window : int
-        Sequences that `choose_rounds` chooses from, 1 to 65536; wider windows overlap less.
+        Sequences that `choose_rounds` chooses from, 1 to 65536; wider windows overlap less. It is used
+        with batches of one sequence.
     seed : int
         Of the shuffling, at least 0; `assign_batches` uses it for ``random`` only.
 

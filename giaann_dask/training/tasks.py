@@ -12,30 +12,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.dask_types import register, register_arrays
+from giaann_dask.dask_types import register
 from giaann_dask.device import one_thread, select_device
 from giaann_dask.errors import StoreMissingError
 from giaann_dask.network.connections import connect_batch
-from giaann_dask.network.dividing import choose_pivot, divide_run, row_weights
-from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.merging import count_union, merge_runs
 from giaann_dask.network.packing import PackedRegionRun, pack, unpack
-from giaann_dask.network.placement import Division, Placement
+from giaann_dask.network.placement import Placement, Split
 from giaann_dask.network.placing import ColumnUsage, Kind, column_usage, place_columns
 from giaann_dask.network.run import RegionRun, Run
+from giaann_dask.network.splitting import choose_pivot, row_weights, split_run
 from giaann_dask.network.store import CommitReader, NetworkStore
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER
 from giaann_dask.text.segmentation import EncodedBlock
-from giaann_dask.training.selection import (
-    BatchOverlap,
-    ColumnTouches,
-    SelectionOptions,
-    assign_batches,
-    join_touches,
-    measure_overlap,
-    touches_of,
-)
+from giaann_dask.training.division import Division, assign
+from giaann_dask.training.selection import ColumnTouches, SelectionOptions, join_touches, touches_of
 
 register()
 
@@ -68,20 +60,20 @@ class ConnectOptions:
     ----------
     specification : Specification
         Of the network.
-    divisions : tuple of Division
+    splits : tuple of Split
         Of its regions.
     device : str
         Device of the dense step.
     """
 
     specification: Specification
-    divisions: tuple[Division, ...]
+    splits: tuple[Split, ...]
     device: str
 
 
 def connect(blocks: Sequence[EncodedBlock], columns: Placement, options: ConnectOptions) -> dict[int, RegionRun]:
     """Return the increments of a batch of sequences by region."""
-    placement = replace(columns, divisions=options.divisions)
+    placement = replace(columns, splits=options.splits)
     with one_thread():
         return connect_batch(blocks, options.specification, placement, select_device(options.device))
 
@@ -96,74 +88,33 @@ def place(columns: Placement, usages: Sequence[ColumnUsage], kind: Kind) -> Plac
     return place_columns(columns, usages, kind)
 
 
-@register_arrays
-@dataclass(frozen=True, slots=True, eq=False)
-class Selection:
-    """Which batch each sequence of a round trains in.
-
-    Attributes
-    ----------
-    batch : ndarray
-        Batch of each trained sequence of the round's blocks, in order; int64.
-    overlap : BatchOverlap
-        How the batches' columns and regions overlap.
-    """
-
-    batch: npt.NDArray[np.int64]
-    overlap: BatchOverlap
-
-
 def touch(block: EncodedBlock) -> ColumnTouches:
     """Return the concept columns of each trained sequence of a block."""
     return touches_of([block])
 
 
-def select(
-    parts: Sequence[ColumnTouches],
-    batches: int,
-    options: SelectionOptions,
-    columns: Placement,
-    divisions: tuple[Division, ...],
-) -> Selection:
-    """Divide the sequences of a round among batches that train at the same time."""
-    touches, placement = join_touches(parts), replace(columns, divisions=divisions)
-    batch = assign_batches(touches, batches, options)
-    overlap = measure_overlap(touches, batch, lambda column: placement.regions_of(pack_neuron(column, 0)))
-    return Selection(batch, overlap)
-
-
-def measure_selection(selection: Selection) -> BatchOverlap:
-    """Return how the batches of a round overlap."""
-    return selection.overlap
+def select(parts: Sequence[ColumnTouches], division: Division, options: SelectionOptions) -> npt.NDArray[np.int64]:
+    """Return the batch of each trained sequence of some blocks, in order."""
+    return assign(join_touches(parts), division, options)
 
 
 def connect_selected(
     blocks: Sequence[EncodedBlock],
-    selection: Selection,
+    batch: npt.NDArray[np.int64],
     number: int,
     columns: Placement,
     options: ConnectOptions,
 ) -> dict[int, RegionRun]:
-    """Return the increments of the sequences of a round that were selected for one batch."""
+    """Return the increments of the sequences of some blocks that were selected for one batch."""
     chosen, start = [], 0
     for block in blocks:
         trained = np.flatnonzero(block.status == CANDIDATE)
-        others = selection.batch[start : start + len(trained)] != number
+        others = batch[start : start + len(trained)] != number
         start += len(trained)
         status = block.status.copy()
         status[trained[others]] = NO_DELIMITER
         chosen.append(replace(block, status=status))
     return connect(chosen, columns, options)
-
-
-def measure_increments(increments: dict[int, RegionRun]) -> RunSize:
-    """Return the size of a batch's increments, neurons' own strengths included in the bytes."""
-    runs = increments.values()
-    return RunSize(
-        sum(len(run.neurons.source) for run in runs),
-        sum(len(run.connections) for run in runs),
-        sum(run.connections.nbytes + run.neurons.nbytes for run in runs),
-    )
 
 
 def accumulate(*increments: dict[int, RegionRun]) -> dict[int, RegionRun]:
@@ -205,14 +156,14 @@ def decode(run: RegionRun | PackedRegionRun) -> RegionRun:
 
 
 def find_pivot(*runs: RegionRun | PackedRegionRun) -> int | None:
-    """Return the neuron at which a region is to be divided, None for one that cannot be."""
+    """Return the neuron at which a region is to be split, None for one that cannot be."""
     tables = [run.connections for run in runs] + [run.neurons for run in runs]
     return choose_pivot([row_weights(table) for table in tables])
 
 
-def divide(run: RegionRun | PackedRegionRun, pivot: int, upper: bool) -> RegionRun | PackedRegionRun:
+def split(run: RegionRun | PackedRegionRun, pivot: int, upper: bool) -> RegionRun | PackedRegionRun:
     """Return the part of a run below a neuron, or the part from it on, in the form of the run."""
-    part = RegionRun(*(divide_run(table, pivot, upper) for table in decode(run)))
+    part = RegionRun(*(split_run(table, pivot, upper) for table in decode(run)))
     return pack_run(part) if isinstance(run, PackedRegionRun) else part
 
 
@@ -251,8 +202,8 @@ def open_run(path: str, commit: str, identity: str) -> PackedRegionRun:
 
 
 def open_columns(path: str, commit: str) -> Placement:
-    """Read where columns belong, without divisions of regions."""
-    return replace(_open_commit(path, commit).placement(), divisions=())
+    """Read where columns belong, without splits of regions."""
+    return replace(_open_commit(path, commit).placement(), splits=())
 
 
 def _open_commit(path: str, commit: str) -> CommitReader:

@@ -14,19 +14,19 @@ from dataclasses import astuple, dataclass, field, replace
 from threading import Event
 from typing import Any
 
-import numpy as np
 from distributed import Client
 
 from giaann_dask.cluster import result, results, wait_all
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError
-from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, RoundIntegrated, ignore
+from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, ignore
 from giaann_dask.training.committing import Progress, commit_regions, load_regions
+from giaann_dask.training.division import Division, divide
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.regions import RegionBudgets, Regions, Snapshot
+from giaann_dask.training.round_report import RoundReport
 from giaann_dask.training.rounds import Round, RoundOptions, Rounds
-from giaann_dask.training.selection import BatchOverlap
 from giaann_dask.training.target import NetworkTarget
 
 # A region's small runs are added to its largest one at the end when they are not much smaller.
@@ -56,12 +56,13 @@ class TrainingReport:
     tasks : int
         Training tasks that were submitted.
     messages : int
-        Increments that were sent to a region, one for each region and batch (or accumulated batches).
+        Increments of batches (or of accumulated batches) that went to a region which they touch.
     increment_bytes : int
-        Bytes of all increments before they were routed.
+        Bytes of these increments.
     column_touches, shared_touches : int
-        Columns touched by batches and how many of these touches overlap within a round; 0 in corpus
-        order, where they are not counted.
+        Columns touched by increments and how many of these touches overlap within a round.
+    busiest_region_share : float
+        Share of the region with most column touches in all of them.
     regions : int
         Regions at the end.
     hot_bytes, packed_bytes : int
@@ -83,6 +84,7 @@ class TrainingReport:
     increment_bytes: int = field(default=0)
     column_touches: int = field(default=0)
     shared_touches: int = field(default=0)
+    busiest_region_share: float = field(default=0.0)
     regions: int = field(default=0)
     hot_bytes: int = field(default=0)
     packed_bytes: int = field(default=0)
@@ -139,9 +141,8 @@ class Trainer:
         self._flying: deque[Round] = deque()
         self._integrated = self._regions.snapshot()
         self._uncommitted = 0
-        self._increment_bytes = 0
         self._largest_round = 0
-        self._touches = np.zeros(2, np.int64)
+        self._moved = RoundReport()
         self._last_commit = (time.perf_counter(), self._manifest.sequences)
         self._peak = MemoryMeasured()
 
@@ -168,9 +169,10 @@ class Trainer:
         stream = EncodingStream(self._client, self._vocabulary, sources, self._stream_options(), self._ledger)
         commit = ""
         for batches in self._compose(stream.blocks(inputs)):
-            self._flying.append(self._rounds.submit(batches))
-            while len(self._flying) > self._rounds_in_flight():
-                self._integrate()
+            for submitted in self._rounds.submit(batches, self._divide(batches)):
+                self._flying.append(submitted)
+                while len(self._flying) > self._rounds_in_flight():
+                    self._integrate()
             if self._uncommitted and self._commit_is_due():
                 commit = self._commit(self._integrated)
             if self._stop.is_set():
@@ -208,9 +210,17 @@ class Trainer:
             block_characters=self._options.block_characters,
         )
 
+    def _width(self) -> int:
+        """Return the batches of a round."""
+        return max(1, len(self._client.nthreads())) * self._options.accumulate
+
+    def _divide(self, batches: Sequence[Sequence[StreamedBlock]]) -> Division:
+        sequences = sum(block.mapping.sequences for batch in batches for block in batch)
+        return divide(sequences, len(batches), self._width(), self._options.batch_sequences)
+
     def _compose(self, blocks: Iterator[StreamedBlock]) -> Iterator[list[list[StreamedBlock]]]:
         """Join blocks into batches, and as many batches as workers take at once into a round."""
-        width = max(1, len(self._client.nthreads())) * self._options.accumulate
+        width = self._width()
         batches: list[list[StreamedBlock]] = []
         batch: list[StreamedBlock] = []
         for block in blocks:
@@ -230,26 +240,20 @@ class Trainer:
     def _integrate(self) -> None:
         """Wait for the oldest round and count what it trained."""
         done = self._flying.popleft()
-        self._integrated = done.snapshot
         wait_all(done.integrated)
-        moved = sum(size.nbytes for size in results(done.sizes))
-        self._increment_bytes += moved
-        self._largest_round = max(self._largest_round, moved)
-        statistics = results([block.statistics for block in done.blocks])
-        for block, counts in zip(done.blocks, statistics, strict=True):
-            self._count(block, counts)
-        self._uncommitted += 1
-        sequences = sum(block.mapping.sequences for block in done.blocks)
+        report: RoundReport = result(done.report)
+        self._moved = self._moved.plus(report)
+        self._largest_round = max(self._largest_round, report.increment_bytes)
+        if done.blocks:
+            # Before that, the regions hold some of the sequences of the blocks only.
+            self._integrated = done.snapshot
+            statistics = results([block.statistics for block in done.blocks])
+            for block, counts in zip(done.blocks, statistics, strict=True):
+                self._count(block, counts)
+            self._uncommitted += 1
         self._regions.keep_within_budgets()
+        self._observer(report.event(done.number, done.sequences))
         self._observer(self._memory())
-        if done.overlap is None:
-            self._observer(RoundIntegrated(sequences, moved))
-            return
-        overlap: BatchOverlap = result(done.overlap)
-        self._touches += np.array([overlap.touches, overlap.shared_touches])
-        self._observer(
-            RoundIntegrated(sequences, moved, overlap.touches, overlap.shared_touches, overlap.busiest_region_share)
-        )
 
     def _rounds_in_flight(self) -> int:
         """Return how many rounds may be under way: as many as their increments have room for, at least 1."""
@@ -340,10 +344,11 @@ class Trainer:
             commit=commit,
             stopped=self._stop.is_set(),
             tasks=self._rounds.tasks + self._regions.tasks,
-            messages=self._rounds.messages,
-            increment_bytes=self._increment_bytes,
-            column_touches=int(self._touches[0]),
-            shared_touches=int(self._touches[1]),
+            messages=self._moved.messages,
+            increment_bytes=self._moved.increment_bytes,
+            column_touches=self._moved.column_touches,
+            shared_touches=self._moved.shared_touches,
+            busiest_region_share=self._moved.busiest_region_share,
             regions=len(self._regions.runs),
             hot_bytes=self._peak.hot_bytes,
             packed_bytes=self._peak.packed_bytes,

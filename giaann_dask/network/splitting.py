@@ -1,6 +1,6 @@
 """Dividing a region that has grown too large, at a neuron key.
 
-Covers: the choice of the key and the two parts of a run. Does not cover: which regions are divided
+Covers: the choice of the key and the two parts of a run. Does not cover: which regions are split
 (`giaann_dask.training`) and finding a neuron's region afterwards (`placement`).
 """
 
@@ -34,7 +34,7 @@ def row_weights(run: Run | PackedRun) -> tuple[Integers, Integers]:
 
 
 def choose_pivot(rows: Sequence[tuple[Integers, Integers]]) -> int | None:
-    """Choose where to divide a region so that both parts weigh about the same.
+    """Choose where to split a region so that both parts weigh about the same.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def choose_pivot(rows: Sequence[tuple[Integers, Integers]]) -> int | None:
     -------
     int or None
         A neuron key: the first neuron of a column, or, where one column outweighs all others, a
-        neuron inside it. None for a region of a single neuron, which cannot be divided.
+        neuron inside it. None for a region of a single neuron, which cannot be split.
 
     Examples
     --------
@@ -68,13 +68,13 @@ def choose_pivot(rows: Sequence[tuple[Integers, Integers]]) -> int | None:
     return int(source[int(np.argmin(distance)) + 1])
 
 
-def divide_run(run: Run, pivot: int, upper: bool) -> Run:
+def split_run(run: Run, pivot: int, upper: bool) -> Run:
     """Return the part of a run below a neuron key, or the part from it on; never a view.
 
     Examples
     --------
     >>> run = Run(np.array([3, 5]), np.array([0, 1, 3]), np.array([1, 1, 2]), np.ones(3, np.int32))
-    >>> divide_run(run, 5, True).target
+    >>> split_run(run, 5, True).target
     array([1, 2])
     """
     at = int(np.searchsorted(run.source, pivot))

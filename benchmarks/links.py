@@ -1,0 +1,346 @@
+"""Time training where the links between workers are slow, by selection, accumulation and batch size.
+
+Every worker lives in a network namespace of its own; a pair of virtual interfaces, throttled in both
+directions by a token bucket, ties it to a bridge where scheduler and driver are. In one run, every
+setting is timed several times in turn on the same warm workers, so the ratios of one run can be
+compared, and their spread shows the noise. Storage and compute workers are apart, so every increment
+crosses two links.
+
+Needs Linux, `unshare`, `ip` and `tc`, and the right to make namespaces (root, or user namespaces). All
+of it happens in namespaces of this run, which vanish with it, workers included, however it ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+
+from distributed import Client, LocalCluster
+from rich.console import Console
+from rich.table import Table
+from training import BOOKS, processor_seconds
+
+import giaann_dask as gd
+from giaann_dask.data import sample_text
+from giaann_dask.training.selection import SelectionOptions
+
+NETWORK = "10.77.0"
+INSIDE = "GIAANN_LINKS_INSIDE"
+# Bytes that a bucket lets through at once: what the largest segment of TCP needs.
+BURST = 65536
+WARM_UP = 2048
+START_TIMEOUT_S = 60
+RUN_TIMEOUT_S = 900
+
+
+@dataclass(frozen=True, order=True)
+class Setting:
+    """What is compared."""
+
+    batch_sequences: int
+    selection: str
+    accumulate: int
+
+    @property
+    def label(self) -> str:
+        """A name for tables."""
+        return f"batch {self.batch_sequences}, {self.selection}, accumulate {self.accumulate}"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One training run.
+
+    Attributes
+    ----------
+    setting : Setting
+        What was asked for.
+    mbit : float
+        Rate of every link, in Mbit/s.
+    seconds : float
+        From the first read to the last commit.
+    wire_bytes : int
+        Bytes that all workers sent.
+    processor_seconds : float
+        User and system time of all processes.
+    increment_bytes, messages, column_touches, shared_touches : int
+        As in the training report.
+    """
+
+    setting: Setting
+    mbit: float
+    seconds: float
+    wire_bytes: int
+    processor_seconds: float
+    increment_bytes: int
+    messages: int
+    column_touches: int
+    shared_touches: int
+
+
+class Links:
+    """Workers' links: namespaces and interfaces of this run, and how fast they are.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the workers, and so of their namespaces.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        call("mkdir", "-p", "/run/netns")
+        # The names of namespaces are files, which would outlive this run elsewhere.
+        call("mount", "-t", "tmpfs", "tmpfs", "/run/netns")
+        call("ip", "link", "set", "lo", "up")
+        call("ip", "link", "add", "bridge0", "type", "bridge")
+        call("ip", "addr", "add", f"{NETWORK}.1/24", "dev", "bridge0")
+        call("ip", "link", "set", "bridge0", "up")
+        for number, name in enumerate(self.names):
+            call("ip", "netns", "add", name)
+            call("ip", "link", "add", f"to-{number}", "type", "veth", "peer", "name", "link0", "netns", name)
+            call("ip", "link", "set", f"to-{number}", "master", "bridge0", "up")
+            call("ip", "-n", name, "addr", "add", f"{self.address(name)}/24", "dev", "link0")
+            for device in ("lo", "link0"):
+                call("ip", "-n", name, "link", "set", device, "up")
+
+    def address(self, name: str) -> str:
+        """Return the address of a worker."""
+        return f"{NETWORK}.{10 + self.names.index(name)}"
+
+    def throttle(self, mbit: float, delay_ms: float) -> bool:
+        """Set the rate of every link, both ways, and its delay; return whether delays are possible here."""
+        delayed = True
+        for number, name in enumerate(self.names):
+            for where in (("-n", name), ()):
+                device = "link0" if where else f"to-{number}"
+                bucket = ("tbf", "rate", f"{mbit}mbit", "burst", str(BURST), "latency", "500ms")
+                call("tc", *where, "qdisc", "replace", "dev", device, "root", "handle", "1:", *bucket)
+                delay = ("tc", *where, "qdisc", "replace", "dev", device, "parent", "1:1", "netem")
+                delayed = delayed and possible(*delay, "delay", f"{delay_ms}ms", "limit", "10000")
+        return delayed
+
+    def sent_bytes(self) -> int:
+        """Return the bytes that workers have sent so far."""
+        counters = (f"/sys/class/net/to-{number}/statistics/rx_bytes" for number in range(len(self.names)))
+        return sum(int(Path(counter).read_text()) for counter in counters)
+
+
+def call(*command: str) -> None:
+    """Run a command of the system; leave with one line when it is refused."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"links: {' '.join(command)}: {done.stderr.strip()}; namespaces and tc need root on Linux")
+
+
+def possible(*command: str) -> bool:
+    """Run a command of the system and return whether it worked."""
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def run_inside() -> int:
+    """Run this script again in namespaces of its own, which vanish with it, and return its exit code."""
+    if missing := [name for name in ("unshare", "ip", "tc", "mount") if shutil.which(name) is None]:
+        sys.exit(f"links: {', '.join(missing)} not found; install util-linux and iproute2 on Linux")
+    enter = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if os.geteuid() != 0:
+        enter.append("--map-root-user")
+    if not possible(*enter, "true"):
+        sys.exit(f"links: {' '.join(enter)} is refused here; run as root, or allow user namespaces")
+    # A request to end must come back here as an exception: unshare itself does not listen to it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with tempfile.TemporaryDirectory() as folder:
+        inside = subprocess.Popen([*enter, sys.executable, *sys.argv], env={**os.environ, INSIDE: folder})
+        try:
+            return inside.wait()
+        finally:
+            # With it go the namespaces and all that runs in them.
+            inside.kill()
+            inside.wait()
+
+
+def enter_namespaces() -> None:
+    """Let what is mounted from here on be seen here alone, and /sys show this namespace's interfaces."""
+    call("mount", "--make-rprivate", "/")
+    call("mount", "-t", "sysfs", "sysfs", "/sys")
+
+
+@contextmanager
+def start_workers(links: Links, folder: Path) -> Iterator[Client]:
+    """Start a scheduler here and a worker in every namespace, with the role that its name says."""
+    host = f"{NETWORK}.1"
+    with LocalCluster(n_workers=0, host=host, dashboard_address=f"{host}:0") as cluster, Client(cluster) as client:
+        options = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--preload", "giaann_dask.worker_setup"]
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, *options]
+        # What measures processor time on a worker is in a module beside this one.
+        path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+        workers = []
+        try:
+            for name in links.names:
+                own = ["--host", links.address(name), "--resources", f"{name.split('-')[0]}=1", "--name", name]
+                own += ["--local-directory", str(folder / name)]
+                with (folder / f"{name}.log").open("w") as log:
+                    where = ["ip", "netns", "exec", name]
+                    seen = {**os.environ, "PYTHONPATH": path}
+                    workers.append(subprocess.Popen([*where, *command, *own], stdout=log, stderr=log, env=seen))
+            client.wait_for_workers(len(workers), timeout=START_TIMEOUT_S)
+            yield client
+        finally:
+            for worker in workers:
+                worker.terminate()
+            for worker in workers:
+                worker.wait(timeout=START_TIMEOUT_S)
+
+
+def train(client: Client, corpus: Path, network: Path, setting: Setting, sequences: int) -> gd.TrainingReport:
+    """Train a new network."""
+    options = gd.TrainingOptions(
+        batch_sequences=setting.batch_sequences,
+        block_characters=BLOCK_CHARACTERS,
+        accumulate=setting.accumulate,
+        selection=SelectionOptions(order=setting.selection),  # type: ignore[arg-type]
+        maximum_sequences=sequences,
+        commit_seconds=RUN_TIMEOUT_S,
+    )
+    _, report = gd.train(corpus, network, client=client, options=options)
+    shutil.rmtree(network)
+    return report
+
+
+# Text of one task that reads the corpus: less than the default, so that small batches are whole blocks.
+BLOCK_CHARACTERS = 65_536
+
+
+def time_setting(
+    client: Client, links: Links, corpus: Path, folder: Path, setting: Setting, mbit: float, sequences: int
+) -> Timing:
+    """Train once and measure."""
+    before, sent = processor_seconds(client), links.sent_bytes()
+    report = train(client, corpus, folder / "network", setting, sequences)
+    after = processor_seconds(client)
+    return Timing(
+        setting,
+        mbit,
+        report.seconds,
+        links.sent_bytes() - sent,
+        sum(sum(after[name]) - sum(before[name]) for name in after),
+        report.increment_bytes,
+        report.messages,
+        report.column_touches,
+        report.shared_touches,
+    )
+
+
+def show(console: Console, timings: Sequence[Timing], base: Setting) -> None:
+    """Print a table for every rate; ratios are of the runs of the same turn."""
+    for mbit in sorted({timing.mbit for timing in timings}):
+        table = Table(title=f"links of {mbit:g} Mbit/s; throughput as a ratio to: {base.label}")
+        headings = ("setting", "ratio", "least", "most", "seconds", "sent MB", "increments MB", "messages")
+        for name in (*headings, "overlap", "CPU s"):
+            table.add_column(name, justify="left" if name == "setting" else "right")
+        here = [timing for timing in timings if timing.mbit == mbit]
+        reference = [timing.seconds for timing in here if timing.setting == base]
+        for setting in dict.fromkeys(timing.setting for timing in here):
+            runs = [timing for timing in here if timing.setting == setting]
+            ratios = [first / run.seconds for first, run in zip(reference, runs, strict=True)]
+            last = runs[-1]
+            table.add_row(
+                setting.label,
+                f"{statistics.median(ratios):.2f}",
+                f"{min(ratios):.2f}",
+                f"{max(ratios):.2f}",
+                f"{statistics.median(run.seconds for run in runs):.2f}",
+                f"{statistics.median(run.wire_bytes for run in runs) / 1e6:.1f}",
+                f"{last.increment_bytes / 1e6:.1f}",
+                f"{last.messages:,}",
+                f"{last.shared_touches / max(last.column_touches, 1):.3f}",
+                f"{statistics.median(run.processor_seconds for run in runs):.1f}",
+            )
+        console.print(table)
+
+
+def choose_settings(arguments: argparse.Namespace) -> list[Setting]:
+    """Return the settings to compare: the first one, and others that differ in one choice, and one in two."""
+    batches, orders, sums = arguments.batch_sequences, arguments.selection, arguments.accumulate
+    found = [Setting(*values) for values in product(batches, orders, sums)]
+    first = found[0]
+    if arguments.every:
+        return found
+    return [
+        s
+        for s in found
+        if sum(a != b for a, b in zip(asdict(s).values(), asdict(first).values(), strict=True)) < 2
+        or s == Setting(first.batch_sequences, orders[-1], sums[-1])
+    ]
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Return the command's arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", nargs="*", default=[str(BOOKS)], help="text to read; the books by default")
+    parser.add_argument("--corpus", type=Path, help="read a corpus that was encoded before instead of text")
+    parser.add_argument("--sequences", type=int, default=16_384, help="sequences of a training run")
+    parser.add_argument("--mbit", type=float, nargs="+", default=[10, 50, 200], help="rates of the links")
+    parser.add_argument("--delay-ms", type=float, default=1.0, help="delay of each link, each way")
+    parser.add_argument("--storage", type=int, default=2, help="storage workers")
+    parser.add_argument("--compute", type=int, default=2, help="compute workers")
+    parser.add_argument("--batch-sequences", type=int, nargs="+", default=[1024, 4096])
+    parser.add_argument("--selection", nargs="+", default=["corpus", "random", "least-overlap"])
+    parser.add_argument("--accumulate", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--every", action="store_true", help="all combinations, not only changes of one choice")
+    parser.add_argument("--repeats", type=int, default=3, help="turns of all settings at every rate")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    return parser.parse_args()
+
+
+def encode(arguments: argparse.Namespace, folder: Path) -> Path:
+    """Return a corpus: the one that was named, or that of the text."""
+    if arguments.corpus is not None:
+        return Path(arguments.corpus).resolve()
+    text = arguments.text if arguments.text != [str(BOOKS)] or BOOKS.exists() else [str(sample_text())]
+    with gd.connect(workers=2) as client:
+        limit = arguments.sequences
+        return gd.encode(text, folder / "corpus", client=client, maximum_sequences=limit).path
+
+
+def main() -> None:
+    """Run the benchmark and print its tables."""
+    arguments, console = parse_arguments(), Console(width=140)
+    if INSIDE not in os.environ:
+        sys.exit(run_inside())
+    enter_namespaces()
+    folder, settings, timings = Path(os.environ[INSIDE]), choose_settings(arguments), []
+    names = [f"{role}-{i}" for role in ("storage", "compute") for i in range(getattr(arguments, role))]
+    links = Links(names)
+    corpus = encode(arguments, folder)
+    with start_workers(links, folder) as client:
+        for setting in settings:
+            train(client, corpus, folder / "network", setting, WARM_UP)
+        for mbit in arguments.mbit:
+            if not links.throttle(mbit, arguments.delay_ms):
+                console.print("this kernel has no netem, so links have no delay of their own")
+            for turn in range(arguments.repeats):
+                # Backwards every other time, so that a machine that gets slower favours none.
+                for setting in settings[:: -1 if turn % 2 else 1]:
+                    timing = time_setting(client, links, corpus, folder, setting, mbit, arguments.sequences)
+                    timings.append(timing)
+                    console.print(f"{mbit:g} Mbit/s, {setting.label}: {timing.seconds:.2f} s", highlight=False)
+    show(console, timings, settings[0])
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps([asdict(timing) for timing in timings], indent=2), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""What a round moved: bytes, messages, overlapping column touches, and the busiest region.
+
+Covers: the figures of the increments that travel to regions, found from their source neurons alone,
+so that they cost next to nothing and hold for every order of selection; and their sums. Pure
+functions of values. Does not cover: which sequences train together (`selection`) and who is told (`trainer`).
+
+What travels together counts once: the increments of a batch, or of several that were accumulated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.dask_types import register_arrays
+from giaann_dask.events import RoundIntegrated
+from giaann_dask.network.keys import unpack_neuron
+from giaann_dask.network.run import RegionRun
+
+
+@register_arrays
+@dataclass(frozen=True, slots=True, eq=False)
+class IncrementTouches:
+    """What one increment brings to the regions.
+
+    Attributes
+    ----------
+    region : ndarray
+        Regions that it touches, ascending; int64.
+    columns : ndarray
+        Distinct columns that it touches in each of these regions; int64, the same shape.
+    column : ndarray
+        These columns, region by region; int32.
+    nbytes : int
+        Bytes of its connections and neurons.
+    """
+
+    region: npt.NDArray[np.int64]
+    columns: npt.NDArray[np.int64]
+    column: npt.NDArray[np.int32]
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What the increments of a round, or of several, brought to the regions.
+
+    Attributes
+    ----------
+    increment_bytes : int
+        Bytes of their connections and neurons.
+    messages : int
+        Pairs of an increment and a region that it touches.
+    shared_touches : int
+        Column touches that overlap with another increment of the same round.
+    region_touches : mapping of int to int
+        Column touches by region: the distinct columns of each increment, summed over the increments.
+    """
+
+    increment_bytes: int = 0
+    messages: int = 0
+    shared_touches: int = 0
+    region_touches: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def column_touches(self) -> int:
+        """Column touches of all regions."""
+        return sum(self.region_touches.values())
+
+    @property
+    def busiest_region_share(self) -> float:
+        """Share of the region with most touches in all touches; 0 without any."""
+        return max(self.region_touches.values(), default=0) / max(self.column_touches, 1)
+
+    def plus(self, other: RoundReport) -> RoundReport:
+        """Return the figures of the rounds of both.
+
+        Examples
+        --------
+        >>> both = RoundReport(8, 1, 0, {0: 3}).plus(RoundReport(8, 2, 1, {0: 3, 4: 2}))
+        >>> both.messages, both.column_touches, both.busiest_region_share
+        (3, 8, 0.75)
+        """
+        return RoundReport(
+            self.increment_bytes + other.increment_bytes,
+            self.messages + other.messages,
+            self.shared_touches + other.shared_touches,
+            Counter(self.region_touches) + Counter(other.region_touches),
+        )
+
+    def event(self, number: int, sequences: int) -> RoundIntegrated:
+        """Return what observers are told when the round is part of its regions."""
+        return RoundIntegrated(
+            sequences,
+            number,
+            self.increment_bytes,
+            self.messages,
+            self.column_touches,
+            self.shared_touches,
+            self.busiest_region_share,
+        )
+
+
+def measure_touches(increments: Mapping[int, RegionRun]) -> IncrementTouches:
+    """Return what an increment brings to the regions.
+
+    Parameters
+    ----------
+    increments : mapping of int to RegionRun
+        By region, touched regions only. Every neuron that an increment touches has a strength of its
+        own, so the sources of its neurons name all columns that it touches.
+
+    Returns
+    -------
+    IncrementTouches
+    """
+    regions = sorted(increments)
+    columns = [_distinct_columns(increments[region].neurons.source) for region in regions]
+    return IncrementTouches(
+        np.array(regions, np.int64),
+        np.array([len(column) for column in columns], np.int64),
+        np.concatenate([np.zeros(0, np.int32), *columns]),
+        sum(run.connections.nbytes + run.neurons.nbytes for run in increments.values()),
+    )
+
+
+def report_round(*parts: IncrementTouches) -> RoundReport:
+    """Return what the increments of a round brought to the regions together."""
+    return RoundReport(
+        sum(part.nbytes for part in parts),
+        sum(len(part.region) for part in parts),
+        _shared_touches(parts),
+        _region_touches(parts),
+    )
+
+
+def _distinct_columns(source: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    """Return the distinct columns of ascending neuron keys, ascending."""
+    column, _ = unpack_neuron(source)
+    first = np.ones(len(column), np.bool_)
+    np.not_equal(column[1:], column[:-1], out=first[1:])
+    return column[first].astype(np.int32)
+
+
+def _shared_touches(parts: Sequence[IncrementTouches]) -> int:
+    """Return how many touches of a region's column are not the first one of the round."""
+    keys = np.concatenate(
+        [np.zeros(0, np.int64), *((np.repeat(part.region, part.columns) << 32) | part.column for part in parts)]
+    )
+    return len(keys) - len(np.unique(keys))
+
+
+def _region_touches(parts: Sequence[IncrementTouches]) -> dict[int, int]:
+    """Return the touches of each region."""
+    touches: Counter[int] = Counter()
+    for part in parts:
+        touches.update(dict(zip(part.region.tolist(), part.columns.tolist(), strict=True)))
+    return dict(sorted(touches.items()))
