@@ -156,7 +156,10 @@ class Trainer:
         if not self._stop.is_set():
             self._check_trained(sources, stream.counted)
         if self._uncommitted:
+            # Nothing may hold the runs that are now added up, or they and their sums are in memory together.
+            self._integrated = self._regions.snapshot()
             self._compact_small_runs()
+            self._integrated = self._regions.snapshot()
             commit = self._commit(self._regions.snapshot())
         # A run that was stopped at once has nothing to commit; its network exists all the same.
         return self._report(commit or self._target.ensure().head(), time.perf_counter() - started)
@@ -183,6 +186,7 @@ class Trainer:
             branches=self._target.specification.branches,
             maximum_sequences=self._options.maximum_sequences,
             block_characters=self._options.block_characters,
+            words=False,
         )
 
     def _rounds(self, blocks: Iterator[StreamedBlock]) -> Iterator[list[list[StreamedBlock]]]:
@@ -193,7 +197,8 @@ class Trainer:
         for block in blocks:
             self._observer(BlockEncoded(block.mapping.sequences, block.characters))
             batch.append(block)
-            if sum(b.mapping.sequences for b in batch) >= self._options.batch_sequences:
+            # As near to the wanted size as whole blocks allow.
+            if sum(b.mapping.sequences for b in batch) + block.mapping.sequences / 2 >= self._options.batch_sequences:
                 batches.append(batch)
                 batch = []
             if len(batches) == width:
