@@ -47,6 +47,7 @@ WIDTH = 132
 # Prefixes of task keys by stage; what is not named here stands for itself.
 STAGES = {
     "tag": "read corpus",
+    "read": "read corpus",
     "summarise": "encode",
     "encode": "encode",
     "count": "measure",

@@ -11,9 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from giaann_dask.network.connections import connect_batch
+from giaann_dask.network.connections import connect_batch, gather_batch, sum_pairs_on
 from giaann_dask.network.keys import unpack_neuron, unpack_target
 from giaann_dask.network.merging import merge_runs
+from giaann_dask.network.pair_sums import PairLayout, Tokens
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.region import RankedRun, plan_compaction
 from giaann_dask.network.run import Run
@@ -94,7 +95,7 @@ def test_blocks_do_not_matter(text: list[TaggedSentence], cuts: list[int]) -> No
     assert flat(once[1]) == flat(cut[1])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(text=sentences, cuts=st.lists(st.integers(0, 14), max_size=3), limit=st.integers(1, 14))
 def test_a_limit_equals_a_shorter_text(text: list[TaggedSentence], cuts: list[int], limit: int) -> None:
     cuts = [min(cut, len(text)) for cut in cuts]
@@ -197,6 +198,37 @@ def test_connections_equal_the_rule_read_literally(text: list[TaggedSentence]) -
         keys = zip(*source, segment, *unpack_neuron(neuron), branch, strict=True)
         found.update(zip(keys, run.strength.tolist(), strict=True))
     assert found == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    text=sentences,
+    seed=st.integers(6, 40),
+    branches=st.sampled_from([2, 128]),
+    # Strengths of more than 32 bits, and so many neurons that keys have more.
+    scale=st.sampled_from([10.0, 1e5]),
+    others=st.sampled_from([0, 1 << 20]),
+)
+def test_processor_and_device_sum_the_same_pairs(
+    text: list[TaggedSentence], seed: int, branches: int, scale: float, others: int
+) -> None:
+    specification = Specification(seed_tokens=seed, branches=branches, proximity_scale=scale, regions=3)
+    batch = gather_batch(encode(text, [])[1])
+    if len(batch.neuron) == 0:
+        return
+    neurons, target = np.unique(batch.neuron, return_inverse=True)
+    region = Placement(specification.regions).regions_of(neurons)
+    by_region = np.argsort(region, kind="stable")
+    tokens = Tokens(np.argsort(by_region)[target], target + others, batch.branch, batch.occurrence, batch.remaining)
+    ordered = (neurons[by_region], region[by_region])
+    numbered = (tokens, np.concatenate([np.arange(-others, 0), neurons]), ordered, specification)
+    ours, theirs = (sum_pairs_on(torch.device("cpu"), *numbered, dense=dense) for dense in (False, True))
+    assert ours.keys() == theirs.keys()
+    for one, other in zip(ours.values(), theirs.values(), strict=True):
+        assert one.strength.dtype == other.strength.dtype == (np.int64 if scale > 10 else np.int32)
+        assert arrays(one) == arrays(other)
+    assert PairLayout.of(len(neurons), specification).bits == 32
+    assert PairLayout.of(1 << 26, specification).bits == 64
 
 
 @settings(max_examples=60, deadline=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ import giaann_dask as gd
 from giaann_dask import cli
 from giaann_dask.errors import SpecificationError
 from giaann_dask.network import connections
-from giaann_dask.network.aggregation import sum_on_device
 from giaann_dask.network.connections import connect_batch, gather_batch
 from giaann_dask.network.keys import unpack_neuron, unpack_target
 from giaann_dask.network.manifest import Manifest
@@ -223,11 +222,8 @@ def test_the_operations_of_a_device_agree(text: list[TaggedSentence], scope: str
     specification, blocks = scaled(scope), encode(text)
     compiled = connect_batch(blocks, specification, Placement(3), CPU)
 
-    def on_device(keys: torch.Tensor, *arguments: Any) -> Any:
-        return sum_on_device(torch.sort(keys).values, *arguments)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connections, "_sum", on_device)
+        patch.setattr(connections, "sum_pairs_on", partial(connections.sum_pairs_on, dense=True))
         by_torch = connect_batch(blocks, specification, Placement(3), CPU)
     assert compiled.keys() == by_torch.keys()
     for region, run in compiled.items():

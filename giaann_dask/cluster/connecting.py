@@ -15,6 +15,7 @@ from typing import Any
 
 from distributed import Client, Nanny, Scheduler, SpecCluster, TimeoutError
 
+from giaann_dask.cluster.allocation import keeping_memory
 from giaann_dask.cluster.options import ClusterOptions
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
 from giaann_dask.dask_types import register
@@ -57,7 +58,7 @@ def connect(
     register()
     if chosen.scheduler is not None or chosen.scheduler_file is not None:
         return _join(chosen)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), keeping_memory(chosen.memory_bytes, chosen.workers or _default_workers()):
         # A busy dashboard port is announced by Dask with another port; nothing the user must act on.
         warnings.simplefilter("ignore")
         if wants_cuda(chosen):
@@ -204,7 +205,8 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
             "dashboard_address": options.dashboard or "127.0.0.1:0",
         },
     }
-    return SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.CRITICAL)
+    with keeping_memory(options.memory_bytes, len(workers)):
+        return SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.CRITICAL)
 
 
 def _default_workers() -> int:

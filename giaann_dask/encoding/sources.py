@@ -179,9 +179,18 @@ def read_corpus_block(
         ``drop_short`` is applied, as inference does; the length limits already were.
     """
     shortest = options.seed_tokens + 1 if options.drop_short else 0
+    return open_corpus(path).tagged(start, stop, part_sequences, shortest)
+
+
+def open_corpus(path: str) -> EncodedCorpus:
+    """Return a corpus, which the tasks of a process share as long as it is not written anew."""
+    return _open_corpus(path, written_ns(path))
+
+
+def written_ns(path: str) -> int:
+    """Return when a corpus was written, in nanoseconds; 0 where there is none."""
     metadata = Path(path) / "zarr.json"
-    written = metadata.stat().st_mtime_ns if metadata.exists() else 0
-    return _open_corpus(path, written).tagged(start, stop, part_sequences, shortest)
+    return metadata.stat().st_mtime_ns if metadata.exists() else 0
 
 
 @functools.lru_cache(maxsize=2)

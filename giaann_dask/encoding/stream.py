@@ -17,12 +17,22 @@ import numpy as np
 from distributed import Client, Future
 
 from giaann_dask.cluster import result, task_key
-from giaann_dask.encoding.sources import SourceOptions, Unit, can_join, read_units, submit_ever, submit_tag
+from giaann_dask.encoding.numbered import (
+    CorpusNumbers,
+    NumberedSummary,
+    first_sequences,
+    read_numbered,
+    summarise_numbered,
+)
+from giaann_dask.encoding.sources import CorpusRange, SourceOptions, Unit, can_join, read_units, submit_ever, submit_tag
 from giaann_dask.errors import OptionError
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
+from giaann_dask.text.tokens import Part
 from giaann_dask.text.vocabulary import BlockMapping, BlockSummary, Vocabulary, summarise
+
+CORPUS_BLOCK = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +49,10 @@ class StreamOptions:
     first_sequence : int
         Sequences at the beginning that are passed over without touching the dictionaries.
     block_characters : int
-        Text of one task, about; more than that is only taken when a single part is larger.
+        Text of one task, about; more than that is only taken when a single part is larger. Of a
+        corpus, which is quickly read, `CORPUS_BLOCK` times as much.
+    words : bool
+        Whether blocks must tell the words and the origin of their tokens; training needs neither.
 
     Raises
     ------
@@ -51,6 +64,7 @@ class StreamOptions:
     maximum_sequences: int | None = None
     first_sequence: int = 0
     block_characters: int = 262_144
+    words: bool = True
 
     def __post_init__(self) -> None:
         if self.maximum_sequences is not None and self.maximum_sequences < 1:
@@ -89,9 +103,9 @@ class StreamedBlock:
     encoded, statistics : Future
         An `EncodedBlock` and its `BlockStatistics`.
     mapping : BlockMapping
-        Its place in the dictionaries.
-    summary : BlockSummary
-        Its strings.
+        Its place in the dictionaries; of a corpus that is numbered already, without symbols.
+    summary : BlockSummary or NumberedSummary
+        Its strings, or how they make the dictionaries grow.
     ledger : tuple of (int or None, LedgerEntry)
         What the ledger has to record once the block counts.
     sizes : tuple of (int, int)
@@ -105,7 +119,7 @@ class StreamedBlock:
     encoded: Future
     statistics: Future
     mapping: BlockMapping
-    summary: BlockSummary
+    summary: BlockSummary | NumberedSummary
     ledger: tuple[tuple[int | None, LedgerEntry], ...]
     sizes: tuple[int, int]
     earlier_sizes: tuple[int, int]
@@ -113,6 +127,9 @@ class StreamedBlock:
 
     def sizes_after(self, sequence: int) -> tuple[int, int]:
         """Return the sizes of the dictionaries after a sequence of the block."""
+        if isinstance(self.summary, NumberedSummary):
+            grown = self.summary.concepts[sequence + 1], self.summary.features[sequence + 1]
+            return max(self.earlier_sizes[0], int(grown[0])), max(self.earlier_sizes[1], int(grown[1]))
         concepts = self.mapping.concepts[: int(self.summary.concept_high[sequence + 1])]
         features = self.mapping.features[: int(self.summary.feature_high[sequence + 1])]
         return (
@@ -132,6 +149,16 @@ class _Group:
     @property
     def weight(self) -> int:
         return sum(unit.weight for unit in self.units)
+
+
+@dataclass(frozen=True, eq=False)
+class _Submitted:
+    """A group that is being read: its block, the summary of that, and its range if that keeps its numbers."""
+
+    group: _Group
+    block: Future
+    summary: Future
+    numbered: CorpusRange | None
 
 
 class EncodingStream:
@@ -164,6 +191,10 @@ class EncodingStream:
         self._sources = sources
         self._options = options
         self._cursor = (ledger or Ledger()).cursor()
+        fresh = vocabulary.sequences == 0 and not vocabulary.concepts and not options.first_sequence
+        more = options.words or sources.filter.drop_short or sources.filter.parts_of_speech
+        keeps = fresh and not more
+        self._numbers = CorpusNumbers(keeps, options.branches)
         self._ever = submit_ever(client, sources.ever)
         self._counted = 0
         self._to_pass = options.first_sequence
@@ -187,17 +218,17 @@ class EncodingStream:
         GiaannError
             Whatever is wrong with an input.
         """
-        pending: deque[tuple[_Group, Future, Future]] = deque()
+        pending: deque[_Submitted] = deque()
         limit = self._blocks_in_flight()
         for group in self._groups(inputs):
             pending.append(self._submit(group))
             # While sequences are passed over, the next group must know how many are left to pass.
             while len(pending) >= limit or (pending and self._to_pass):
-                yield from self._merge(*pending.popleft())
+                yield from self._merge(pending.popleft())
             if self._full():
                 break
         while pending and not self._full():
-            yield from self._merge(*pending.popleft())
+            yield from self._merge(pending.popleft())
 
     def _blocks_in_flight(self) -> int:
         return 2 + 2 * max(1, int(sum(self._client.nthreads().values())))
@@ -218,7 +249,8 @@ class EncodingStream:
                     break
                 continue
             skip = entry.sequences
-            too_large = bool(group.units) and group.weight + unit.weight > self._options.block_characters
+            factor = 1 if isinstance(unit.content, Part) else CORPUS_BLOCK
+            too_large = bool(group.units) and group.weight + unit.weight > factor * self._options.block_characters
             if too_large or not can_join(group.units, group.skips, unit, skip):
                 yield group
                 group = _Group([], [], [])
@@ -230,27 +262,36 @@ class EncodingStream:
         if group.units:
             yield group
 
-    def _submit(self, group: _Group) -> tuple[_Group, Future, Future]:
+    def _submit(self, group: _Group) -> _Submitted:
         if self._to_pass:
             group.skips[0] = self._to_pass
+        numbered = self._numbers.take(group.units, group.skips)
+        if numbered is not None:
+            place = (numbered.path, numbered.start, numbered.stop)
+            key = task_key("read", *place, self._numbers.written)
+            read = self._client.submit(read_numbered, *place, key=key)
+            growth = self._client.submit(summarise_numbered, read, key=task_key("summarise", read.key))
+            return _Submitted(group, read, growth, numbered)
         tagged = submit_tag(self._client, group.units, group.skips, self._sources, self._ever)
         summary = self._client.submit(summarise, tagged, key=task_key("summarise", tagged.key))
-        return group, tagged, summary
+        return _Submitted(group, tagged, summary, None)
 
-    def _merge(self, group: _Group, tagged: Future, summary_future: Future) -> Iterator[StreamedBlock]:
+    def _merge(self, submitted: _Submitted) -> Iterator[StreamedBlock]:
         """Merge a block into the dictionaries and submit its encoding."""
-        summary: BlockSummary = result(summary_future)
+        if submitted.numbered is not None:
+            yield self._merge_numbered(submitted, submitted.numbered)
+            return
+        group, tagged = submitted.group, submitted.block
+        summary: BlockSummary = result(submitted.summary)
         if self._to_pass:
             passed = min(self._to_pass, summary.part_sequences[0])
             self._to_pass -= passed
             if self._to_pass and len(summary.part_sequences) > 1:
                 # The first part was shorter than what is to be passed: go on inside the same group.
                 rest = _Group(group.units[1:], group.skips[1:], group.positions[1:])
-                yield from self._merge(*self._submit(rest))
+                yield from self._merge(self._submit(rest))
                 return
-        limit = self._options.maximum_sequences
-        remaining = len(summary.status) if limit is None else limit - self._counted
-        earlier = (len(self._vocabulary.concepts), len(self._vocabulary.features))
+        earlier, remaining = self._sizes(), self._remaining(len(summary.status))
         mapping = self._vocabulary.extend(summary, remaining)
         mapping = dataclasses.replace(mapping, first_sentence=self._sentences_before(summary))
         self._counted += mapping.sequences
@@ -261,11 +302,43 @@ class EncodingStream:
             statistics=self._client.submit(count_block, encoded, key=task_key("count", key)),
             mapping=mapping,
             summary=summary,
-            ledger=_ledger_updates(group, summary, mapping.sequences),
-            sizes=(len(self._vocabulary.concepts), len(self._vocabulary.features)),
+            ledger=_ledger_updates(group, summary.part_sequences, mapping.sequences),
+            sizes=self._sizes(),
             earlier_sizes=earlier,
             characters=group.weight,
         )
+
+    def _merge_numbered(self, submitted: _Submitted, numbered: CorpusRange) -> StreamedBlock:
+        """Let the dictionaries grow by a range of a corpus that is numbered as they are."""
+        summary: NumberedSummary = result(submitted.summary)
+        earlier, count = self._sizes(), min(self._remaining(len(summary)), len(summary))
+        self._numbers.extend(self._vocabulary, summary, count)
+        self._counted += count
+        encoded = submitted.block
+        if count < len(summary):
+            key = task_key("cut", encoded.key, count)
+            encoded = self._client.submit(first_sequences, encoded, count, key=key)
+        none = np.zeros(0, np.int32)
+        ranges = [unit.content for unit in submitted.group.units if isinstance(unit.content, CorpusRange)]
+        parts = tuple(each.stop - each.start for each in ranges)
+        return StreamedBlock(
+            encoded=encoded,
+            statistics=self._client.submit(count_block, encoded, key=task_key("count", encoded.key)),
+            mapping=BlockMapping(none, none, none.astype(np.bool_), none.astype(np.int64), numbered.start, count),
+            summary=summary,
+            ledger=_ledger_updates(submitted.group, parts, count),
+            sizes=self._sizes(),
+            earlier_sizes=earlier,
+            characters=submitted.group.weight,
+        )
+
+    def _sizes(self) -> tuple[int, int]:
+        return len(self._vocabulary.concepts), len(self._vocabulary.features)
+
+    def _remaining(self, sequences: int) -> int:
+        """Return how many of a block's sequences the limit lets pass, or more."""
+        limit = self._options.maximum_sequences
+        return sequences if limit is None else limit - self._counted
 
     def _sentences_before(self, summary: BlockSummary) -> int:
         """Return how many sentences of the block's first document were in earlier blocks."""
@@ -277,11 +350,13 @@ class EncodingStream:
         return before
 
 
-def _ledger_updates(group: _Group, summary: BlockSummary, sequences: int) -> tuple[tuple[int | None, LedgerEntry], ...]:
+def _ledger_updates(
+    group: _Group, part_sequences: tuple[int, ...], sequences: int
+) -> tuple[tuple[int | None, LedgerEntry], ...]:
     """Return the ledger entries of a block of which the first new sequences count."""
     updates: list[tuple[int | None, LedgerEntry]] = []
     left = sequences
-    counted = zip(group.units, group.skips, group.positions, summary.part_sequences, strict=True)
+    counted = zip(group.units, group.skips, group.positions, part_sequences, strict=True)
     for unit, skip, position, total in counted:
         taken = min(max(total - skip, 0), left)
         left -= taken

@@ -7,8 +7,7 @@ where an increment goes (`region`) and adding it to what is there (`merging`).
 A pair's increment depends on its distance alone (and on the class of its source where the
 specification scales by part of speech, see `scaling`), so a connection and its distance pack into
 one 64-bit integer; sorting these integers aggregates the batch, and the increments come from a table
-at the end. Sorting bounds the speed: NumPy's vectorised sort is used on the CPU, the device's own
-sort elsewhere.
+at the end. That is how a device computes; the processor sorts in smaller pieces (`pair_sums`).
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ import torch
 from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.network.aggregation import Connections, KeyLayout, sum_connections, sum_on_device
 from giaann_dask.network.keys import pack_neuron
+from giaann_dask.network.pair_sums import Tokens, sum_pairs
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import RegionRun, Run, narrow_strength
 from giaann_dask.network.scaling import class_bits, distance_bits, increment_table, token_classes
@@ -119,13 +119,41 @@ def connect_batch(
     rank = np.empty_like(by_region)
     rank[by_region] = np.arange(len(by_region))
     layout, source = _layout(len(neurons), specification), rank[local]
-    pairs = _pair_keys(batch, source, local, layout, specification, device)
-    connections = _sum(pairs, neurons, increment_table(specification), layout)
-    tokens = torch.from_numpy(_token_keys(batch, source, layout, specification)).to(device)
-    strengths = _sum(tokens, np.zeros(1, np.int64), np.ones(1, np.int64), layout)
     ordered = neurons[by_region], region[by_region]
-    first, second = _split_by_region(connections, *ordered), _split_by_region(strengths, *ordered)
+    tokens = Tokens(source, local, batch.branch, batch.occurrence, batch.remaining, batch.token_class)
+    first = sum_pairs_on(device, tokens, neurons, ordered, specification)
+    keys = _token_keys(batch, source, layout, specification)
+    keys.sort()
+    strengths = sum_connections(keys, np.zeros(1, np.int64), np.ones(1, np.int64), layout)
+    second = _split_by_region(strengths, *ordered)
     return {r: RegionRun(first.get(r, Run.empty()), second[r]) for r in second}
+
+
+def sum_pairs_on(
+    device: torch.device,
+    tokens: Tokens,
+    neurons: Integers,
+    ordered: tuple[Integers, Integers],
+    specification: Specification,
+    *,
+    dense: bool = False,
+) -> dict[int, Run]:
+    """Return the connections of all pairs of tokens by region, computed on a device.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where pairs are formed and sorted.
+    tokens, neurons, ordered, specification
+        As `giaann_dask.network.pair_sums.sum_pairs` takes them.
+    dense : bool
+        Compute on the CPU as on other devices, with torch; several times slower, and equal.
+    """
+    if device.type == "cpu" and not dense:
+        return sum_pairs(tokens, neurons, ordered, specification)
+    layout = _layout(len(neurons), specification)
+    keys = torch.sort(_pair_keys(tokens, layout, specification, device)).values
+    return _split_by_region(sum_on_device(keys, neurons, increment_table(specification), layout), *ordered)
 
 
 def _layout(neurons: int, specification: Specification) -> KeyLayout:
@@ -142,34 +170,27 @@ def _layout(neurons: int, specification: Specification) -> KeyLayout:
     return layout
 
 
-def _pair_keys(
-    batch: SequenceBatch,
-    source: Integers,
-    target: Integers,
-    layout: KeyLayout,
-    specification: Specification,
-    device: torch.device,
-) -> torch.Tensor:
+def _pair_keys(tokens: Tokens, layout: KeyLayout, specification: Specification, device: torch.device) -> torch.Tensor:
     """Return a key for each of the two segments of every ordered pair; int64, unsorted.
 
     The pairs of one distance are one operation; a batch has as many distances as its longest
     sequence has tokens, however many sequences it holds. Tokens are put in the order of what remains
     of their sequence, so that those with a partner at some distance are the first ones.
     """
-    order = np.argsort(-batch.remaining, kind="stable")
-    remaining = batch.remaining[order]
+    order = np.argsort(-tokens.remaining, kind="stable")
+    remaining = tokens.remaining[order]
     partners = len(order) - np.cumsum(np.bincount(remaining))
     first = torch.from_numpy(order).to(device)
-    high = torch.from_numpy(source[order] << layout.source_shift).to(device)
+    high = torch.from_numpy(tokens.source[order] << layout.source_shift).to(device)
     class_mask = 0
-    if batch.token_class is not None:
-        high |= torch.from_numpy(batch.token_class[order] << distance_bits(specification)).to(device)
+    if tokens.token_class is not None:
+        high |= torch.from_numpy(tokens.token_class[order] << distance_bits(specification)).to(device)
         if specification.pos_scope == "external":
             class_mask = ((1 << class_bits(specification)) - 1) << distance_bits(specification)
-    occurrence = torch.from_numpy(batch.occurrence[order]).to(device)
+    occurrence = torch.from_numpy(tokens.occurrence[order]).to(device)
     # A target's key and its occurrence, where a source's number would be, are fetched as one.
-    low = (target << layout.target_shift) | (batch.branch << layout.branch_shift)
-    packed = torch.from_numpy(low | (batch.occurrence << layout.source_shift)).to(device)
+    low = (tokens.target << layout.target_shift) | (tokens.branch << layout.branch_shift)
+    packed = torch.from_numpy(low | (tokens.occurrence << layout.source_shift)).to(device)
     low_mask = (1 << layout.segment_shift) - 1
     columns, features = specification.column_segments, specification.feature_segments
     # A sequence of n tokens has n - d pairs at distance d, n (n - 1) / 2 in all, each on two segments.
@@ -206,15 +227,6 @@ def _token_keys(batch: SequenceBatch, source: Integers, layout: KeyLayout, speci
         for s in range(specification.feature_segments)
     ]
     return np.concatenate(columns + features)
-
-
-def _sum(keys: torch.Tensor, neurons: Integers, increments: Integers, layout: KeyLayout) -> Connections:
-    """Sort and sum keys on their device; on the CPU with NumPy's sort, several times faster than torch's."""
-    if keys.device.type != "cpu":
-        return sum_on_device(torch.sort(keys).values, neurons, increments, layout)
-    array: Integers = keys.numpy()
-    array.sort()
-    return sum_connections(array, neurons, increments, layout)
 
 
 def _split_by_region(connections: Connections, neurons: Integers, region: Integers) -> dict[int, Run]:

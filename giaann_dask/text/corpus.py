@@ -207,6 +207,29 @@ class EncodedCorpus(Summarised):
             **sequence,
         )
 
+    def numbers(self, start: int, stop: int) -> EncodedBlock:
+        """Return a range of sequences as `encoded` does, with no more than training reads.
+
+        Flags, words and origins (``flags``, ``surface``, ``surfaces``, ``document``, ``sentence``)
+        are left empty.
+        """
+        low, high = int(self._offset[start]), int(self._offset[stop])
+        with reading(f"corpus {self.path}"):
+            token = {n: read_array(self._group, n, low, high) for n in ("column", "feature", "branch", "occurrence")}
+            status = read_array(self._group, "status", start, stop)
+        none = np.zeros(0, np.int32)
+        return EncodedBlock(
+            offsets=self._offset[start : stop + 1] - low,
+            status=status,
+            flags=np.zeros(0, np.uint8),
+            surface=none,
+            document=none,
+            sentence=none,
+            surfaces=(),
+            first_sequence=start,
+            **token,
+        )
+
     def tagged(
         self, start: int = 0, stop: int | None = None, part_sequences: tuple[int, ...] = (), shortest: int = 0
     ) -> TaggedBlock:

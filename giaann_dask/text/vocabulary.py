@@ -224,6 +224,28 @@ class Vocabulary:
             sequences=count,
         )
 
+    def continue_as(self, whole: Vocabulary, sizes: tuple[int, int], flagged: Iterable[int], sequences: int) -> None:
+        """Grow as other dictionaries did, of which these are the beginning.
+
+        Parameters
+        ----------
+        whole : Vocabulary
+            Dictionaries that begin with these.
+        sizes : tuple of (int, int)
+            Concepts and features in use after the new sequences; fewer than there are change nothing.
+        flagged : iterable of int
+            Features that the new sequences were the first to see as probable delimiters.
+        sequences : int
+            Number of new sequences.
+        """
+        for lemma in whole.concepts[len(self.concepts) : sizes[0]]:
+            self._add_concept(lemma)
+        for feature in range(len(self.features), sizes[1]):
+            self._add_feature(whole.features[feature], whole.delimiter[feature])
+        for feature in flagged:
+            self.probable_since[feature] = whole.probable_since[feature]
+        self.sequences += sequences
+
     def truncated(self, concepts: int, features: int, last_sequence: int) -> Vocabulary:
         """Return the dictionaries as they were after an earlier sequence.
 

@@ -181,8 +181,11 @@ class Trainer:
         if not self._stop.is_set():
             self._check_trained(sources, stream.counted)
         if self._uncommitted:
+            # Nothing may hold the runs that are now added up, or they and their sums are in memory together.
+            self._integrated = self._regions.snapshot()
             self._compact_small_runs()
-            commit = self._commit(self._regions.snapshot(), last=True)
+            self._integrated = self._regions.snapshot()
+            commit = self._commit(self._integrated, last=True)
         # A run that was stopped at once has nothing to commit; its network exists all the same.
         return self._report(commit or self._target.ensure().head(), time.perf_counter() - started)
 
@@ -208,6 +211,7 @@ class Trainer:
             branches=self._target.specification.branches,
             maximum_sequences=self._options.maximum_sequences,
             block_characters=self._options.block_characters,
+            words=False,
         )
 
     def _width(self) -> int:
@@ -226,7 +230,8 @@ class Trainer:
         for block in blocks:
             self._observer(BlockEncoded(block.mapping.sequences, block.characters))
             batch.append(block)
-            if sum(b.mapping.sequences for b in batch) >= self._options.batch_sequences:
+            # As near to the wanted size as whole blocks allow.
+            if sum(b.mapping.sequences for b in batch) + block.mapping.sequences / 2 >= self._options.batch_sequences:
                 batches.append(batch)
                 batch = []
             if len(batches) == width:

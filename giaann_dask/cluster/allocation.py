@@ -1,0 +1,108 @@
+"""How the memory allocator of a worker process is set: what is freed is kept, and used again.
+
+Covers: the environment that workers start with, and giving kept memory back when a worker comes
+near its limit. Does not cover: what workers do with memory (Dask spills and pauses by its own
+thresholds).
+
+Tasks of training make and free arrays of many megabytes. By default each of them is mapped afresh
+from the kernel and unmapped when freed, and touching new pages costs more than computing what is
+written there, on a virtual machine several times more. So glibc's malloc is told to take large
+arrays from its heap, too, to give the heap's end back only beyond a share of the worker's limit,
+and to ask for huge pages. Other allocators ignore these variables.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+from distributed import Worker
+from distributed.system import MEMORY_LIMIT
+from tornado.ioloop import PeriodicCallback
+
+_CONFIGURED = "distributed.nanny.pre-spawn-environ"
+# What Dask itself sets: the opposite, small trims at once.
+_REPLACED = {"MALLOC_TRIM_THRESHOLD_": "65536"}
+# The heap's free end may be this share of a worker's limit.
+_KEPT_SHARE = 4
+# The heap grows by a share of the limit, so that it takes whole huge pages where there is room.
+_GROWTH_SHARE = 64
+_LARGEST_GROWTH = 1 << 26
+# Below Dask's own thresholds (0.6 and up), so that nothing is spilled for memory that is free.
+RELEASE_FRACTION = 0.5
+RELEASE_INTERVAL_S = 0.2
+
+
+def allocator_environment(memory_bytes: int) -> dict[str, str]:
+    """Return the variables by which malloc keeps the memory that a worker process frees.
+
+    Parameters
+    ----------
+    memory_bytes : int
+        Memory limit of the worker.
+
+    Returns
+    -------
+    dict of str to str
+        Variables that glibc reads when a process starts.
+
+    Examples
+    --------
+    >>> allocator_environment(1 << 32)["MALLOC_TRIM_THRESHOLD_"]
+    '1073741824'
+    """
+    return {
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_ARENA_MAX": "1",
+        "MALLOC_TRIM_THRESHOLD_": str(memory_bytes // _KEPT_SHARE),
+        "MALLOC_TOP_PAD_": str(min(memory_bytes // _GROWTH_SHARE, _LARGEST_GROWTH)),
+        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    }
+
+
+@contextmanager
+def keeping_memory(memory_bytes: int | None, workers: int) -> Iterator[None]:
+    """Let the worker processes that are started meanwhile keep the memory that they free.
+
+    Parameters
+    ----------
+    memory_bytes : int or None
+        Memory limit of a worker; None for its share of the machine.
+    workers : int
+        Number of workers, for that share.
+
+    Notes
+    -----
+    Variables that the environment or Dask's configuration already set are left as they are.
+    """
+    ours = allocator_environment(memory_bytes or MEMORY_LIMIT // max(workers, 1))
+    configured: Mapping[str, Any] = dask.config.get(_CONFIGURED, {})
+    theirs = {name: value for name, value in configured.items() if _REPLACED.get(name) != str(value)}
+    before = {name: os.environ.get(name) for name in ours}
+    # A variable of the environment goes before these (Dask sees to it).
+    with dask.config.set({_CONFIGURED: {**ours, **theirs}}):
+        try:
+            yield
+        finally:
+            # Dask leaves in this process what it sets for its children; the next cluster may have other limits.
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+
+
+def release_near_limit(worker: Worker) -> None:
+    """Let a worker give kept memory back to the system whenever it nears its memory limit."""
+    limit = worker.memory_manager.memory_limit
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if not limit or trim is None:
+        return
+
+    def release() -> None:
+        if worker.monitor.get_process_memory() > RELEASE_FRACTION * limit:
+            trim(0)
+
+    worker.periodic_callbacks["release memory"] = PeriodicCallback(release, RELEASE_INTERVAL_S * 1000)

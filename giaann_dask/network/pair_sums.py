@@ -1,0 +1,277 @@
+"""The connections of a batch on the processor: pairs sorted source by source, in small pieces.
+
+Covers: the same sums as `connections` makes of keys on a device, in the order of the caches. Does
+not cover: the training rule itself and other devices (`connections`), and summing the neurons' own
+strengths (`aggregation`).
+
+A batch knows how many pairs each source neuron will have. So pairs are written where their source's
+pairs belong, and what is left to be sorted is small: the pairs of a few sources at a time, as
+narrow integers that hold target, column segment, class of the source (see `scaling`) and distance.
+One pair adds to two segments, which are dealt out afterwards, as are the rows to their regions.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias
+
+import numba as nb
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.network.run import Run
+from giaann_dask.network.scaling import class_bits, distance_bits, increment_table
+from giaann_dask.spec import BRANCH_BITS, NEURON_BITS, Specification
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+Keys: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
+
+# Keys that are sorted in one go, about: they fit into a processor's nearest cache.
+PIECE = 1 << 12
+
+_IN = nb.types.Array(nb.int64, 1, "C", readonly=True)
+_OUT = nb.types.Array(nb.int64, 1, "C")
+_COUNTS = nb.types.Array(nb.int64, 2, "C")
+
+
+class PairLayout(NamedTuple):
+    """Bit positions of (source in its piece, target, branch, column segment, class, distance) in a key.
+
+    Attributes
+    ----------
+    class_shift, segment_shift, branch_shift, target_shift, source_shift : int
+        Where these begin; the distance is lowest.
+    bits : int
+        Width of a key, 32 or 64.
+    """
+
+    class_shift: int
+    segment_shift: int
+    branch_shift: int
+    target_shift: int
+    source_shift: int
+    bits: int
+
+    @classmethod
+    def of(cls, neurons: int, specification: Specification) -> PairLayout:
+        """Return the layout for a number of distinct neurons."""
+        distance = distance_bits(specification)
+        segment = distance + class_bits(specification)
+        branch = segment + (specification.column_segments - 1).bit_length()
+        target = branch + (specification.branches - 1).bit_length()
+        source = target + max(neurons - 1, 1).bit_length()
+        return cls(distance, segment, branch, target, source, 32 if source <= 32 else 64)
+
+
+class Tokens(NamedTuple):
+    """The tokens of a batch (see `giaann_dask.network.connections.SequenceBatch`).
+
+    Attributes
+    ----------
+    source : ndarray
+        Number of each token's neuron as a source, by region first; int64.
+    target : ndarray
+        Number of each token's neuron as a target, ascending with its key; int64.
+    branch, occurrence, remaining : ndarray
+        Dendritic branch, column occurrence, and tokens to the end of the sequence; int64.
+    token_class : ndarray or None
+        Class of each token as a source, int64; None where nothing is scaled.
+    """
+
+    source: Integers
+    target: Integers
+    branch: Integers
+    occurrence: Integers
+    remaining: Integers
+    token_class: Integers | None = None
+
+
+def sum_pairs(
+    tokens: Tokens, neurons: Integers, ordered: tuple[Integers, Integers], specification: Specification
+) -> dict[int, Run]:
+    """Return the aggregated connections of all ordered pairs of tokens, by region.
+
+    Parameters
+    ----------
+    tokens : Tokens
+        Of whole sequences, one after the other.
+    neurons : ndarray of int64
+        Neuron key of each target number.
+    ordered : tuple of ndarray of int64
+        Neuron key and region of each source number; regions ascend.
+    specification : Specification
+        Segment layout and increments.
+
+    Returns
+    -------
+    dict of int to Run
+        Regions without connections are absent.
+    """
+    layout = PairLayout.of(len(neurons), specification)
+    keys, begins = _sorted_keys(tokens, layout, specification)
+    counts = np.zeros((len(begins) - 1, specification.segments), np.int64)
+    shape = np.array([*layout[:5], specification.column_segments, specification.feature_segments], np.int64)
+    _count(keys, begins, shape, counts)
+    keyed, region = ordered
+    edges = np.flatnonzero(np.concatenate([[True], region[1:] != region[:-1], [True]]))
+    runs = {}
+    for first, end in pairwise(edges.tolist()):
+        rows = first + np.flatnonzero(counts[first:end].sum(axis=1))
+        if len(rows):
+            pieces = (keys, begins, rows, counts)
+            runs[int(region[first])] = _make_run(pieces, keyed[rows], neurons, shape, increment_table(specification))
+    return runs
+
+
+def _sorted_keys(tokens: Tokens, layout: PairLayout, specification: Specification) -> tuple[Keys, Integers]:
+    """Return the keys of all pairs, sorted within each source, and where each source's keys begin."""
+    order = np.argsort(tokens.source, kind="stable")
+    pairs = np.bincount(tokens.source, weights=tokens.remaining - 1, minlength=int(tokens.source.max()) + 1)
+    begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(pairs.astype(np.int64))])
+    kind = np.uint32 if layout.bits == 32 else np.uint64
+    low = ((tokens.target << layout.target_shift) | (tokens.branch << layout.branch_shift)).astype(kind)
+    keys: Keys = np.empty(int(begins[-1]), kind)
+    pieces = _pieces(begins, 1 << (layout.bits - layout.source_shift))
+    number = np.arange(len(begins) - 1) - np.repeat(pieces[:-1], np.diff(pieces))
+    high = (number << layout.source_shift).astype(kind)
+    classes = np.zeros(len(order), np.int64) if tokens.token_class is None else tokens.token_class << layout.class_shift
+    external = specification.pos_scope == "external"
+    shape = np.array([layout.segment_shift, specification.column_segments, external], np.int64)
+    _write_keys(order, tokens.source, tokens.occurrence, tokens.remaining, classes, low, high, shape, keys)
+    for begin, end in pairwise(begins[pieces].tolist()):
+        keys[begin:end].sort()
+    return keys, begins
+
+
+def _make_run(
+    pieces: tuple[Keys, Integers, Integers, Integers],
+    source: Integers,
+    neurons: Integers,
+    shape: Integers,
+    increments: Integers,
+) -> Run:
+    """Return the run of some rows, with narrow strengths where all sums fit."""
+    rows, counts = pieces[2], pieces[3]
+    pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[rows].sum(axis=1))])
+    target = np.empty(int(pointer[-1]), np.int64)
+    for kind in (np.int32, np.int64):
+        strength: npt.NDArray[np.signedinteger[Any]] = np.empty(len(target), kind)
+        if _fill(*pieces, neurons, shape, increments, target, strength) <= np.iinfo(kind).max:
+            break
+    return Run(source, pointer, target, strength)
+
+
+@nb.njit(nb.int64[::1](_IN, nb.int64), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _pieces(begins: Integers, most: int) -> Integers:
+    """Return the sources at which pieces begin and end; a piece has no more than `most` sources."""
+    edges = np.empty(len(begins), np.int64)
+    edges[0] = 0
+    count = 1
+    for source in range(1, len(begins) - 1):
+        first = edges[count - 1]
+        if source - first == most or begins[source + 1] - begins[first] > PIECE:
+            edges[count] = source
+            count += 1
+    if len(begins) > 1:
+        edges[count] = len(begins) - 1
+        count += 1
+    return edges[:count].copy()
+
+
+@nb.njit(  # type: ignore[untyped-decorator]
+    [nb.void(_IN, _IN, _IN, _IN, _IN, kind[::1], kind[::1], _IN, kind[::1]) for kind in (nb.uint32, nb.uint64)],
+    cache=True,
+    nogil=True,
+)
+def _write_keys(
+    order: Integers,
+    source: Integers,
+    occurrence: Integers,
+    remaining: Integers,
+    classes: Integers,
+    low: Keys,
+    high: Keys,
+    shape: Integers,
+    keys: Keys,
+) -> None:
+    """Write the key of every ordered pair, source after source."""
+    segment_shift, columns, external = shape
+    filled = 0
+    for token in order:
+        own, column = high[source[token]], occurrence[token] + columns - 1
+        inside = 0 if external else classes[token]
+        for distance in range(1, remaining[token]):
+            partner = token + distance
+            segment = max(column - occurrence[partner], 0)
+            scale = inside if occurrence[partner] == occurrence[token] else classes[token]
+            keys[filled] = own | low[partner] | ((segment << segment_shift) | scale | distance)
+            filled += 1
+
+
+@nb.njit(  # type: ignore[untyped-decorator]
+    [nb.void(kind[::1], _IN, _IN, _COUNTS) for kind in (nb.uint32, nb.uint64)],
+    cache=True,
+    nogil=True,
+)
+def _count(keys: Keys, begins: Integers, shape: Integers, counts: Integers) -> None:
+    """Count the connections of every source by segment."""
+    class_shift, segment_shift, branch_shift, _, source_shift, columns, features = shape
+    distance_mask, below = (1 << class_shift) - 1, (1 << source_shift) - 1
+    seen = np.empty(columns + features, np.int64)
+    for row in range(len(begins) - 1):
+        seen[:] = -1
+        for at in range(begins[row], begins[row + 1]):
+            key = np.int64(keys[at]) & below
+            group = key >> branch_shift
+            column = (key >> segment_shift) & ((1 << (branch_shift - segment_shift)) - 1)
+            feature = columns + features - min(key & distance_mask, features)
+            counts[row, column] += seen[column] != group
+            seen[column] = group
+            counts[row, feature] += seen[feature] != group
+            seen[feature] = group
+
+
+@nb.njit(  # type: ignore[untyped-decorator]
+    [
+        nb.int64(keys[::1], _IN, _IN, _COUNTS, _IN, _IN, _IN, _OUT, strength[::1])
+        for keys in (nb.uint32, nb.uint64)
+        for strength in (nb.int32, nb.int64)
+    ],
+    cache=True,
+    nogil=True,
+)
+def _fill(
+    keys: Keys,
+    begins: Integers,
+    rows: Integers,
+    counts: Integers,
+    neurons: Integers,
+    shape: Integers,
+    increments: Integers,
+    target: Integers,
+    strength: npt.NDArray[np.signedinteger[Any]],
+) -> int:
+    """Write targets and strengths of some rows; return the largest strength, whether or not it fitted."""
+    class_shift, segment_shift, branch_shift, target_shift, source_shift, columns, features = shape
+    seen, places = np.empty(columns + features, np.int64), np.empty(columns + features, np.int64)
+    largest = filled = 0
+    for row in rows:
+        seen[:] = -1
+        for segment in range(columns + features):
+            places[segment], filled = filled - 1, filled + counts[row, segment]
+        for at in range(begins[row], begins[row + 1]):
+            key = np.int64(keys[at]) & ((1 << source_shift) - 1)
+            group, distance = key >> branch_shift, key & ((1 << class_shift) - 1)
+            gain = increments[key & ((1 << segment_shift) - 1)]
+            neuron = neurons[key >> target_shift]
+            low = (neuron << BRANCH_BITS) | (group & ((1 << (target_shift - branch_shift)) - 1))
+            column = (key >> segment_shift) & ((1 << (branch_shift - segment_shift)) - 1)
+            for segment in (column, columns + features - min(distance, features)):
+                # A group's next pair on a segment adds to the connection that its first one made.
+                again = seen[segment] == group
+                place = places[segment] + (not again)
+                total = gain + again * np.int64(strength[place])
+                target[place], strength[place] = (segment << (NEURON_BITS + BRANCH_BITS)) | low, total
+                places[segment], seen[segment] = place, group
+                largest = max(largest, total)
+    return largest
