@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Client
 
-from giaann_dask.cluster import ClusterOptions, connect
+from giaann_dask.cluster import ClusterOptions, connect, lost_cluster
 from giaann_dask.encoding.corpus_encoding import encode_corpus
 from giaann_dask.encoding.lexicon import DEFAULT, choose_ever
 from giaann_dask.encoding.sources import SourceOptions
@@ -125,6 +125,7 @@ class Network(Summarised):
             "specification": manifest.specification.as_dict(),
         }
 
+    @lost_cluster()
     def evaluate(
         self,
         inputs: Inputs,
@@ -144,6 +145,7 @@ class Network(Summarised):
         )
         return evaluate_network(client, self._reader, names(inputs), sources, options or EvaluationOptions(), observer)
 
+    @lost_cluster()
     def generate(
         self, prompt: str, *, client: Client | None = None, options: GenerationOptions | None = None
     ) -> Continuation:
@@ -186,6 +188,7 @@ def names(inputs: Inputs) -> list[str]:
     return [str(inputs)] if isinstance(inputs, str | Path) else [str(name) for name in inputs]
 
 
+@lost_cluster()
 def encode(
     inputs: Inputs,
     out: str | Path,
@@ -222,6 +225,7 @@ def encode(
     return encode_corpus(client, names(inputs), out, sources, options, observer)
 
 
+@lost_cluster()
 def train(
     inputs: Inputs,
     network: str | Path,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from distributed import Client
 
-from giaann_dask.cluster import result, results, wait_all
+from giaann_dask.cluster import ask_scheduler, result, results, wait_all
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError
@@ -187,7 +187,7 @@ class Trainer:
 
     def _rounds(self, blocks: Iterator[StreamedBlock]) -> Iterator[list[list[StreamedBlock]]]:
         """Join blocks into batches, and as many batches as workers take at once into a round."""
-        width = max(1, len(self._client.nthreads())) * self._options.accumulate
+        width = self._width()
         batches: list[list[StreamedBlock]] = []
         batch: list[StreamedBlock] = []
         for block in blocks:
@@ -198,11 +198,16 @@ class Trainer:
                 batch = []
             if len(batches) == width:
                 yield batches
-                batches = []
+                # Workers may have come or gone.
+                batches, width = [], self._width()
         if batch:
             batches.append(batch)
         if batches:
             yield batches
+
+    def _width(self) -> int:
+        """Return how many batches a round has with the workers that are there now."""
+        return max(1, len(ask_scheduler(self._client, "ncores"))) * self._options.accumulate
 
     def _integrate(self) -> None:
         """Wait for the oldest round and count what it trained."""
