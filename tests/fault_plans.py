@@ -57,7 +57,7 @@ def plan_of(seed: int) -> tuple[Step, ...]:
 class Disturber:
     """Carries out a plan on the workers of a local cluster while `observe` is told of the progress.
 
-    Training is not let past nine tenths before the last action has had its effect, so that every
+    Training is not let past four fifths before the last action has had its effect, so that every
     action falls into it.
     """
 
@@ -90,7 +90,7 @@ class Disturber:
             with self._moved:
                 self._trained += event.sequences
                 self._moved.notify_all()
-            if self._progress() > 0.9:
+            if self._progress() > 0.8:
                 self._thread.join(len(self._plan) * EFFECT_S)
 
     def _progress(self) -> float:
