@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test test-all check lint types doctest notebooks bench bench-train gpu-check clean
+.PHONY: demo test test-all check lint types doctest notebooks bench bench-train soak gpu-check clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -48,6 +48,9 @@ bench: $(READY)
 
 bench-train: $(READY)
 	$(BIN)/python benchmarks/training.py $(BENCH)
+
+soak: $(READY)
+	$(BIN)/python benchmarks/soak.py $(BENCH)
 
 # Carries to any machine with a GPU: uses the Python, torch, NumPy, numba and pytest that are there.
 gpu-check:

@@ -48,7 +48,9 @@ def test_plans_hold_every_action_several_times() -> None:
 @pytest.mark.parametrize(
     "seed", [seed if seed in IN_CI else pytest.param(seed, marks=pytest.mark.slow) for seed in range(PLANS)]
 )
-def test_a_disturbed_network_is_the_undisturbed_one(seed: int, village: tuple[Path, Path, bytes], tmp_path: Path) -> None:
+def test_a_disturbed_network_is_the_undisturbed_one(
+    seed: int, village: tuple[Path, Path, bytes], tmp_path: Path
+) -> None:
     text, corpus, expected = village
     plan = plan_of(seed)
     with gd.connect(options=ClusterOptions(workers=3, hang_timeout_s=1.0)) as client:
