@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Client
 
-from giaann_dask.cluster import ClusterOptions, connect, lost_cluster
+from giaann_dask.cluster import ClusterOptions, attempt, connect
 from giaann_dask.encoding.corpus_encoding import encode_corpus
 from giaann_dask.encoding.lexicon import DEFAULT, choose_ever
 from giaann_dask.encoding.sources import SourceOptions
@@ -125,7 +125,7 @@ class Network(Summarised):
             "specification": manifest.specification.as_dict(),
         }
 
-    @lost_cluster()
+    @attempt()
     def evaluate(
         self,
         inputs: Inputs,
@@ -145,7 +145,7 @@ class Network(Summarised):
         )
         return evaluate_network(client, self._reader, names(inputs), sources, options or EvaluationOptions(), observer)
 
-    @lost_cluster()
+    @attempt()
     def generate(
         self, prompt: str, *, client: Client | None = None, options: GenerationOptions | None = None
     ) -> Continuation:
@@ -188,7 +188,7 @@ def names(inputs: Inputs) -> list[str]:
     return [str(inputs)] if isinstance(inputs, str | Path) else [str(name) for name in inputs]
 
 
-@lost_cluster()
+@attempt()
 def encode(
     inputs: Inputs,
     out: str | Path,
@@ -225,7 +225,7 @@ def encode(
     return encode_corpus(client, names(inputs), out, sources, options, observer)
 
 
-@lost_cluster()
+@attempt()
 def train(
     inputs: Inputs,
     network: str | Path,

@@ -3,15 +3,15 @@
 from giaann_dask.cluster.connecting import connect, start_cluster
 from giaann_dask.cluster.options import ClusterOptions
 from giaann_dask.cluster.roles import Roles, directed, roles_of
-from giaann_dask.cluster.waiting import ask_scheduler, lost_cluster, result, results, task_key, timeout_s, wait_all
+from giaann_dask.cluster.waiting import ask_scheduler, attempt, result, results, task_key, timeout_s, wait_all
 
 __all__ = [
     "ClusterOptions",
     "Roles",
     "ask_scheduler",
+    "attempt",
     "connect",
     "directed",
-    "lost_cluster",
     "result",
     "results",
     "roles_of",

@@ -7,6 +7,7 @@ Does not cover: what is computed, and how a cluster is reached (`connecting`).
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +19,7 @@ from distributed.client import ClosedClientError
 from distributed.comm import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 
-from giaann_dask.errors import ClusterError
+from giaann_dask.errors import ClusterError, GiaannError
 
 DEFAULT_TIMEOUT_S = 1800.0
 
@@ -66,6 +67,21 @@ def lost_cluster() -> Iterator[None]:
         raise ClusterError(
             "no worker was there for too long", "workers", "start workers and run the same command again to go on"
         ) from error
+
+
+@contextmanager
+def attempt() -> Iterator[None]:
+    """Run what may be run again with the same client after an error of ours; translate as `lost_cluster` does.
+
+    The frames that an error keeps alive hold futures of tasks that failed. The scheduler would keep
+    these, and answer another attempt, whose tasks have the same keys, with the old failure.
+    """
+    try:
+        with lost_cluster():
+            yield
+    except GiaannError as error:
+        traceback.clear_frames(error.__traceback__)
+        raise
 
 
 def ask_scheduler(client: Client, question: str, **arguments: Any) -> Any:
