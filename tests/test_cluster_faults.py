@@ -36,12 +36,12 @@ def village(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
 
 
 @contextmanager
-def running_cluster(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def running_cluster(folder: Path, *more: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """Start a cluster with roles; yield its process, which is also its scheduler, and its address."""
     file = folder / "scheduler.json"
     file.unlink(missing_ok=True)
     command = [sys.executable, "-m", "giaann_dask", "cluster", "--storage", "1", "--compute", "1"]
-    command += ["--scheduler-file", str(file), "--dashboard", "127.0.0.1:0"]
+    command += ["--scheduler-file", str(file), "--dashboard", "127.0.0.1:0", *more]
     with (folder / "cluster.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:
@@ -97,7 +97,11 @@ def check_going_on(corpus: Path, folder: Path, expected: bytes, address: str) ->
     assert gd.Network(folder / "net").export(folder / "net.npz")[0].read_bytes() == expected
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hung"])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)],
+    ids=["killed", "hung"],
+)
 def test_a_lost_scheduler_is_one_line(village: tuple[Path, bytes], tmp_path: Path, number: signal.Signals) -> None:
     corpus, expected = village
     with running_cluster(tmp_path) as (cluster, address):
@@ -133,4 +137,27 @@ def test_all_workers_killed_at_once(village: tuple[Path, bytes], tmp_path: Path)
         assert json.loads(out)["sequences"] == SENTENCES
         with Client(address) as client:
             assert not set(workers) & set(client.run(os.getpid).values())
+    assert gd.Network(tmp_path / "net").export(tmp_path / "net.npz")[0].read_bytes() == expected
+
+
+@pytest.mark.slow
+def test_a_worker_without_a_nanny_that_goes_on_too_late_leaves(village: tuple[Path, bytes], tmp_path: Path) -> None:
+    corpus, expected = village
+    with running_cluster(tmp_path, "--hang-timeout", "10") as (_, address), Client(address) as client:
+        command = [sys.executable, "-m", "dask", "worker", address, "--no-nanny", "--name", "plain"]
+        command += ["--nthreads", "1", "--resources", "compute=1 storage=1"]
+        plain = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            client.wait_for_workers(3, timeout=120)
+            process = begin(corpus, tmp_path / "net", address)
+            plain.send_signal(signal.SIGSTOP)
+            until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2)
+            plain.send_signal(signal.SIGCONT)
+            plain.wait(60)
+        finally:
+            plain.kill()
+            plain.wait(30)
+        out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert json.loads(out)["sequences"] == SENTENCES
     assert gd.Network(tmp_path / "net").export(tmp_path / "net.npz")[0].read_bytes() == expected
