@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Client
 
-from giaann_dask.cluster import ClusterOptions, connect
+from giaann_dask.cluster import ClusterOptions, attempt, connect
 from giaann_dask.encoding.corpus_encoding import encode_corpus
 from giaann_dask.encoding.lexicon import DEFAULT, choose_ever
 from giaann_dask.encoding.sources import SourceOptions
@@ -129,6 +129,7 @@ class Network(Summarised):
             "specification": manifest.specification.as_dict(),
         }
 
+    @attempt()
     def evaluate(
         self,
         inputs: Inputs,
@@ -148,6 +149,7 @@ class Network(Summarised):
         )
         return evaluate_network(client, self._reader, names(inputs), sources, options or EvaluationOptions(), observer)
 
+    @attempt()
     def generate(
         self, prompt: str, *, client: Client | None = None, options: GenerationOptions | None = None
     ) -> Continuation:
@@ -190,6 +192,7 @@ def names(inputs: Inputs) -> list[str]:
     return [str(inputs)] if isinstance(inputs, str | Path) else [str(name) for name in inputs]
 
 
+@attempt()
 def encode(
     inputs: Inputs,
     out: str | Path,
@@ -227,6 +230,7 @@ def encode(
     return encode_corpus(client, names(inputs), out, sources, options, observer)
 
 
+@attempt()
 def train(
     inputs: Inputs,
     network: str | Path,

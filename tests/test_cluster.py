@@ -10,13 +10,15 @@ import sys
 import time
 from pathlib import Path
 
+import dask
 import pytest
-from distributed import Client, get_task_stream
+from distributed import Client, Scheduler, get_task_stream
 from village import write_village
 
 import giaann_dask as gd
 from giaann_dask.cluster import ClusterOptions, directed, roles_of, start_cluster
 from giaann_dask.cluster.connecting import wants_cuda
+from giaann_dask.cluster.surviving import scheduler_arguments, set_defaults
 from giaann_dask.errors import ClusterError, GiaannError, InputMissingError, OptionError
 from giaann_dask.text.reading import ReadOptions
 
@@ -32,6 +34,7 @@ from giaann_dask.text.reading import ReadOptions
         {"memory_limit": "1MiB"},
         {"protocol": "pigeon"},
         {"device": "abacus"},
+        {"hang_timeout_s": 0.1},
     ],
 )
 def test_impossible_options(wrong: dict[str, object]) -> None:
@@ -54,6 +57,43 @@ def test_cuda_where_there_is_none() -> None:
     assert not wants_cuda(ClusterOptions())
     with pytest.raises(OptionError, match="CUDA"):
         wants_cuda(ClusterOptions(device="cuda"))
+
+
+def test_what_the_user_configured_is_followed() -> None:
+    set_defaults()
+    assert dask.config.get("distributed.scheduler.allowed-failures") > 3
+    script = (
+        "import dask; from giaann_dask.cluster.surviving import scheduler_arguments, set_defaults; set_defaults();"
+        "print(dask.config.get('distributed.scheduler.worker-ttl'), list(scheduler_arguments()))"
+    )
+    environment = {**os.environ, "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "77s"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "77s ['plugins']\n"
+    assert scheduler_arguments(5.0)["worker_ttl"] == 5.0
+
+
+@pytest.mark.cluster
+def test_a_task_that_finishes_is_forgiven_the_deaths_around_it() -> None:
+    with gd.connect(options=ClusterOptions(workers=1, hang_timeout_s=30)) as client:
+        scheduler = client.cluster.scheduler
+        assert scheduler.worker_ttl == 30
+        assert scheduler.allowed_failures == dask.config.get("distributed.scheduler.allowed-failures")
+        future = client.submit(time.sleep, 0, key="innocent")
+        future.result(timeout=30)
+        for deaths in (1, 2):
+            client.run_on_scheduler(blame, "innocent")
+            (pid,) = client.run(os.getpid).values()
+            os.kill(pid, signal.SIGKILL)
+            # Its result went with the worker, and is computed again.
+            deadline = time.monotonic() + 60
+            while scheduler.tasks["innocent"].suspicious and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert scheduler.tasks["innocent"].suspicious == 0, f"death {deaths}"
+            future.result(timeout=60)
+
+
+def blame(key: str, dask_scheduler: Scheduler) -> None:
+    dask_scheduler.tasks[key].suspicious = 30
 
 
 def test_directions() -> None:

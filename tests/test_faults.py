@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -161,3 +162,23 @@ def test_one_writer_at_a_time(village: tuple[Path, bytes], tmp_path: Path) -> No
         gd.train(text, tmp_path / "net", client=client)
         with NetworkStore(tmp_path / "net").lock(), pytest.raises(StoreWriteError, match="another process"):
             gd.train(village[0], tmp_path / "net", client=client)
+
+
+def test_a_worker_that_cannot_write_is_one_line(village: tuple[Path, bytes], tmp_path: Path) -> None:
+    text, expected = village
+    options = gd.TrainingOptions(maximum_sequences=SENTENCES)
+    with gd.connect(workers=1) as client:
+        (unlimited,) = client.run(limit_files, 16_384).values()
+        with pytest.raises(StoreWriteError, match="room on the disk") as failure:
+            gd.train(text, tmp_path / "net", client=client, options=options)
+        client.run(limit_files, unlimited)
+        network, _ = gd.train(text, tmp_path / "net", client=client, options=options)
+    assert "\n" not in str(failure.value)
+    assert network.export(tmp_path / "net.npz")[0].read_bytes() == expected
+
+
+def limit_files(nbytes: int) -> int:
+    """Let this process write no larger files, and return how large they could be before."""
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, most))
+    return before

@@ -26,6 +26,13 @@ from giaann_dask.cli.stopping import stop_on_signals
 @click.option("--threads", type=int, default=1, show_default=True, help="Threads of each worker.")
 @click.option("--memory-limit", metavar="SIZE", help="Memory of each worker, as 4GiB.")
 @click.option("--protocol", type=click.Choice(["tcp", "ucx"]), default="tcp", show_default=True)
+@click.option(
+    "--hang-timeout",
+    "hang_timeout_s",
+    type=float,
+    metavar="SECONDS",
+    help="Replace a worker without a sign of life for so long.  [default: 120, or as Dask is configured]",
+)
 @click.option("--dashboard", metavar="ADDRESS", default=":8787", show_default=True, help="Address of the dashboard.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object when the cluster is ready.")
 def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, as_json: bool, **values: Any) -> None:

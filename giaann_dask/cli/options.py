@@ -6,6 +6,7 @@ one command (`commands`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -110,11 +111,18 @@ def cluster_options(values: dict[str, Any], default: int | None = None) -> Clust
     """Return where a command runs; `default` workers when neither a scheduler nor workers are named."""
     from giaann_dask.cluster import ClusterOptions
 
+    silence_dask()
     names = ("scheduler", "scheduler_file", "workers", "threads", "memory_limit", "protocol", "device", "dashboard")
     chosen = {name: values[name] for name in names}
     if all(chosen[name] is None for name in ("scheduler", "scheduler_file", "workers")):
         chosen["workers"] = default
     return ClusterOptions(**chosen)
+
+
+def silence_dask() -> None:
+    """Leave standard error to us: what Dask logs of a lost connection is a traceback, our line says it."""
+    for handler in logging.getLogger("distributed").handlers:
+        handler.setLevel(logging.CRITICAL)
 
 
 def read_text_options(values: dict[str, Any], ever_pos: str | None = None) -> TextOptions:

@@ -4,12 +4,14 @@ from giaann_dask.cluster.connecting import connect, start_cluster
 from giaann_dask.cluster.dealing import deal_regions
 from giaann_dask.cluster.options import ClusterOptions
 from giaann_dask.cluster.roles import Roles, WorkerMemory, directed, roles_of
-from giaann_dask.cluster.waiting import result, results, task_key, timeout_s, wait_all
+from giaann_dask.cluster.waiting import ask_scheduler, attempt, result, results, task_key, timeout_s, wait_all
 
 __all__ = [
     "ClusterOptions",
     "Roles",
     "WorkerMemory",
+    "ask_scheduler",
+    "attempt",
     "connect",
     "deal_regions",
     "directed",

@@ -18,6 +18,7 @@ from distributed import Client, Nanny, Scheduler, SpecCluster, TimeoutError
 from giaann_dask.cluster.allocation import keeping_memory
 from giaann_dask.cluster.options import ClusterOptions
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
+from giaann_dask.cluster.surviving import scheduler_arguments
 from giaann_dask.dask_types import register
 from giaann_dask.device import select_device
 from giaann_dask.errors import ClusterError, InputMissingError, OptionError
@@ -103,6 +104,7 @@ def _cuda_cluster(options: ClusterOptions) -> Any:
         "resources": BOTH_ROLES,
         "dashboard_address": options.dashboard or "127.0.0.1:0",
         "preload": list(PRELOAD),
+        "scheduler_kwargs": scheduler_arguments(options.hang_timeout_s),
     }
     if options.memory_bytes is not None:
         arguments["memory_limit"] = options.memory_bytes
@@ -129,6 +131,7 @@ def _local_arguments(options: ClusterOptions) -> dict[str, Any]:
         # Without a wish for a dashboard, the scheduler's HTTP server stays on this machine, on any port.
         "dashboard_address": options.dashboard or "127.0.0.1:0",
         "silence_logs": logging.CRITICAL,
+        "scheduler_kwargs": scheduler_arguments(options.hang_timeout_s),
     }
     if options.memory_bytes is not None:
         arguments["memory_limit"] = options.memory_bytes
@@ -198,6 +201,7 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
     scheduler = {
         "cls": Scheduler,
         "options": {
+            **scheduler_arguments(options.hang_timeout_s),
             "protocol": f"{options.protocol}://",
             "host": "127.0.0.1",
             "port": port,

@@ -44,6 +44,10 @@ class ClusterOptions:
         Address of the dashboard, such as ``:8787``; none by default.
     connect_timeout_s : float
         Seconds to wait for a scheduler.
+    hang_timeout_s : float, optional
+        Seconds without a sign of life after which a worker that was started here is killed and
+        replaced, about: at most twice as many and 5 more. As Dask's configuration says by default
+        (``distributed.scheduler.worker-ttl``, 120 where nobody set it).
 
     Raises
     ------
@@ -65,6 +69,7 @@ class ClusterOptions:
     device: str = "auto"
     dashboard: str | None = None
     connect_timeout_s: float = 15.0
+    hang_timeout_s: float | None = None
 
     def __post_init__(self) -> None:
         named = {
@@ -79,6 +84,8 @@ class ClusterOptions:
             raise OptionError(f"workers is {self.workers}", "0 or more", "choose another number")
         if self.threads < 1:
             raise OptionError(f"threads is {self.threads}", "1 or more", "choose another number")
+        if self.hang_timeout_s is not None and self.hang_timeout_s < 1:
+            raise OptionError(f"hang-timeout is {self.hang_timeout_s:g} seconds", "1 or more", "choose another time")
         for name, value, allowed in (
             ("protocol", self.protocol, PROTOCOLS),
             ("device", self.device, DEVICE_NAMES),

@@ -1,21 +1,25 @@
 """Keys of tasks, and bounded waiting for their results.
 
-Covers: deterministic keys, waiting with a limit, and translating a cluster's failures into ours.
+Covers: deterministic keys, waiting with a limit for tasks and for the scheduler's answers, and
+translating a cluster's failures into ours.
 Does not cover: what is computed, and how a cluster is reached (`connecting`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import dask
 from dask.base import tokenize
-from distributed import Future, TimeoutError, as_completed
+from distributed import CancelledError, Client, Future, TimeoutError, as_completed
+from distributed.client import ClosedClientError
 from distributed.comm import CommClosedError
-from distributed.scheduler import KilledWorker
+from distributed.scheduler import KilledWorker, NoValidWorkerError
 
-from giaann_dask.errors import ClusterError
+from giaann_dask.errors import ClusterError, GiaannError
 
 DEFAULT_TIMEOUT_S = 1800.0
 
@@ -34,6 +38,81 @@ def task_key(name: str, *identity: Any) -> str:
 def timeout_s() -> float:
     """Return how long one result is waited for, in seconds (``giaann.timeout-s`` in Dask's configuration)."""
     return float(dask.config.get("giaann.timeout-s", DEFAULT_TIMEOUT_S))
+
+
+@contextmanager
+def lost_cluster() -> Iterator[None]:
+    """Translate what Dask raises when a scheduler or workers are gone; other errors pass.
+
+    Raises
+    ------
+    ClusterError
+        If the scheduler is gone, workers died of a task, or no worker is left.
+    """
+    try:
+        yield
+    except (CancelledError, ClosedClientError, CommClosedError) as error:
+        raise ClusterError(
+            "the connection to the scheduler is lost",
+            "a scheduler that stays alive",
+            "what was committed is kept; start a scheduler and run the same command again to go on",
+        ) from error
+    except KilledWorker as error:
+        raise ClusterError(
+            f"the cluster lost a task: {str(error).splitlines()[0]}",
+            "workers that stay alive",
+            "look at the workers' logs and memory, then run the same command again",
+        ) from error
+    except NoValidWorkerError as error:
+        raise ClusterError(
+            "no worker was there for too long", "workers", "start workers and run the same command again to go on"
+        ) from error
+
+
+@contextmanager
+def attempt() -> Iterator[None]:
+    """Run what may be run again with the same client after an error of ours; translate as `lost_cluster` does.
+
+    The frames that an error keeps alive hold futures of tasks that failed. The scheduler would keep
+    these, and answer another attempt, whose tasks have the same keys, with the old failure.
+    """
+    try:
+        with lost_cluster():
+            yield
+    except GiaannError as error:
+        traceback.clear_frames(error.__traceback__)
+        raise
+
+
+def ask_scheduler(client: Client, question: str, **arguments: Any) -> Any:
+    """Return a scheduler's answer, waiting for a bounded time.
+
+    Parameters
+    ----------
+    client : Client
+        Connected to the scheduler.
+    question : str
+        Name of the scheduler's handler, such as ``identity``.
+    **arguments
+        Of the handler.
+
+    Raises
+    ------
+    ClusterError
+        If there is no answer.
+    """
+    limit = timeout_s()
+    try:
+        if client.scheduler is None:
+            raise CommClosedError("the client is closed")
+        return client.sync(getattr(client.scheduler, question), callback_timeout=limit, **arguments)
+    except OSError as error:
+        # Of these, one is the TimeoutError of a scheduler that hangs.
+        raise ClusterError(
+            "the scheduler does not answer",
+            "a scheduler that is there",
+            "what was committed is kept; run the same command again to go on",
+        ) from error
 
 
 def result(future: Future) -> Any:
@@ -57,27 +136,25 @@ def results(futures: Sequence[Future]) -> list[Any]:
     """
     limit = timeout_s()
     try:
-        return [future.result(timeout=limit) for future in futures]
+        with lost_cluster():
+            return [future.result(timeout=limit) for future in futures]
     except TimeoutError as error:
         raise ClusterError(
             f"a task has not finished within {limit:g} seconds",
             "an answer in time",
             "raise giaann.timeout-s in Dask's configuration if the work is that long",
         ) from error
-    except (KilledWorker, CommClosedError) as error:
-        raise ClusterError(
-            f"the cluster lost a task: {str(error).splitlines()[0]}",
-            "workers that stay alive",
-            "look at the workers' logs and memory, then run the same command again",
-        ) from error
 
 
 def wait_all(futures: Sequence[Future]) -> None:
     """Wait, for a bounded time, until all futures are finished; raise the first error."""
+    if not futures:
+        return
     limit = timeout_s()
     try:
-        for future in as_completed(list(futures), timeout=limit, raise_errors=False):
-            if future.status == "error":
+        for future in as_completed(list(futures), loop=futures[0].client.loop, timeout=limit, raise_errors=False):
+            # Failed, or cancelled because the scheduler is gone.
+            if future.status != "finished":
                 results([future])
     except TimeoutError as error:
         raise ClusterError(f"tasks have not finished within {limit:g} seconds", "an end in time") from error

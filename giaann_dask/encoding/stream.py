@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from distributed import Client, Future
 
-from giaann_dask.cluster import result, task_key
+from giaann_dask.cluster import ask_scheduler, result, task_key
 from giaann_dask.encoding.numbered import (
     CorpusNumbers,
     NumberedSummary,
@@ -219,8 +219,9 @@ class EncodingStream:
             Whatever is wrong with an input.
         """
         pending: deque[_Submitted] = deque()
-        limit = self._blocks_in_flight()
         for group in self._groups(inputs):
+            # Workers may come and go.
+            limit = self._blocks_in_flight()
             pending.append(self._submit(group))
             # While sequences are passed over, the next group must know how many are left to pass.
             while len(pending) >= limit or (pending and self._to_pass):
@@ -231,7 +232,7 @@ class EncodingStream:
             yield from self._merge(pending.popleft())
 
     def _blocks_in_flight(self) -> int:
-        return 2 + 2 * max(1, int(sum(self._client.nthreads().values())))
+        return 2 + 2 * max(1, int(sum(ask_scheduler(self._client, "ncores").values())))
 
     def _full(self) -> bool:
         limit = self._options.maximum_sequences

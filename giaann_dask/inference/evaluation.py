@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from distributed import Client, Future
 
-from giaann_dask.cluster import result, task_key
+from giaann_dask.cluster import ask_scheduler, result, task_key
 from giaann_dask.device import one_thread, select_device
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
@@ -170,7 +170,7 @@ def evaluate_network(
     )
     stream = EncodingStream(client, tally.vocabulary, sources, stream_options)
     pending: deque[Future] = deque()
-    limit = 4 * max(1, sum(client.nthreads().values()))
+    limit = 4 * max(1, sum(ask_scheduler(client, "ncores").values()))
     arguments = (specification, options.inference, options.device, submit_placement(client, reader), regions)
     for block in stream.blocks(inputs):
         change = FlagChange.between(base, tally.vocabulary)

@@ -11,6 +11,7 @@ from typing import Any
 
 from distributed import Client
 
+from giaann_dask.cluster import attempt
 from giaann_dask.errors import OptionError
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.text.ledger import Ledger
@@ -42,6 +43,7 @@ class CompactionReport:
         return dict(vars(self))
 
 
+@attempt()
 def compact_network(client: Client, store: NetworkStore, keep_commits: int | None = None) -> CompactionReport:
     """Add up the runs of every region into one, commit, and remove what no commit needs.
 

@@ -28,7 +28,8 @@ class TrainingOptions:
     accumulate : int
         Batches whose increments are added up where they are computed before they travel.
     rounds_in_flight : int
-        Rounds that may be computed, moved and integrated at the same time.
+        Rounds that may be computed, moved and integrated at the same time, where there is memory for
+        them. With fewer than 4, a worker of a quarter of the others' speed lets these run dry.
     commit_seconds : float
         Time between two commits, at least; there is always one at the end.
     commit_sequences : int, optional
@@ -56,7 +57,7 @@ class TrainingOptions:
     block_characters: int = 262_144
     selection: SelectionOptions = field(default_factory=SelectionOptions)
     accumulate: int = 1
-    rounds_in_flight: int = 2
+    rounds_in_flight: int = 4
     commit_seconds: float = 60.0
     commit_sequences: int | None = None
     keep_commits: int | None = None

@@ -214,10 +214,6 @@ class Trainer:
             words=False,
         )
 
-    def _width(self) -> int:
-        """Return the batches of a round."""
-        return max(1, len(self._client.nthreads())) * self._options.accumulate
-
     def _divide(self, batches: Sequence[Sequence[StreamedBlock]]) -> Division:
         sequences = sum(block.mapping.sequences for batch in batches for block in batch)
         return divide(sequences, len(batches), self._width(), self._options.batch_sequences)
@@ -236,11 +232,16 @@ class Trainer:
                 batch = []
             if len(batches) == width:
                 yield batches
-                batches = []
+                # Workers may have come or gone.
+                batches, width = [], self._width()
         if batch:
             batches.append(batch)
         if batches:
             yield batches
+
+    def _width(self) -> int:
+        """Return how many batches a round has with the workers that are there now."""
+        return max(1, len(self._regions.roles.compute)) * self._options.accumulate
 
     def _integrate(self) -> None:
         """Wait for the oldest round and count what it trained."""

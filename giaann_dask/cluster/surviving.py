@@ -1,0 +1,84 @@
+"""What the scheduler of a cluster that we start is told, so that it can be left alone for weeks.
+
+Covers: when a worker counts as hung, how often workers may die of a task before the task is
+blamed, and how long a dead worker's place is kept. Does not cover: how results are awaited
+(`waiting`), and schedulers that were started by hand, which read Dask's own configuration.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import dask
+from distributed import Scheduler
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+# Where the user's own configuration of Dask says otherwise, that is followed.
+DEFAULTS = {
+    "distributed": {
+        "scheduler": {
+            # A worker without a sign of life for so long is killed by its nanny and replaced.
+            "worker-ttl": "2 minutes",
+            # A task that has never finished and lost so many workers is taken to be what kills them.
+            "allowed-failures": 30,
+            # Without any worker for so long, tasks fail instead of waiting.
+            "no-workers-timeout": "15 minutes",
+        },
+        # Dask gives a place up for good when its new worker is not there in time: 15 s by default,
+        # which a busy machine can take to start one.
+        "deploy": {"lost-worker-timeout": "15 minutes"},
+    }
+}
+
+
+@functools.cache
+def set_defaults() -> None:
+    """Let Dask's configuration begin, once, from values for long runs."""
+    dask.config.update_defaults(DEFAULTS)
+
+
+class Forgiveness(SchedulerPlugin):  # type: ignore[misc]
+    """Forgets how many workers died holding a task, when the task finishes.
+
+    Dask counts that over the whole life of a task, and blames the task in the end. One that lives
+    for weeks and is computed again after every loss, such as the reading of a large run, would be
+    blamed for what happened to be killed around it.
+    """
+
+    name = "giaann-forgiveness"
+
+    def __init__(self) -> None:
+        self._scheduler: Scheduler | None = None
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Keep the scheduler whose tasks are watched."""
+        self._scheduler = scheduler
+
+    def transition(self, key: Any, start: str, finish: str, *arguments: Any, **options: Any) -> None:
+        """Forget past failures of a task that has finished."""
+        if finish == "memory" and self._scheduler is not None:
+            task = self._scheduler.tasks.get(key)
+            if task is not None:
+                task.suspicious = 0
+
+
+def scheduler_arguments(hang_timeout_s: float | None = None) -> dict[str, Any]:
+    """Return the arguments of a scheduler that survives what happens in weeks.
+
+    Parameters
+    ----------
+    hang_timeout_s : float, optional
+        Seconds without a sign of life after which a worker is replaced; that of Dask's configuration
+        (``distributed.scheduler.worker-ttl``), which begins as 120, by default.
+
+    Examples
+    --------
+    >>> sorted(scheduler_arguments(60.0))
+    ['plugins', 'worker_ttl']
+    """
+    set_defaults()
+    arguments: dict[str, Any] = {"plugins": [Forgiveness()]}
+    if hang_timeout_s is not None:
+        arguments["worker_ttl"] = hang_timeout_s
+    return arguments

@@ -1,0 +1,71 @@
+"""Whatever happens to workers by a seeded plan, the network is that of a serial run, to the byte."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from fault_plans import ACTIONS, Disturber, plan_of
+from village import write_village
+
+import giaann_dask as gd
+from giaann_dask.cluster import ClusterOptions
+from giaann_dask.text.reading import ReadOptions
+
+SENTENCES = 24_000
+PLANS = 20
+# Together these hold every action.
+IN_CI = (0, 2, 5)
+
+
+SMALL_PARTS = gd.TextOptions(reading=ReadOptions(part_characters=30_000))
+
+
+@pytest.fixture(scope="module")
+def village(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, bytes]:
+    """A text, its corpus, and the export of the network that a run without cluster processes makes of it."""
+    folder = tmp_path_factory.mktemp("village")
+    text = write_village(folder / "village.txt", SENTENCES)
+    with gd.connect(workers=0) as client:
+        corpus = gd.encode(text, folder / "corpus", client=client, text=SMALL_PARTS)
+        network, report = gd.train(text, folder / "net", client=client)
+    assert report.trained > SENTENCES / 2
+    return text, corpus.path, network.export(folder / "net.npz")[0].read_bytes()
+
+
+def test_plans_hold_every_action_several_times() -> None:
+    plans = [plan_of(seed) for seed in range(PLANS)]
+    assert plans == [plan_of(seed) for seed in range(PLANS)]
+    assert all(2 <= len(plan) <= 4 for plan in plans)
+    counts = Counter(step.action for plan in plans for step in plan)
+    assert set(counts) == set(ACTIONS)
+    assert min(counts.values()) >= 4
+    assert {step.action for seed in IN_CI for step in plans[seed]} == set(ACTIONS)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    "seed", [seed if seed in IN_CI else pytest.param(seed, marks=pytest.mark.slow) for seed in range(PLANS)]
+)
+def test_a_disturbed_network_is_the_undisturbed_one(
+    seed: int, village: tuple[Path, Path, bytes], tmp_path: Path
+) -> None:
+    text, corpus, expected = village
+    plan = plan_of(seed)
+    with gd.connect(options=ClusterOptions(workers=3, hang_timeout_s=1.0)) as client:
+        disturber = Disturber(client, plan, SENTENCES)
+        with disturber.disturbing() as observer:
+            network, report = gd.train(
+                text if seed % 4 == 3 else corpus,
+                tmp_path / "net",
+                client=client,
+                text=SMALL_PARTS,
+                options=gd.TrainingOptions(batch_sequences=500, block_characters=30_000, commit_seconds=0.5),
+                observer=observer,
+            )
+    assert report.sequences == SENTENCES
+    assert [each.action for each in disturber.happened] == [step.action for step in plan]
+    # Each began after some training and had its effect before the end of it.
+    assert all(0 < each.before <= each.after < 1 for each in disturber.happened)
+    assert network.export(tmp_path / "net.npz")[0].read_bytes() == expected
