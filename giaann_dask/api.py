@@ -116,6 +116,7 @@ class Network(Summarised):
             "features": manifest.saved_features,
             "neurons": manifest.neurons,
             "connections": manifest.connections,
+            "exact": manifest.exact,
             "sequences": manifest.sequences,
             "trained": manifest.trained,
             "skipped": manifest.skipped(),

@@ -60,6 +60,9 @@ class Manifest:
         Number of that sequence; -1 for none.
     neurons, connections : int
         Distinct trained neurons and connections.
+    exact : bool
+        Whether these two are; else they count twice what two runs have, as in a commit in the midst of
+        training.
     rounds : int
         Rounds of training so far, which name new runs.
     runs : tuple of StoredRun
@@ -80,6 +83,7 @@ class Manifest:
     last_trained: int = -1
     neurons: int = 0
     connections: int = 0
+    exact: bool = True
     rounds: int = 0
     runs: tuple[StoredRun, ...] = field(default=())
     splits: tuple[Split, ...] = field(default=())

@@ -80,7 +80,8 @@ def commit_regions(
     sizes: list[tasks.RunSize] = results([run.handle.size for _, run in handles])
     # Runs of rounds that did not touch their region are empty, and left out.
     kept = [(region, run) for (region, run), size in zip(handles, sizes, strict=True) if size.neurons]
-    totals: list[tasks.RunSize] = results(_counts(regions, kept))
+    # What the runs of a region have together takes decoding all of them, so it is counted once at the end.
+    totals: list[tasks.RunSize] = results(_counts(regions, kept)) if last else [size for size in sizes if size.neurons]
     new = [run.handle for _, run in kept if not run.handle.stored]
     packed = {run.handle.identity: regions.packed(run.handle) for _, run in kept}
     packed_sizes: list[tasks.RunSize] = results([packed[run.handle.identity].size for _, run in kept])
@@ -104,6 +105,7 @@ def commit_regions(
         ),
         neurons=sum(total.neurons for total in totals),
         connections=sum(total.connections for total in totals),
+        exact=last or len({region for region, _ in kept}) == len(kept),
         rounds=snapshot.rounds,
         splits=placement.splits,
         load=tuple(placement.load.tolist()),

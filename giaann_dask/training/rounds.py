@@ -17,7 +17,7 @@ from giaann_dask.network.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
 from giaann_dask.training.division import Division
-from giaann_dask.training.regions import Regions, Snapshot
+from giaann_dask.training.regions import Regions
 from giaann_dask.training.round_report import measure_touches, report_round
 from giaann_dask.training.selection import SelectionOptions
 
@@ -36,8 +36,6 @@ class Round:
         Its `RoundReport`.
     integrated : tuple of Future
         The newest run of each region.
-    snapshot : Snapshot
-        The regions after the round.
     """
 
     blocks: tuple[StreamedBlock, ...]
@@ -45,7 +43,6 @@ class Round:
     sequences: int
     report: Future
     integrated: tuple[Future, ...]
-    snapshot: Snapshot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +129,7 @@ class Rounds:
         report = self._submit("report", report_round, *touches, key_of=[part.key for part in touches])
         number = regions.rounds
         integrated = regions.integrate(travelling)
-        return Round(blocks, number, sequences, report, tuple(integrated), regions.snapshot())
+        return Round(blocks, number, sequences, report, tuple(integrated))
 
     def _place(self, blocks: Sequence[Future]) -> None:
         """Choose regions for the columns that the round uses for the first time."""

@@ -138,12 +138,13 @@ class Trainer:
             accumulate=options.accumulate,
         )
         self._rounds = Rounds(client, self._regions, rule)
-        self._flying: deque[Round] = deque()
-        self._integrated = self._regions.snapshot()
+        self._flying: deque[tuple[Round, Snapshot | None]] = deque()
         self._uncommitted = 0
         self._largest_round = 0
         self._moved = RoundReport()
-        self._last_commit = (time.perf_counter(), self._manifest.sequences)
+        self._submitted = self._manifest.sequences
+        self._last_commit = (time.perf_counter(), self._submitted)
+        self._commit = ""
         self._peak = MemoryMeasured()
 
     def train(self, inputs: Sequence[str], sources: SourceOptions) -> TrainingReport:
@@ -167,27 +168,21 @@ class Trainer:
         """
         started = time.perf_counter()
         stream = EncodingStream(self._client, self._vocabulary, sources, self._stream_options(), self._ledger)
-        commit = ""
         for batches in self._compose(stream.blocks(inputs)):
             for submitted in self._rounds.submit(batches, self._divide(batches)):
-                self._flying.append(submitted)
+                self._flying.append((submitted, self._snapshot_if_due(submitted)))
                 while len(self._flying) > self._rounds_in_flight():
                     self._integrate()
-            if self._uncommitted and self._commit_is_due():
-                commit = self._commit(self._integrated)
             if self._stop.is_set():
                 break
         self._drain()
         if not self._stop.is_set():
             self._check_trained(sources, stream.counted)
         if self._uncommitted:
-            # Nothing may hold the runs that are now added up, or they and their sums are in memory together.
-            self._integrated = self._regions.snapshot()
             self._compact_small_runs()
-            self._integrated = self._regions.snapshot()
-            commit = self._commit(self._integrated, last=True)
+            self._commit_runs(self._regions.snapshot(), last=True)
         # A run that was stopped at once has nothing to commit; its network exists all the same.
-        return self._report(commit or self._target.ensure().head(), time.perf_counter() - started)
+        return self._report(self._commit or self._target.ensure().head(), time.perf_counter() - started)
 
     def _check_trained(self, sources: SourceOptions, counted: int) -> None:
         """Raise an `EmptyInputError` when the whole input gave nothing to train."""
@@ -244,15 +239,14 @@ class Trainer:
         return max(1, len(self._regions.roles.compute)) * self._options.accumulate
 
     def _integrate(self) -> None:
-        """Wait for the oldest round and count what it trained."""
-        done = self._flying.popleft()
+        """Wait for the oldest round, count what it trained, and commit if it was due then."""
+        done, snapshot = self._flying.popleft()
         wait_all(done.integrated)
         report: RoundReport = result(done.report)
         self._moved = self._moved.plus(report)
         self._largest_round = max(self._largest_round, report.increment_bytes)
         if done.blocks:
             # Before that, the regions hold some of the sequences of the blocks only.
-            self._integrated = done.snapshot
             statistics = results([block.statistics for block in done.blocks])
             for block, counts in zip(done.blocks, statistics, strict=True):
                 self._count(block, counts)
@@ -260,6 +254,8 @@ class Trainer:
         self._regions.keep_within_budgets()
         self._observer(report.event(done.number, done.sequences))
         self._observer(self._memory())
+        if snapshot is not None:
+            self._commit_runs(snapshot)
 
     def _rounds_in_flight(self) -> int:
         """Return how many rounds may be under way: as many as their increments have room for, at least 1."""
@@ -269,11 +265,19 @@ class Trainer:
         room = int(_FLYING_SHARE * sum(limits)) // self._largest_round
         return max(1, min(self._options.rounds_in_flight, room))
 
-    def _commit_is_due(self) -> bool:
+    def _snapshot_if_due(self, submitted: Round) -> Snapshot | None:
+        """Return what to commit after a round that has just been submitted.
+
+        Other rounds keep nothing, so that runs are gone as soon as compaction has added them up.
+        """
+        self._submitted += sum(block.mapping.sequences for block in submitted.blocks)
         moment, sequences = self._last_commit
+        late = time.perf_counter() - moment > self._options.commit_seconds
         enough = self._options.commit_sequences
-        new = self._manifest.sequences - sequences
-        return time.perf_counter() - moment > self._options.commit_seconds or (enough is not None and new >= enough)
+        if not submitted.blocks or not (late or (enough is not None and self._submitted - sequences >= enough)):
+            return None
+        self._last_commit = (time.perf_counter(), self._submitted)
+        return self._regions.snapshot()
 
     def _memory(self) -> MemoryMeasured:
         """Return what the workers that hold columns hold now, and remember the most."""
@@ -323,19 +327,17 @@ class Trainer:
             if len(runs) > 1 and sum(weights) - max(weights) >= COMPACT_FRACTION * max(weights):
                 self._regions.compact_all(region)
 
-    def _commit(self, snapshot: Snapshot, last: bool = False) -> str:
+    def _commit_runs(self, snapshot: Snapshot, last: bool = False) -> None:
         """Commit what has been integrated; rounds in flight go on meanwhile."""
         started = time.perf_counter()
         store = self._target.ensure()
         progress = Progress(self._manifest, self._vocabulary, self._ledger)
-        commit = commit_regions(store, self._regions, snapshot, progress, last=last)
+        self._commit = commit = commit_regions(store, self._regions, snapshot, progress, last=last)
         if self._options.keep_commits is not None:
             store.collect(self._options.keep_commits)
         self._manifest = store.open(commit).manifest()
         self._uncommitted = 0
-        self._last_commit = (time.perf_counter(), self._manifest.sequences)
         self._observer(Committed(commit, self._manifest.sequences, time.perf_counter() - started))
-        return commit
 
     def _report(self, commit: str, seconds: float) -> TrainingReport:
         now, before = self._manifest, self._before
