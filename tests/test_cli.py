@@ -124,6 +124,33 @@ def test_encode_then_train_gives_the_same_bytes(trained: Path, data_folder: Path
     assert again["sequences"] == 0, "a corpus and the text it was made from are the same text"
 
 
+def test_regions_split_and_packed_from_the_command_line(trained: Path, data_folder: Path) -> None:
+    golden, network = synthetic_set(data_folder), trained / "placed"
+    common = ("--tagger", "gold", "--ever-pos", golden.ever_pos, "--workers", "1", "--placement", "balanced")
+    sizes = ("--regions", "2", "--region-size", "200kB", "--hot-memory", "0", "--commit-sequences", "40")
+    rest = ("--keep-commits", "2", "--batch-sequences", "20", "--rounds", trained / "rounds.jsonl")
+    limit = ("--max-sequences", "200")
+    made = answer("train", golden.text, "--network", network, *common, *sizes, *rest, *limit)
+    assert made["connections"] == 48590
+    assert made["regions"] > 2
+    rounds = [json.loads(line) for line in (trained / "rounds.jsonl").read_text().splitlines()]
+    assert len(rounds) >= 5
+    assert sum(each["messages"] for each in rounds) == made["messages"]
+    shown = answer("inspect", network)
+    assert shown["exact"] is True
+    assert shown["regions"] == made["regions"]
+    assert shown["specification"]["placement"] == "balanced"
+    assert shown["commits"] <= 2
+    for name in ("net", "placed"):
+        answer("export", trained / name, "--out", trained / f"{name}_placed.npz")
+    assert (trained / "net_placed.npz").read_bytes() == (trained / "placed_placed.npz").read_bytes()
+    wrong = run("train", golden.text, "--network", network, "--placement", "hash", code=2)
+    assert wrong.stderr.count("\n") == 1
+    assert "placement balanced" in wrong.stderr
+    wrong = run("train", golden.text, "--network", trained / "other", "--region-size", "many", code=2)
+    assert "region-size" in wrong.stderr
+
+
 def test_a_running_scheduler_is_used(trained: Path, data_folder: Path) -> None:
     from distributed import LocalCluster
 

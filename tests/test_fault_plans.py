@@ -11,6 +11,7 @@ from village import write_village
 
 import giaann_dask as gd
 from giaann_dask.cluster import ClusterOptions
+from giaann_dask.spec import PLACEMENTS
 from giaann_dask.text.reading import ReadOptions
 
 SENTENCES = 24_000
@@ -53,6 +54,8 @@ def test_a_disturbed_network_is_the_undisturbed_one(
 ) -> None:
     text, corpus, expected = village
     plan = plan_of(seed)
+    # Half of the plans also split regions, keep all runs packed and forget old commits meanwhile.
+    tight = {"region_bytes": 100_000, "hot_bytes": 0, "keep_commits": 3} if seed % 2 else {}
     with gd.connect(options=ClusterOptions(workers=3, hang_timeout_s=1.0)) as client:
         disturber = Disturber(client, plan, SENTENCES)
         with disturber.disturbing() as observer:
@@ -61,10 +64,12 @@ def test_a_disturbed_network_is_the_undisturbed_one(
                 tmp_path / "net",
                 client=client,
                 text=SMALL_PARTS,
-                options=gd.TrainingOptions(batch_sequences=500, block_characters=30_000, commit_seconds=0.5),
+                specification=gd.Specification(placement=PLACEMENTS[seed % 3]),
+                options=gd.TrainingOptions(batch_sequences=500, block_characters=30_000, commit_seconds=0.5, **tight),
                 observer=observer,
             )
     assert report.sequences == SENTENCES
+    assert (report.regions > 8) == bool(tight)
     assert [each.action for each in disturber.happened] == [step.action for step in plan]
     # Each began after some training and had its effect before the end of it.
     assert all(0 < each.before <= each.after < 1 for each in disturber.happened)

@@ -225,8 +225,18 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
         "trained",
         "skipped",
         "tokens",
+        "regions",
+        "runs",
     )
-    shown = figures(counts, *names, "bytes_on_disk", "bytes_in_memory", "commits", "specification")
+    shown = figures(
+        counts,
+        *names,
+        *(() if counts["exact"] else ("exact",)),
+        "bytes_on_disk",
+        "bytes_in_memory",
+        "commits",
+        "specification",
+    )
     answer(counts, values["as_json"], [f"network {network}", *shown])
 
 

@@ -77,13 +77,14 @@ def commit_regions(
         If the disk is full. The last commit stays as it was.
     """
     handles = snapshot.handles()
+    # Each run is packed as soon as it is there, while others are still being added up.
+    packed = {run.handle.identity: regions.packed(run.handle) for _, run in handles}
     sizes: list[tasks.RunSize] = results([run.handle.size for _, run in handles])
     # Runs of rounds that did not touch their region are empty, and left out.
     kept = [(region, run) for (region, run), size in zip(handles, sizes, strict=True) if size.neurons]
     # What the runs of a region have together takes decoding all of them, so it is counted once at the end.
     totals: list[tasks.RunSize] = results(_counts(regions, kept)) if last else [size for size in sizes if size.neurons]
     new = [run.handle for _, run in kept if not run.handle.stored]
-    packed = {run.handle.identity: regions.packed(run.handle) for _, run in kept}
     packed_sizes: list[tasks.RunSize] = results([packed[run.handle.identity].size for _, run in kept])
     head, session = store.head(), store.begin()
     fork = session.fork()

@@ -178,7 +178,8 @@ class Trainer:
         self._drain()
         if not self._stop.is_set():
             self._check_trained(sources, stream.counted)
-        if self._uncommitted:
+        # The last commit counts what the runs of a region have together, which those before it did not.
+        if self._uncommitted or not self._manifest.exact:
             self._compact_small_runs()
             self._commit_runs(self._regions.snapshot(), last=True)
         # A run that was stopped at once has nothing to commit; its network exists all the same.
