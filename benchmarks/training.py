@@ -16,8 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
@@ -27,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from distributed import Client, get_task_stream
 from rich.console import Console
 from rich.table import Table
+from task_stream import Stage, by_stage, idle_shares, side_by_side
 
 import giaann_dask as gd
 from giaann_dask.data import sample_text
@@ -43,27 +42,6 @@ BOOKS = SHARED / "data" / "books"
 SKETCH = SHARED / "tools" / "training_sketch.py"
 WARM_UP = 4096
 WIDTH = 132
-
-# Prefixes of task keys by stage; what is not named here stands for itself.
-STAGES = {
-    "tag": "read corpus",
-    "read": "read corpus",
-    "summarise": "encode",
-    "encode": "encode",
-    "count": "measure",
-    "commit": "write",
-    "ever_pos": "read corpus",
-}
-
-
-@dataclass
-class Stage:
-    """What the tasks of one stage took, over all workers, in seconds."""
-
-    tasks: int = 0
-    compute: float = 0.0
-    transfer: float = 0.0
-    disk: float = 0.0
 
 
 @dataclass
@@ -88,6 +66,8 @@ class Training:
         By stage.
     idle : list of float
         Share of the time in which each worker ran no task.
+    side_by_side : float
+        Share of the time in which connect ran beside the integration of another round.
     processor_seconds : dict of str to list of float
         User and system time of this process (driver and scheduler) and of each worker.
     peak_mib : dict of str to int
@@ -105,6 +85,7 @@ class Training:
     increment_bytes: int
     stages: dict[str, Stage]
     idle: list[float]
+    side_by_side: float
     processor_seconds: dict[str, list[float]]
     peak_mib: dict[str, int] = field(default_factory=dict)
     connections: int = 0
@@ -160,6 +141,7 @@ def train(client: Client, corpus: EncodedCorpus, network: Path, options: gd.Trai
         increment_bytes=report.increment_bytes,
         stages=by_stage(stream.data),
         idle=idle_shares(stream.data, span, len(before) - 1),
+        side_by_side=side_by_side(stream.data, span),
         processor_seconds=used,
         peak_mib=peaks(client),
         connections=report.connections,
@@ -167,40 +149,6 @@ def train(client: Client, corpus: EncodedCorpus, network: Path, options: gd.Trai
     described = trained.describe()
     measured.bytes_on_disk, measured.bytes_packed = described["bytes_on_disk"], described["bytes_in_memory"]
     return measured
-
-
-def by_stage(tasks: Iterable[dict[str, Any]]) -> dict[str, Stage]:
-    """Add up what Dask recorded of each task."""
-    stages: dict[str, Stage] = defaultdict(Stage)
-    for task in tasks:
-        prefix = str(task["key"]).rsplit("-", 1)[0]
-        stage = stages[STAGES.get(prefix, prefix)]
-        stage.tasks += 1
-        spent = Counter[str]()
-        for each in task["startstops"]:
-            spent[each["action"]] += each["stop"] - each["start"]
-        stage.compute += spent["compute"]
-        stage.transfer += spent["transfer"]
-        stage.disk += spent["disk-read"] + spent["disk-write"]
-    return dict(stages)
-
-
-def idle_shares(tasks: Iterable[dict[str, Any]], span: tuple[float, float], workers: int) -> list[float]:
-    """Return the share of a span in which each worker computed nothing."""
-    busy: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for task in tasks:
-        for each in task["startstops"]:
-            if each["action"] == "compute":
-                busy[task["worker"]].append((each["start"], each["stop"]))
-    low, high = span
-    shares = []
-    for intervals in busy.values():
-        total, end = 0.0, low
-        for start, stop in sorted(intervals):
-            total += max(min(stop, high) - max(start, end), 0.0)
-            end = max(end, stop)
-        shares.append(1 - total / (high - low))
-    return sorted(shares) + [1.0] * (workers - len(shares))
 
 
 def processor_seconds(client: Client) -> dict[str, list[float]]:
@@ -355,6 +303,7 @@ def show_stages(console: Console, run: Training) -> None:
     used = ", ".join(f"{name} {user:.1f} + {system:.1f}" for name, (user, system) in run.processor_seconds.items())
     each = 1e6 * sum(map(sum, run.processor_seconds.values())) / run.sequences
     console.print(f"user + system seconds in {run.seconds:.1f}: {used}; {each:.0f} microseconds a sequence")
+    console.print(f"connect ran beside the integration of another round in {run.side_by_side:.0%} of the time")
     console.print("peak MiB so far: " + ", ".join(f"{name} {size}" for name, size in run.peak_mib.items()))
     if run.connections:
         console.print(
