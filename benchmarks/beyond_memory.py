@@ -47,7 +47,7 @@ def write_random(path: Path, sentences: int, tokens: int) -> Path:
     return path
 
 
-def train(client: Client, text: Path, network: Path, options: gd.TrainingOptions) -> dict[str, Any]:
+def train(client: Client, corpus: Path, network: Path, options: gd.TrainingOptions) -> dict[str, Any]:
     """Train and return what was measured."""
     seen: list[MemoryMeasured] = []
 
@@ -57,11 +57,8 @@ def train(client: Client, text: Path, network: Path, options: gd.TrainingOptions
 
     limits = [worker["memory_limit"] for worker in client.scheduler_info()["workers"].values()]
     begun = time.perf_counter()
-    trained, report = gd.train(
-        str(text), network, client=client, options=options, observer=remember,
-        text=gd.TextOptions(tagger="gold", reading=ReadOptions(part_characters=1 << 20)),
-        specification=gd.Specification(regions=16),
-    )  # fmt: skip
+    rule = gd.Specification(regions=16, placement="balanced")
+    trained, report = gd.train(corpus, network, client=client, options=options, observer=remember, specification=rule)
     seconds = time.perf_counter() - begun
     digest = hashlib.sha256()
     for run in (trained.table() if report.connections < 5e7 else None,):
@@ -92,24 +89,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sentences", type=int, default=40_000)
     parser.add_argument("--tokens", type=int, default=78, help="of a sentence")
-    parser.add_argument("--memory-limit", default="1GiB", help="of each worker of the first run")
+    parser.add_argument("--memory-limit", default="700MiB", help="of each worker of the first run")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--region-bytes", type=int, default=1 << 26)
+    parser.add_argument("--batch-sequences", type=int, default=500)
     parser.add_argument("--only-small", action="store_true", help="leave the second run out")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     options = gd.TrainingOptions(
-        batch_sequences=500, block_characters=1 << 20, region_bytes=chosen.region_bytes, commit_seconds=30
+        batch_sequences=chosen.batch_sequences,
+        block_characters=1 << 20,
+        region_bytes=chosen.region_bytes,
+        commit_seconds=30,
     )
     results: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
         text = write_random(Path(folder) / "random.conllu", chosen.sentences, chosen.tokens)
+        reading = gd.TextOptions(tagger="gold", reading=ReadOptions(part_characters=1 << 20))
+        with gd.connect(workers=chosen.workers) as client:
+            corpus = gd.encode(text, Path(folder) / "corpus", client=client, text=reading).path
         for name, limit in (("little memory", chosen.memory_limit), ("enough memory", None)):
             if limit is None and chosen.only_small:
                 continue
             cluster = gd.ClusterOptions(workers=chosen.workers, memory_limit=limit)
             with gd.connect(options=cluster) as client:
-                results[name] = train(client, text, Path(folder) / name.split()[0], options)
+                results[name] = train(client, corpus, Path(folder) / name.split()[0], options)
     if chosen.json:
         print(json.dumps(results))
         return
