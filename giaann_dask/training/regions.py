@@ -108,6 +108,19 @@ class Regions:
         Rounds that the network has seen.
     budgets : RegionBudgets, optional
         Sizes from which regions are split and runs packed.
+
+    Attributes
+    ----------
+    runs : dict of int to Runs
+        By live region.
+    columns : Placement or Future
+        Where columns belong, without splits.
+    splits : tuple of Split
+        Of regions so far.
+    rounds, tasks : int
+        Rounds that the network has seen, and tasks submitted here.
+    roles : Roles
+        Workers at the last dealing.
     """
 
     def __init__(self, client: Client, placement: Placement, rounds: int, budgets: RegionBudgets | None = None) -> None:
@@ -158,20 +171,22 @@ class Regions:
 
     def replace_runs(self, stored: Mapping[str, Future]) -> None:
         """Let runs that have been stored, where they still are runs of their own, continue from other futures."""
-        self._replace(
-            {
-                run.handle.identity: replace(run.handle, future=stored[run.handle.identity], stored=True, packed=True)
-                for _, run in self.snapshot().handles()
-                if run.handle.identity in stored
-            }
-        )
+        handles = {run.handle.identity: run.handle for _, run in self.snapshot().handles()}
+        continued = {}
+        for identity in stored.keys() & handles.keys():
+            future = stored[identity]
+            # Measured anew, or its size would keep the tasks that the run came from in the scheduler.
+            size = self._measure(future)
+            continued[identity] = replace(handles[identity], future=future, size=size, stored=True, packed=True)
+            self._sizes.pop(identity, None)
+        self._replace(continued)
 
     def keep_within_budgets(self) -> None:
-        """Divide regions and pack runs that have grown too large, as far as their sizes are known by now."""
+        """Split regions and pack runs that have grown too large, as far as their sizes are known by now."""
         self._learn_sizes()
         for region in [region for region, pivot in self._pivots.items() if pivot.done()]:
             self._split(region, self._pivots[region])
-        for region in set(self.runs) - set(self._pivots) - self._unsplittable:
+        for region in sorted(self.runs.keys() - self._pivots.keys() - self._unsplittable):
             if self._decoded(region) > self._budgets.region_bytes:
                 futures = [run.handle.future for run in self.runs[region]]
                 self._pivots[region] = self.submit("pivot", tasks.find_pivot, *futures, key_of=_keys(futures))
@@ -184,6 +199,13 @@ class Regions:
             size = self._sizes.get(run.handle.identity)
             totals[run.handle.packed] += size.nbytes if size else 0
         return totals[0], totals[1]
+
+    def packed(self, handle: RunHandle) -> RunHandle:
+        """Return a handle of the packed form of a run."""
+        if handle.packed:
+            return handle
+        future = self.submit("pack", tasks.pack_run, handle.future, key_of=handle.future.key)
+        return replace(handle, future=future, size=self._measure(future), packed=True)
 
     def submit(self, name: str, function: object, *arguments: object, key_of: object) -> Future:
         """Submit a task that holds columns."""
@@ -246,6 +268,7 @@ class Regions:
         low = self._first_regions + 2 * len(self.splits)
         self.splits = (*self.splits, Split(region, pivot))
         runs = self.runs.pop(region)
+        self._homes.pop(region, None)
         for new, upper in ((low, False), (low + 1, True)):
             self.runs[new] = tuple(RankedRun(run.rank, self._part(run.handle, new, pivot, upper)) for run in runs)
         # The first part stays where the whole was; the second goes where there is room.
@@ -288,13 +311,6 @@ class Regions:
             packed[handle.identity] = self.packed(handle)
             del self._sizes[handle.identity]
         self._replace(packed)
-
-    def packed(self, handle: RunHandle) -> RunHandle:
-        """Return a handle of the packed form of a run."""
-        if handle.packed:
-            return handle
-        future = self.submit("pack", tasks.pack_run, handle.future, key_of=handle.future.key)
-        return replace(handle, future=future, size=self._measure(future), packed=True)
 
     def _replace(self, handles: Mapping[str, RunHandle]) -> None:
         for region, runs in self.runs.items():
