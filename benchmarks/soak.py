@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from bisect import bisect
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -140,7 +141,8 @@ def sentences(seed: int, start: int, count: int, grow: float) -> Iterator[str]:
     weights = list(accumulate(1 / (rank + 3) for rank in range(len(nouns))))
     for number in range(start, start + count):
         known = 200 + int(number / grow)
-        a, b, c, d = choose.choices(nouns[:known], cum_weights=weights[:known], k=4)
+        places = (bisect(weights, choose.random() * weights[known - 1], hi=known - 1) for _ in range(4))
+        a, b, c, d = (nouns[place] for place in places)
         yield (
             f"The {choose.choice(ADJECTIVES)} {a} {choose.choice(VERBS)} the {b} {choose.choice(PREPOSITIONS)} "
             f"the {choose.choice(ADJECTIVES)} {c} and it {choose.choice(VERBS)} the {d}."
@@ -225,7 +227,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--commit-seconds", type=float, default=10.0, help="least time between commits")
     parser.add_argument("--sample-seconds", type=float, default=2.0, help="time between samples")
     parser.add_argument("--batch-sequences", type=int, default=4096, help="sequences of one connect task")
-    parser.add_argument("--sentences", type=int, help="text to write; 3,000 for each second by default")
+    parser.add_argument("--sentences", type=int, help="text to write; 1,500 for each second by default")
     parser.add_argument("--grow", type=float, default=100.0, help="a new noun after so many sentences")
     parser.add_argument("--seed", type=int, default=1, help="of text and kills")
     parser.add_argument("--check-workers", type=int, default=0, help="workers of the undisturbed run; 0: in series")
