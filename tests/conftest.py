@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from village import SENTENCES, SMALL_PARTS, Undisturbed, write_village
+
+import giaann_dask as gd
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -16,6 +19,18 @@ def shared_folder() -> Path:
     if not (folder / "golden").is_dir():
         pytest.skip("needs the golden files and real text in ../shared, which is not here")
     return folder
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    """A text of a village, its corpus in small parts, and what a run without cluster processes exports."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    text = write_village(folder / "village.txt", SENTENCES)
+    with gd.connect(workers=0) as client:
+        corpus = gd.encode(text, folder / "corpus", client=client, text=SMALL_PARTS)
+        network, report = gd.train(text, folder / "net", client=client)
+    assert report.trained > SENTENCES / 2
+    return Undisturbed(text, corpus.path, network.export(folder / "net.npz").connections.read_bytes())
 
 
 @pytest.fixture(scope="session")

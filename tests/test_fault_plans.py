@@ -7,32 +7,15 @@ from pathlib import Path
 
 import pytest
 from fault_plans import ACTIONS, Disturber, plan_of
-from village import write_village
+from village import SENTENCES, SMALL_PARTS, Undisturbed
 
 import giaann_dask as gd
 from giaann_dask.cluster import ClusterOptions
 from giaann_dask.spec import PLACEMENTS
-from giaann_dask.text.reading import ReadOptions
 
-SENTENCES = 24_000
 PLANS = 20
 # Together these hold every action.
 IN_CI = (0, 2, 5)
-
-
-SMALL_PARTS = gd.TextOptions(reading=ReadOptions(part_characters=30_000))
-
-
-@pytest.fixture(scope="module")
-def village(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, bytes]:
-    """A text, its corpus, and the export of the network that a run without cluster processes makes of it."""
-    folder = tmp_path_factory.mktemp("village")
-    text = write_village(folder / "village.txt", SENTENCES)
-    with gd.connect(workers=0) as client:
-        corpus = gd.encode(text, folder / "corpus", client=client, text=SMALL_PARTS)
-        network, report = gd.train(text, folder / "net", client=client)
-    assert report.trained > SENTENCES / 2
-    return text, corpus.path, network.export(folder / "net.npz")[0].read_bytes()
 
 
 def test_plans_hold_every_action_several_times() -> None:
@@ -49,10 +32,8 @@ def test_plans_hold_every_action_several_times() -> None:
 @pytest.mark.parametrize(
     "seed", [seed if seed in IN_CI else pytest.param(seed, marks=pytest.mark.slow) for seed in range(PLANS)]
 )
-def test_a_disturbed_network_is_the_undisturbed_one(
-    seed: int, village: tuple[Path, Path, bytes], tmp_path: Path
-) -> None:
-    text, corpus, expected = village
+def test_a_disturbed_network_is_the_undisturbed_one(seed: int, undisturbed: Undisturbed, tmp_path: Path) -> None:
+    text, corpus, expected = undisturbed
     plan = plan_of(seed)
     # Half of the plans also split regions, keep all runs packed and forget old commits meanwhile.
     tight = {"region_bytes": 100_000, "hot_bytes": 0, "keep_commits": 3} if seed % 2 else {}

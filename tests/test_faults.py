@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from village import write_village
+from village import SENTENCES, Undisturbed, write_village
 
 import giaann_dask as gd
 from giaann_dask.errors import StoreWriteError
@@ -21,18 +21,6 @@ from giaann_dask.network.store import NetworkStore
 from giaann_dask.text.reading import ReadOptions
 
 pytestmark = pytest.mark.cluster
-SENTENCES = 24_000
-
-
-@pytest.fixture(scope="module")
-def village(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
-    """A text and the exported bytes of the network that an undisturbed run makes of it."""
-    folder = tmp_path_factory.mktemp("village")
-    text = write_village(folder / "village.txt", SENTENCES)
-    with gd.connect(workers=0) as client:
-        network, report = gd.train(text, folder / "net", client=client)
-    assert report.trained > SENTENCES / 2
-    return text, network.export(folder / "net.npz")[0].read_bytes()
 
 
 def command(*arguments: str | Path) -> list[str]:
@@ -71,8 +59,8 @@ def check_going_on(text: Path, folder: Path, expected: bytes) -> None:
     assert exported.connections.read_bytes() == expected
 
 
-def test_a_killed_run_goes_on_without_counting_twice(village: tuple[Path, bytes], tmp_path: Path) -> None:
-    text, expected = village
+def test_a_killed_run_goes_on_without_counting_twice(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    text, _, expected = undisturbed
     process = begin(text, tmp_path / "net")
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=30)
@@ -80,8 +68,8 @@ def test_a_killed_run_goes_on_without_counting_twice(village: tuple[Path, bytes]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
-def test_a_stopped_run_commits_and_goes_on(village: tuple[Path, bytes], tmp_path: Path, number: signal.Signals) -> None:
-    text, expected = village
+def test_a_stopped_run_commits_and_goes_on(undisturbed: Undisturbed, tmp_path: Path, number: signal.Signals) -> None:
+    text, _, expected = undisturbed
     process = begin(text, tmp_path / "net")
     # A terminal sends Ctrl-C to the whole process group, workers included; a scheduler, to the process.
     os.killpg(process.pid, number) if number == signal.SIGINT else os.kill(process.pid, number)
@@ -94,8 +82,8 @@ def test_a_stopped_run_commits_and_goes_on(village: tuple[Path, bytes], tmp_path
     check_going_on(text, tmp_path, expected)
 
 
-def test_a_killed_worker_loses_nothing(village: tuple[Path, bytes], tmp_path: Path) -> None:
-    text, expected = village
+def test_a_killed_worker_loses_nothing(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    text, _, expected = undisturbed
     with gd.connect(workers=2) as client:
         victim = next(iter(client.scheduler_info()["workers"].values()))["nanny"]
         pids = client.run(os.getpid)
@@ -156,16 +144,16 @@ def test_a_full_disk_keeps_the_last_commit(small_disk: Path, tmp_path: Path) -> 
     assert gd.Network(network).manifest.sequences == 6100
 
 
-def test_one_writer_at_a_time(village: tuple[Path, bytes], tmp_path: Path) -> None:
+def test_one_writer_at_a_time(undisturbed: Undisturbed, tmp_path: Path) -> None:
     text = write_village(tmp_path / "a.txt", 100)
     with gd.connect(workers=0) as client:
         gd.train(text, tmp_path / "net", client=client)
         with NetworkStore(tmp_path / "net").lock(), pytest.raises(StoreWriteError, match="another process"):
-            gd.train(village[0], tmp_path / "net", client=client)
+            gd.train(undisturbed.text, tmp_path / "net", client=client)
 
 
-def test_a_worker_that_cannot_write_is_one_line(village: tuple[Path, bytes], tmp_path: Path) -> None:
-    text, expected = village
+def test_a_worker_that_cannot_write_is_one_line(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    text, _, expected = undisturbed
     options = gd.TrainingOptions(maximum_sequences=SENTENCES)
     with gd.connect(workers=1) as client:
         (unlimited,) = client.run(limit_files, 16_384).values()

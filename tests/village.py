@@ -4,6 +4,23 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import NamedTuple
+
+import giaann_dask as gd
+from giaann_dask.text.reading import ReadOptions
+
+# Of the text that fault tests train on while something happens.
+SENTENCES = 24_000
+SMALL_PARTS = gd.TextOptions(reading=ReadOptions(part_characters=30_000))
+
+
+class Undisturbed(NamedTuple):
+    """A text, its corpus, and the export of the network that nothing disturbed."""
+
+    text: Path
+    corpus: Path
+    exported: bytes
+
 
 NOUNS = [
     *("miller", "baker", "farmer", "teacher", "captain", "dog", "horse"),
