@@ -190,6 +190,8 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
         "nthreads": options.threads,
         "preload": list(PRELOAD),
         "protocol": f"{options.protocol}://",
+        # As the scheduler, for this machine alone.
+        "host": "127.0.0.1",
     }
     if options.memory_bytes is not None:
         nanny["memory_limit"] = options.memory_bytes
