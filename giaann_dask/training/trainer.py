@@ -16,7 +16,7 @@ from typing import Any
 
 from distributed import Client
 
-from giaann_dask.cluster import result, results, wait_all
+from giaann_dask.cluster import result, results, roles_of, wait_all
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError
@@ -182,6 +182,7 @@ class Trainer:
         if self._uncommitted or not self._manifest.exact:
             self._compact_small_runs()
             self._commit_runs(self._regions.snapshot(), last=True)
+            self._observer(self._memory())
         # A run that was stopped at once has nothing to commit; its network exists all the same.
         return self._report(self._commit or self._target.ensure().head(), time.perf_counter() - started)
 
@@ -282,7 +283,7 @@ class Trainer:
 
     def _memory(self) -> MemoryMeasured:
         """Return what the workers that hold columns hold now, and remember the most."""
-        workers = self._regions.roles.memory.values()
+        workers = roles_of(self._client).memory.values()
         hot, packed = self._regions.hot_and_packed()
         now = MemoryMeasured(
             regions=len(self._regions.runs),
