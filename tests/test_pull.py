@@ -17,7 +17,7 @@ from test_golden_inference import EWT_FOLDERS, EWT_SAMPLE, SYN_FOLDER, Follower,
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.activation import Layout, Pulse
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.pull import PullSession
+from giaann_dask.inference.pull import PullSession, open_session
 from giaann_dask.inference.pulled import PulledNeurons
 from giaann_dask.inference.rows import RunRows
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
@@ -178,5 +178,10 @@ def test_a_choice_knows_its_neurons() -> None:
 
 def test_only_the_processor() -> None:
     flags = FlagTable(np.zeros(1, bool), np.full(1, -1))
+    rows, meta = RunRows([Run.empty()], lambda _: 0), torch.device("meta")
     with pytest.raises(OptionError, match="take Session"):
-        PullSession(SPECIFICATIONS[0], RunRows([Run.empty()], lambda _: 0), flags, device=torch.device("meta"))
+        PullSession(SPECIFICATIONS[0], rows, flags, device=meta)
+    assert isinstance(open_session(SPECIFICATIONS[0], rows, flags, device=meta), Session)
+    assert isinstance(open_session(SPECIFICATIONS[0], rows, flags), PullSession)
+    fed = InferenceOptions(feed="prediction")
+    assert isinstance(open_session(SPECIFICATIONS[0], rows, flags, options=fed), Session)

@@ -30,9 +30,9 @@ Integers = npt.NDArray[np.int64]
 
 # 2 ** 64 divided by the golden ratio: multiples of it spread over all 64 bits (Knuth).
 _SPREAD = 0x9E3779B97F4A7C15
-# A neuron's place in the filter; this many places per neuron let one target in 16 pass wrongly.
+# Places in the filter per neuron: at most one target in 16 that is not wanted passes.
 _PLACES = 16
-# A search costs several times what the filter costs per key, measured on rows of running text.
+# A row is searched for all entries instead of filtered when it has more than this many times as many.
 _SEARCH_COST = 4
 
 
