@@ -52,7 +52,7 @@ class Session(Stepper[ActivationState, Tensor]):
     Examples
     --------
     >>> from giaann_dask.inference.rows import RunRows
-    >>> from giaann_dask.inference.sequence import FlagTable
+    >>> from giaann_dask.inference.sequence import FlagTable, PreparedSequence
     >>> from giaann_dask.network.run import Run
     >>> from giaann_dask.spec import Specification
     >>> flags = FlagTable(np.zeros(1, bool), np.full(1, -1))
