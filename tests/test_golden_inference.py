@@ -22,6 +22,7 @@ from conformance import (
 )
 
 from giaann_dask.inference.candidates import Candidates
+from giaann_dask.inference.pull import PullSession
 from giaann_dask.inference.rows import RunRows
 from giaann_dask.inference.sequence import StepTrace
 from giaann_dask.inference.session import Session
@@ -53,6 +54,8 @@ def pair(neuron: int | None) -> list[int] | None:
 class Follower:
     """Runs one golden file and compares each step with its record."""
 
+    kind: type[Session] | type[PullSession] = Session
+
     def __init__(self, path: Path, run: Run) -> None:
         self.path = path
         self.options, self.ties_as_ours = golden_options(path)
@@ -62,7 +65,7 @@ class Follower:
             self.dictionary.expand(line, number)
             assert line["c_after"] == len(self.dictionary.concepts)
             assert line["f_after"] == len(self.dictionary.features)
-        self.session = Session(
+        self.session = self.kind(
             golden_specification(path.parent),
             RunRows([run], lambda neuron: 0),
             self.dictionary.flags(),
@@ -104,7 +107,7 @@ class Follower:
         assert line["stop"] == stop
 
     def _compare(self, line: dict[str, Any], trace: StepTrace, where: str) -> None:
-        step, state = trace.result, trace.state
+        step = trace.result
         record = line["steps"][step.index]
         assert record["w"] == step.index, where
         assert record["seed"] == step.seed, where
@@ -115,13 +118,18 @@ class Follower:
         assert record.get("next") == pair(step.next), where
         assert record.get("stop_reason") == (STOP_REASONS[step.stop] if step.stop else None), where
         self._compare_candidates(record, trace, where)
+        self._compare_state(record, trace, where)
+        self._count(line, record, trace, where)
+
+    def _compare_state(self, record: dict[str, Any], trace: StepTrace, where: str) -> None:
+        state = trace.state
+        assert state is not None, where
         assert record["act_entries"] == len(state), where
         assert record["act_pos"] == int((state.value > 0).sum()), where
         assert record["act_sum"] == pytest.approx(float(state.value.double().sum()), abs=1e-5), where
         assert ("time_entries" in record) == (self.options.timing != "none"), where
         assert record.get("time_entries", 0) == int(state.timed.sum()), where
         assert record.get("time_sum", 0) == int(state.time[state.timed].sum()), where
-        self._count(line, record, trace, where)
 
     def _compare_candidates(self, record: dict[str, Any], trace: StepTrace, where: str) -> None:
         step, candidates = trace.result, trace.candidates
@@ -162,9 +170,9 @@ class Follower:
         self.totals["no_pred"] += step.predicted is None
 
 
-def follow(path: Path, run: Run) -> Counter[str]:
+def follow(path: Path, run: Run, follower: type[Follower] = Follower) -> Counter[str]:
     """Follow one file and check its totals against its info file."""
-    totals = Follower(path, run).follow()
+    totals = follower(path, run).follow()
     info = read_json(path.with_name(path.name.replace(".jsonl.gz", ".info.json")))
     names = ("steps", "steps_done", "stopped", "ties", "rejected", "pred_steps", "pred_match")
     assert {name: totals[name] for name in names} == {name: info[name] for name in names}

@@ -126,9 +126,37 @@ def score_candidates(
     if not len(neuron):
         return None
     position, found = state.find(layout.grid[:, None, :] + base[None, :, None])
-    value = state.values(position, found)
+    entries = state.values(position, found), state.times(position, found), found
+    return weigh_entries(neuron, entries, times, layout=layout, options=options)
+
+
+def weigh_entries(
+    neuron: Tensor,
+    entries: tuple[Tensor, Tensor, Tensor],
+    times: TokenTimes,
+    *,
+    layout: Layout,
+    options: InferenceOptions,
+) -> Candidates:
+    """Return candidates with the values that their entries add up to.
+
+    Parameters
+    ----------
+    neuron : Tensor
+        Neuron keys of the candidates, one or more, strictly ascending, int64, shape ``(candidates,)``.
+    entries : tuple of Tensor
+        Value (float32) and time (int32) of their entries, 0 where there is none, and whether there
+        is one; each of shape ``(segments, candidates, branches)``.
+    times : TokenTimes
+        Of the token to be predicted; read with timing ``"biased"`` only.
+    layout : Layout
+        Of the network, on the device of the entries.
+    options : InferenceOptions
+        The timing.
+    """
+    value, time, found = entries
     if options.timing == "biased":
-        value = value - _penalty(state.times(position, found), neuron, times, layout)
+        value = value - _penalty(time, neuron, times, layout)
     # A branch without an entry is no 0 beside one with a negative value; a segment without any is.
     value = torch.where(found, value, -torch.inf).amax(2)
     value = sum_segments(torch.where(found.any(2), value, 0.0))

@@ -1,7 +1,7 @@
 """Evaluation: top-1 accuracy of next-token prediction on given text.
 
 Covers: preparing sequences by section 7 of the contract, spreading them over a cluster and
-counting by section 8. Does not cover: one step (`session`) and when a prediction is right
+counting by section 8. Does not cover: one step (`steps`) and when a prediction is right
 (`matching`).
 """
 
@@ -25,9 +25,9 @@ from giaann_dask.events import Observer, SequencesEvaluated, ignore
 from giaann_dask.inference.matching import NO_PREDICTION, Predictions, match_predictions
 from giaann_dask.inference.opened import FlagChange, changed_flags, submit_flags, submit_placement, submit_regions
 from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.pull import open_session
 from giaann_dask.inference.rows import RunRows
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence
-from giaann_dask.inference.session import Session
 from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Run
@@ -217,7 +217,7 @@ def infer(
 ) -> Predictions:
     """Predict the tokens of some sequences of a block, as a task."""
     rows = RunRows.placed(placement, regions)
-    session = Session(specification, rows, flags, options=options, device=select_device(device))
+    session = open_session(specification, rows, flags, options=options, device=select_device(device))
     found: list[tuple[int, int, int, int, str]] = []
     tokens = stopped = 0
     for q in range(*span):

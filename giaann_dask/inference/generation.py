@@ -1,7 +1,7 @@
 """Generation: continuing a prompt, with the reasons for each token.
 
 Covers: preparing a prompt, running it as one task and putting neurons back into words.
-Does not cover: one step (`session`).
+Does not cover: one step (`steps`).
 """
 
 from __future__ import annotations

@@ -132,11 +132,14 @@ class StepResult:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepTrace:
-    """A step with its tensors: the candidates, if any, and the state after the step."""
+    """A step with its tensors: the candidates, if any, and the state after the step.
+
+    The state is None where no more of it is known than the step needed (`giaann_dask.inference.pull`).
+    """
 
     result: StepResult
     candidates: Candidates | None
-    state: ActivationState
+    state: ActivationState | None
 
 
 @dataclass(frozen=True, eq=False)
