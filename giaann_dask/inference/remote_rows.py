@@ -13,11 +13,13 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future as Answer
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from distributed import Client, Worker, get_worker, secede
+from distributed.core import send_recv
 from distributed.protocol import to_serialize
 from distributed.threadpoolexecutor import thread_state
 
@@ -33,6 +35,7 @@ Way = Literal["auto", "copied", "asked"]
 
 # A task that waits longer than this leaves its place to others: to the reading of a region, perhaps.
 _PATIENCE_S = 1.0
+_CONNECT_S = 3.0
 _FIRST_PAUSE_S = 0.02
 _LAST_PAUSE_S = 1.0
 
@@ -194,8 +197,13 @@ class RemoteRows:
         return found
 
     def prefetch(self, neurons: Iterable[int]) -> None:
-        """Ask for rows that will be wanted soon, without waiting for them."""
-        self._ask(neurons, ahead=True)
+        """Ask for rows that will be wanted soon, without waiting for them.
+
+        Of more than half the cache could keep, as far as rows so far tell, only the first are asked for.
+        """
+        seen = self._hot.figures
+        mean = seen.received_bytes // max(seen.rows, 1)
+        self._ask(islice(neurons, self._hot.budget // (2 * max(mean, 1))), ahead=True)
 
     def _ask(self, neurons: Iterable[int], *, ahead: bool) -> tuple[Rows, dict[int, Answer[Rows]]]:
         """Return the rows that are here, and by neuron the answers that will have the others."""
@@ -290,9 +298,14 @@ class RemoteRows:
         if isinstance(self._home, Worker) and owner == self._home.address:
             reply: dict[str, Any] = self._home.plugins[NAME].answer(questions, self._trim)
             return {"answers": reply["answers"].data}
-        ask = getattr(self._home.rpc(owner), OPERATION)
-        answered: dict[str, Any] | None = await ask(questions=to_serialize(questions), trim=to_serialize(self._trim))
-        return answered
+        message = {"op": OPERATION, "questions": to_serialize(questions), "trim": to_serialize(self._trim)}
+        # As `rpc` does, which would knock at the door of a dead worker for half a minute.
+        comm = await self._home.rpc.connect(owner, timeout=min(_CONNECT_S, self._regions.options.request_s))
+        try:
+            answered: dict[str, Any] | None = await send_recv(comm, **message)
+            return answered
+        finally:
+            self._home.rpc.reuse(owner, comm)
 
 
 def row_source(placement: Placement, regions: Sequence[Run] | RegionKeys, *, trim: Trim) -> RunRows | RemoteRows:
