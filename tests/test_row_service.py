@@ -71,6 +71,7 @@ def trimmed(row: Row | None, trim: Trim) -> Row | None:
     return Row(row.target[kept], row.strength[kept] if trim.strengths else row.strength[:0])
 
 
+@settings(deadline=None)
 @given(st.lists(TABLES, max_size=4), st.one_of(ALL, SEGMENTS), st.booleans(), st.integers(1, 400))
 def test_an_answer_is_a_part_of_the_sum_of_runs(
     tables: list[dict[tuple[int, int, int], int]], segments: tuple[int, int] | None, strengths: bool, limit: int
@@ -87,6 +88,7 @@ def test_an_answer_is_a_part_of_the_sum_of_runs(
         done += answer.answered
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 30), max_size=40), st.integers(0, 3000))
 def test_the_cache_keeps_what_was_used_last_within_its_budget(uses: list[int], budget: int) -> None:
     hot = HotRows(budget)

@@ -32,7 +32,7 @@ class RowFigures:
     rows : int
         Rows that they were asked for.
     received_bytes : int
-        Bytes of the arrays in their answers.
+        Bytes of the arrays in their answers; those of the worker itself, which cross no network, included.
     retries : int
         Regions asked for again, because their owner was gone, busy for too long, or no longer had them.
     hits : int

@@ -126,8 +126,8 @@ def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> O
     roles = roles_of(client)
     futures = submit_regions(client, reader, **roles.storing())
     wait_all(futures)
-    regions = reader.placement().live()
-    keys = {region: (str(future.key),) for region, future in zip(regions, futures, strict=True)}
+    live = zip(reader.placement().live(), futures, strict=True)
+    keys: dict[int, tuple[str, ...]] = {region: (str(future.key),) for region, future in live}
     snapshot = f"{reader.path.resolve()} {reader.commit}"
     return OpenedRegions(tuple(futures), RegionKeys(snapshot, keys, options), roles.computing())
 
