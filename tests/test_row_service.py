@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from village import write_village
 
 import giaann_dask as gd
+from giaann_dask.cluster import roles_of, start_cluster
 from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.events import SequencesEvaluated
 from giaann_dask.inference import evaluation, row_service
@@ -312,13 +313,15 @@ def test_an_evaluation_outlives_the_worker_that_holds_regions(
 ) -> None:
     network, text, expected = village
     monkeypatch.setattr(evaluation, "SEQUENCES_PER_TASK", 8)
-    with gd.connect(options=gd.ClusterOptions(workers=2, threads=1)) as client:
+    one_each = {"storage": 1, "compute": 1}
+    with start_cluster(one_each, gd.ClusterOptions(threads=1)) as cluster, Client(cluster) as client:
         killed: list[int] = []
 
         def kill_once(event: object) -> None:
             if isinstance(event, SequencesEvaluated) and not killed:
+                (holder,) = roles_of(client).storage
                 held = client.has_what()
-                holder = max(held, key=lambda worker: sum("open_region" in str(key) for key in held[worker]))
+                assert {worker for worker in held if "open_region" in str(held[worker])} == {holder}
                 killed.append(client.run(os.getpid, workers=[holder])[holder])
                 os.kill(killed[0], signal.SIGKILL)
 
