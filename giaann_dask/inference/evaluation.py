@@ -23,9 +23,18 @@ from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, Streame
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.events import Observer, SequencesEvaluated, ignore
 from giaann_dask.inference.matching import NO_PREDICTION, Predictions, match_predictions
-from giaann_dask.inference.opened import FlagChange, changed_flags, submit_flags, submit_placement, submit_regions
+from giaann_dask.inference.opened import (
+    FlagChange,
+    OpenedRegions,
+    changed_flags,
+    open_regions,
+    submit_flags,
+    submit_placement,
+)
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.pull import open_session
+from giaann_dask.inference.remote_rows import RegionKeys, RemoteRows, RowOptions, row_source
+from giaann_dask.inference.row_service import Trim
 from giaann_dask.inference.rows import RunRows
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence
 from giaann_dask.network.keys import pack_neuron
@@ -39,6 +48,8 @@ from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
 
 SEQUENCES_PER_TASK = 64
+# So many sequences' rows are asked for at once, while those before them are predicted.
+SEQUENCES_AHEAD = 8
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,12 +127,15 @@ class EvaluationOptions:
         The first of them, counted from 0.
     device : str
         Device of the activation state.
+    rows : RowOptions
+        How workers come by the network's rows.
     """
 
     inference: InferenceOptions = field(default_factory=InferenceOptions)
     maximum_sequences: int | None = None
     first_sequence: int = 0
     device: str = "auto"
+    rows: RowOptions = field(default_factory=RowOptions)
 
 
 def evaluate_network(
@@ -161,7 +175,7 @@ def evaluate_network(
     started = time.perf_counter()
     tally = _Tally(observer, reader.saved_vocabulary())
     specification = reader.manifest().specification
-    regions, flags = submit_regions(client, reader), submit_flags(client, reader)
+    regions, flags = open_regions(client, reader, options.rows), submit_flags(client, reader)
     base = np.array(tally.vocabulary.probable_since, np.int64)
     stream_options = StreamOptions(
         branches=specification.branches,
@@ -194,14 +208,15 @@ def _submit_block(
     client: Client, block: StreamedBlock, flags: Future, change: FlagChange, arguments: tuple[Any, ...]
 ) -> list[Future]:
     specification, inference, device, placement, regions = arguments
+    assert isinstance(regions, OpenedRegions)
     identity = (block.encoded.key, flags.key, change.features, change.delimiter, change.changed, change.since)
     block_flags = client.submit(changed_flags, flags, change, key=task_key("flags", identity))
     futures = []
     for start in range(0, block.mapping.sequences, SEQUENCES_PER_TASK):
         span = (start, min(start + SEQUENCES_PER_TASK, block.mapping.sequences))
-        key = task_key("infer", block_flags.key, span, specification, inference, [r.key for r in regions])
-        task = (block.encoded, span, block_flags, placement, regions, specification, inference, device)
-        futures.append(client.submit(infer, *task, key=key))
+        key = task_key("infer", block_flags.key, span, specification, inference, regions.identity)
+        task = (block.encoded, span, block_flags, placement, regions.argument, specification, inference, device)
+        futures.append(client.submit(infer, *task, key=key, **regions.asking))
     return futures
 
 
@@ -210,17 +225,18 @@ def infer(
     span: tuple[int, int],
     flags: FlagTable,
     placement: Placement,
-    regions: Sequence[Run],
+    regions: Sequence[Run] | RegionKeys,
     specification: Specification,
     options: InferenceOptions,
     device: str,
 ) -> Predictions:
     """Predict the tokens of some sequences of a block, as a task."""
-    rows = RunRows.placed(placement, regions)
+    rows = row_source(placement, regions, trim=Trim(strengths=False))
     session = open_session(specification, rows, flags, options=options, device=select_device(device))
     found: list[tuple[int, int, int, int, str]] = []
     tokens = stopped = 0
     for q in range(*span):
+        _fetch_ahead(rows, block, q, span, options)
         if block.status[q] != CANDIDATE:
             continue
         low, high = int(block.offsets[q]), int(block.offsets[q + 1])
@@ -248,6 +264,22 @@ def infer(
         tokens=tokens,
         stopped=stopped,
     )
+
+
+def _fetch_ahead(
+    rows: RunRows | RemoteRows, block: EncodedBlock, q: int, span: tuple[int, int], options: InferenceOptions
+) -> None:
+    """Ask for the rows of the sequences after next, a few sequences at a time, where their sources are given."""
+    if options.feed != "target" or (q - span[0]) % SEQUENCES_AHEAD:
+        return
+    for start in (q, q + SEQUENCES_AHEAD):
+        end = min(start + SEQUENCES_AHEAD, span[1])
+        given = [
+            slice(int(block.offsets[s]), int(block.offsets[s + 1]) - 1)
+            for s in range(start, end)
+            if block.status[s] == CANDIDATE
+        ]
+        rows.prefetch(n for part in given for n in pack_neuron(block.column[part], block.feature[part]).tolist())
 
 
 class _Tally:

@@ -18,9 +18,10 @@ from giaann_dask.cluster import result, task_key
 from giaann_dask.device import one_thread, select_device
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.inference.candidates import Candidates
-from giaann_dask.inference.opened import FlagChange, changed_flags, submit_flags, submit_placement, submit_regions
+from giaann_dask.inference.opened import FlagChange, changed_flags, open_regions, submit_flags, submit_placement
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.remote_rows import RegionKeys, RowOptions, row_source
+from giaann_dask.inference.row_service import Trim
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence
 from giaann_dask.inference.session import Session
 from giaann_dask.network.keys import pack_neuron, unpack_neuron
@@ -53,6 +54,8 @@ class GenerationOptions:
         How the prompt is tagged.
     device : str
         Device of the activation state.
+    rows : RowOptions
+        How a worker comes by the network's rows.
 
     Raises
     ------
@@ -66,6 +69,7 @@ class GenerationOptions:
     reasons: int = 5
     tagger: str = "lexicon"
     device: str = "auto"
+    rows: RowOptions = field(default_factory=RowOptions)
 
     def __post_init__(self) -> None:
         for name, least in (("tokens", 1), ("runners_up", 1), ("reasons", 0)):
@@ -230,10 +234,10 @@ def generate_text(client: Client, reader: CommitReader, prompt: str, options: Ge
     vocabulary = reader.saved_vocabulary()
     prepared = _prepare(reader, vocabulary, prompt, options.tagger)
     specification = reader.manifest().specification
-    regions, flags = submit_regions(client, reader), submit_flags(client, reader)
+    regions, flags = open_regions(client, reader, options.rows), submit_flags(client, reader)
     key = task_key("generate", reader.commit, str(reader.path), prompt, options)
-    network = (flags, submit_placement(client, reader), regions, specification)
-    future = client.submit(generate, prepared.sequence, prepared.change, *network, options, key=key)
+    network = (flags, submit_placement(client, reader), regions.argument, specification)
+    future = client.submit(generate, prepared.sequence, prepared.change, *network, options, key=key, **regions.asking)
     tokens, stop = result(future)
     return Continuation(
         prepared.words,
@@ -248,12 +252,12 @@ def generate(
     change: FlagChange,
     flags: FlagTable,
     placement: Placement,
-    regions: Sequence[Run],
+    regions: Sequence[Run] | RegionKeys,
     specification: Specification,
     options: GenerationOptions,
 ) -> tuple[list[RawToken], str | None]:
     """Continue a prepared prompt, as a task."""
-    rows = RunRows.placed(placement, regions)
+    rows = row_source(placement, regions, trim=Trim(strengths=options.reasons > 0))
     session = Session(
         specification,
         rows,

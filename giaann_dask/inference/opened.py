@@ -1,20 +1,24 @@
 """A network opened for inference: its rows, flags and words, as values that tasks can share.
 
-Covers: the tasks that read a commit's regions and flags onto workers. Does not cover: asking other
-workers for rows, and what is predicted with them (`session`).
+Covers: the tasks that read a commit's regions and flags onto workers, and whether other tasks get
+whole regions or ask for rows. Does not cover: asking other workers for rows (`remote_rows`), and
+what is predicted with them (`session`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from distributed import Client, Future
 
-from giaann_dask.cluster import task_key
+from giaann_dask.cluster import ask_scheduler, roles_of, task_key, wait_all
 from giaann_dask.dask_types import register
+from giaann_dask.inference.remote_rows import RegionKeys, RowOptions
+from giaann_dask.inference.row_service import install
 from giaann_dask.inference.sequence import FlagTable
 from giaann_dask.network.merging import merge_runs
 from giaann_dask.network.packing import unpack
@@ -76,15 +80,87 @@ def changed_flags(base: FlagTable, change: FlagChange) -> FlagTable:
     return FlagTable(np.concatenate([base.delimiter, change.delimiter]), since)
 
 
-def submit_regions(client: Client, reader: CommitReader) -> list[Future]:
-    """Submit the reading of every region; each is decoded once per worker that needs it."""
+@dataclass(frozen=True, eq=False)
+class OpenedRegions:
+    """The regions of a commit on a cluster, kept there as long as this value is.
+
+    Attributes
+    ----------
+    futures : tuple of Future
+        Of a merged `Run` each, in the order of `Placement.live`.
+    keys : RegionKeys or None
+        What tasks ask the regions' workers by; None where tasks get the regions themselves.
+    asking : dict
+        Arguments of `Client.submit` for tasks that ask, which keep them to workers that compute.
+    """
+
+    futures: tuple[Future, ...]
+    keys: RegionKeys | None
+    asking: dict[str, Any]
+
+    @property
+    def argument(self) -> list[Future] | RegionKeys:
+        """What a task is given for `giaann_dask.inference.remote_rows.row_source`."""
+        return list(self.futures) if self.keys is None else self.keys
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What the keys of tasks that use the regions depend on."""
+        return (self.keys is None, [future.key for future in self.futures])
+
+
+def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> OpenedRegions:
+    """Open the regions of a commit where they shall be held.
+
+    Where rows are asked for, this waits until all regions are there, for a task that asks takes the
+    place of one that reads.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster does not answer in time.
+    """
+    if not regions_are_asked(client, reader, options):
+        return OpenedRegions(tuple(submit_regions(client, reader)), None, {})
+    install(client)
+    roles = roles_of(client)
+    futures = submit_regions(client, reader, **roles.storing())
+    wait_all(futures)
+    live = zip(reader.placement().live(), futures, strict=True)
+    keys: dict[int, tuple[str, ...]] = {region: (str(future.key),) for region, future in live}
+    snapshot = f"{reader.path.resolve()} {reader.commit}"
+    return OpenedRegions(tuple(futures), RegionKeys(snapshot, keys, options), roles.computing())
+
+
+def regions_are_asked(client: Client, reader: CommitReader, options: RowOptions) -> bool:
+    """Return whether tasks ask for rows instead of getting all regions; see `RowOptions.way`."""
+    if options.way != "auto":
+        return options.way == "asked"
+    workers = ask_scheduler(client, "identity", n_workers=-1)["workers"]
+    if all(address.startswith("inproc://") for address in workers):
+        return False
+    limits = [int(worker["memory_limit"]) for worker in workers.values() if worker.get("memory_limit")]
+    return bool(limits) and opened_bytes(reader) > options.copied_share * min(limits)
+
+
+def opened_bytes(reader: CommitReader) -> int:
+    """Return at most how many bytes the regions of a commit take when they are opened.
+
+    An upper bound where runs of a region have connections in common.
+    """
+    runs = reader.manifest().runs
+    return sum(12 * run.connections + 16 * run.neurons for run in runs)
+
+
+def submit_regions(client: Client, reader: CommitReader, **where: Any) -> list[Future]:
+    """Submit the reading of every region, with these more arguments of `Client.submit`."""
     path = str(reader.path.resolve())
     manifest = reader.manifest()
     futures = []
     for region in reader.placement().live():
         identities = [run.identity for run in manifest.runs if run.region == region]
         key = task_key("open_region", path, reader.commit, region)
-        futures.append(client.submit(open_region, path, reader.commit, identities, key=key))
+        futures.append(client.submit(open_region, path, reader.commit, identities, key=key, **where))
     return futures
 
 

@@ -2,12 +2,12 @@
 
 Covers: the protocol that a session asks for rows, its simplest answer (merged runs held in this
 process), and the copy-free way from a row's array to a tensor.
-Does not cover: rows asked from other workers (`giaann_dask.inference.row_service`).
+Does not cover: rows asked from other workers (`giaann_dask.inference.remote_rows`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -68,6 +68,9 @@ class RunRows:
     def row(self, neuron: int) -> Row | None:
         """Return the row of a neuron as views of its region's run, or None without connections."""
         return self.runs[self.place_of(neuron)].row(neuron)
+
+    def prefetch(self, neurons: Iterable[int]) -> None:
+        """Do nothing, because all rows are here."""
 
 
 def as_tensor(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
