@@ -39,11 +39,14 @@ def set_defaults() -> None:
 
 
 class Forgiveness(SchedulerPlugin):  # type: ignore[misc]
-    """Forgets how many workers died holding a task, when the task finishes.
+    """Forgets how many workers died holding a task, when the task finishes, and whom it preferred, when all are gone.
 
     Dask counts that over the whole life of a task, and blames the task in the end. One that lives
     for weeks and is computed again after every loss, such as the reading of a large run, would be
     blamed for what happened to be killed around it.
+
+    A task that prefers a worker and finds none at all waits for the address that it preferred, which
+    does not come back: a new worker has another one. So it is let go to any.
     """
 
     name = "giaann-forgiveness"
@@ -56,11 +59,12 @@ class Forgiveness(SchedulerPlugin):  # type: ignore[misc]
         self._scheduler = scheduler
 
     def transition(self, key: Any, start: str, finish: str, *arguments: Any, **options: Any) -> None:
-        """Forget past failures of a task that has finished."""
-        if finish == "memory" and self._scheduler is not None:
-            task = self._scheduler.tasks.get(key)
-            if task is not None:
-                task.suspicious = 0
+        """Forget past failures of a task that has finished, and the preference of one without any worker."""
+        task = self._scheduler.tasks.get(key) if self._scheduler is not None else None
+        if task is not None and finish == "memory":
+            task.suspicious = 0
+        if task is not None and finish == "no-worker" and task.loose_restrictions:
+            task.worker_restrictions = None
 
 
 def scheduler_arguments(hang_timeout_s: float | None = None) -> dict[str, Any]:

@@ -237,7 +237,7 @@ class Regions:
         preference does not assure; so they depend on a value that is kept at the owner, and is made
         again at another one when that is lost.
         """
-        owner = (self._owners[region],) if region in self._owners else ()
+        owner = (self._owners[region],) if region in self._owners and len(self.roles.storage) > 1 else ()
         storing = self.roles.storing()
         if not storing or not owner:
             return storing or directed(owner)
