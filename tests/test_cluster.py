@@ -13,6 +13,7 @@ from pathlib import Path
 import dask
 import pytest
 from distributed import Client, Scheduler, get_task_stream
+from distributed.nanny import WorkerProcess
 from village import write_village
 
 import giaann_dask as gd
@@ -207,3 +208,22 @@ def test_compaction_changes_no_exported_byte(tmp_path: Path) -> None:
     assert again.commit == compacted.commit
     with pytest.raises(GiaannError):
         gd.Network(tmp_path / "net", network.commit)
+
+
+@pytest.mark.cluster
+def test_a_worker_that_cannot_be_started_again_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, failures = WorkerProcess.start, [2]
+
+    async def fail_twice(process: WorkerProcess) -> object:
+        if failures[0] > 0:
+            failures[0] -= 1
+            raise RuntimeError("no room to start")
+        return await started(process)
+
+    with gd.connect(workers=1) as client:
+        (pid,) = client.run(os.getpid).values()
+        monkeypatch.setattr(WorkerProcess, "start", fail_twice)
+        os.kill(pid, signal.SIGKILL)
+        assert client.submit(pow, 2, 10).result(timeout=90) == 1024
+        assert next(iter(client.run(os.getpid).values())) != pid
+    assert failures == [0]

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from distributed import Client, Nanny, Scheduler, SpecCluster, TimeoutError
+from distributed import Client, Scheduler, SpecCluster, TimeoutError
 
 from giaann_dask.cluster.allocation import keeping_memory
 from giaann_dask.cluster.options import ClusterOptions
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
-from giaann_dask.cluster.surviving import scheduler_arguments
+from giaann_dask.cluster.surviving import LastingNanny, scheduler_arguments
 from giaann_dask.dask_types import register
 from giaann_dask.device import select_device
 from giaann_dask.errors import ClusterError, InputMissingError, OptionError
@@ -137,6 +137,7 @@ def _local_arguments(options: ClusterOptions) -> dict[str, Any]:
         arguments["memory_limit"] = options.memory_bytes
     if arguments["processes"]:
         arguments["preload"] = list(PRELOAD)
+        arguments["worker_class"] = LastingNanny
         if options.protocol == "ucx":
             import_optional("ucxx", "cuda")
             arguments["protocol"] = "ucx"
@@ -196,7 +197,7 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
     if options.memory_bytes is not None:
         nanny["memory_limit"] = options.memory_bytes
     workers = {
-        f"{role}-{number}": {"cls": Nanny, "options": {**nanny, "resources": {role: 1}}}
+        f"{role}-{number}": {"cls": LastingNanny, "options": {**nanny, "resources": {role: 1}}}
         for role, count in counts.items()
         for number in range(count)
     }

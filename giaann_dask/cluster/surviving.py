@@ -1,18 +1,25 @@
-"""What the scheduler of a cluster that we start is told, so that it can be left alone for weeks.
+"""What a cluster that we start is told, so that it can be left alone for weeks.
 
 Covers: when a worker counts as hung, how often workers may die of a task before the task is
-blamed, and how long a dead worker's place is kept. Does not cover: how results are awaited
+blamed, how long a dead worker's place is kept, and workers that cannot be started again at once.
+Does not cover: how results are awaited
 (`waiting`), and schedulers that were started by hand, which read Dask's own configuration.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import logging
 from typing import Any
 
 import dask
-from distributed import Scheduler
+from distributed import Nanny, Scheduler, Status
 from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.nanny import WorkerProcess
+
+# Between attempts to start a worker again.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 
 # Where the user's own configuration of Dask says otherwise, that is followed.
 DEFAULTS = {
@@ -65,6 +72,43 @@ class Forgiveness(SchedulerPlugin):  # type: ignore[misc]
             task.suspicious = 0
         if task is not None and finish == "no-worker" and task.loose_restrictions:
             task.worker_restrictions = None
+
+
+class LastingNanny(Nanny):  # type: ignore[misc]
+    """A nanny that tries again when its worker, having died, cannot be started.
+
+    Dask's own closes then, and the place of the worker is lost for good: with one worker less after
+    every busy moment of the machine, a cluster of weeks ends without any.
+    """
+
+    process: WorkerProcess | None
+
+    def _lasts(self) -> bool:
+        """Return whether a worker of this nanny has been there, and is wanted again."""
+        return bool(self.status == Status.running)
+
+    async def close(self, timeout: float = 5, reason: str = "nanny-close") -> Any:
+        """Close, unless it is only that the worker could not be started again."""
+        if self._lasts() and reason.startswith("nanny-instantiate"):
+            return "OK"
+        return await super().close(timeout=timeout, reason=reason)
+
+    async def instantiate(self) -> Any:
+        """Start the worker process, again and again where it was there before."""
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                return await super().instantiate()
+            except Exception:
+                if not self._lasts():
+                    raise
+                logging.getLogger(__name__).warning("a worker could not be started; trying again in %g s", pause)
+            failed = self.process
+            if failed is not None and failed.is_alive():
+                await failed.kill(timeout=pause)
+            self.process = None
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
 def scheduler_arguments(hang_timeout_s: float | None = None) -> dict[str, Any]:
