@@ -124,6 +124,7 @@ def test_encode_then_train_gives_the_same_bytes(trained: Path, data_folder: Path
     assert again["sequences"] == 0, "a corpus and the text it was made from are the same text"
 
 
+@pytest.mark.slow
 def test_regions_split_and_packed_from_the_command_line(trained: Path, data_folder: Path) -> None:
     golden, network = synthetic_set(data_folder), trained / "placed"
     common = ("--tagger", "gold", "--ever-pos", golden.ever_pos, "--workers", "1", "--placement", "balanced")

@@ -124,6 +124,7 @@ def test_a_killed_command_leaves_its_cluster_to_the_next(village: tuple[Path, by
             until(lambda: client.run_on_scheduler(lambda dask_scheduler: not dask_scheduler.tasks), 30)
 
 
+@pytest.mark.slow
 def test_all_workers_killed_at_once(village: tuple[Path, bytes], tmp_path: Path) -> None:
     corpus, expected = village
     with running_cluster(tmp_path) as (_, address):

@@ -59,6 +59,7 @@ def check_going_on(text: Path, folder: Path, expected: bytes) -> None:
     assert exported.connections.read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_without_counting_twice(undisturbed: Undisturbed, tmp_path: Path) -> None:
     text, _, expected = undisturbed
     process = begin(text, tmp_path / "net")
@@ -82,7 +83,10 @@ def test_a_stopped_run_commits_and_goes_on(undisturbed: Undisturbed, tmp_path: P
     check_going_on(text, tmp_path, expected)
 
 
-@pytest.mark.parametrize(("workers", "kills"), [(1, 1), (2, 1), (2, 2)])
+@pytest.mark.parametrize(
+    ("workers", "kills"),
+    [pytest.param(1, 1, marks=pytest.mark.slow), pytest.param(2, 1, marks=pytest.mark.slow), (2, 2)],
+)
 def test_killed_workers_lose_nothing(undisturbed: Undisturbed, tmp_path: Path, workers: int, kills: int) -> None:
     text, _, expected = undisturbed
     with gd.connect(workers=workers) as client:

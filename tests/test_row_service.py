@@ -307,6 +307,7 @@ def test_two_processes_predict_the_same_both_ways(village: tuple[gd.Network, Pat
         assert one == other
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_an_evaluation_outlives_the_worker_that_holds_regions(
     village: tuple[gd.Network, Path, EvaluationReport], monkeypatch: pytest.MonkeyPatch
