@@ -17,22 +17,19 @@ from distributed import Client
 from village import write_village
 
 import giaann_dask as gd
-from giaann_dask.text.reading import ReadOptions
 
 pytestmark = pytest.mark.cluster
-SENTENCES = 12_000
+SENTENCES = 24_000
 
 
 @pytest.fixture(scope="module")
 def village(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
-    """A corpus in small parts and the exported bytes of the network that an undisturbed run makes of it."""
+    """A text and the exported bytes of the network that an undisturbed run makes of it."""
     folder = tmp_path_factory.mktemp("village")
     text = write_village(folder / "village.txt", SENTENCES)
     with gd.connect(workers=0) as client:
-        parts = gd.TextOptions(reading=ReadOptions(part_characters=15_000))
-        corpus = gd.encode(text, folder / "corpus", client=client, text=parts)
         network, _ = gd.train(text, folder / "net", client=client)
-    return corpus.path, network.export(folder / "net.npz")[0].read_bytes()
+    return text, network.export(folder / "net.npz")[0].read_bytes()
 
 
 @contextmanager
@@ -97,6 +94,7 @@ def check_going_on(corpus: Path, folder: Path, expected: bytes, address: str) ->
     assert gd.Network(folder / "net").export(folder / "net.npz")[0].read_bytes() == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number",
     [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)],
@@ -113,6 +111,7 @@ def test_a_lost_scheduler_is_one_line(village: tuple[Path, bytes], tmp_path: Pat
         check_going_on(corpus, tmp_path, expected, address)
 
 
+@pytest.mark.slow
 def test_a_killed_command_leaves_its_cluster_to_the_next(village: tuple[Path, bytes], tmp_path: Path) -> None:
     corpus, expected = village
     with running_cluster(tmp_path) as (_, address):
