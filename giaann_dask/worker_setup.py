@@ -13,11 +13,12 @@ import threading
 
 from distributed import Worker
 
-from giaann_dask.cluster.allocation import release_near_limit
+from giaann_dask.cluster.allocation import adopt_environment, release_near_limit
 
 
 def dask_setup(worker: Worker) -> None:
     """Ignore Ctrl-C in this process and bound the memory it keeps; called by Dask as a preload."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+    adopt_environment()
     release_near_limit(worker)

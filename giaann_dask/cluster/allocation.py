@@ -32,6 +32,14 @@ _KEPT_SHARE = 4
 # The heap grows by a share of the limit, so that it takes whole huge pages where there is room.
 _GROWTH_SHARE = 64
 _LARGEST_GROWTH = 1 << 26
+# Of mallopt(3), by the variables that say the same.
+_PARAMETERS = {
+    "MALLOC_TRIM_THRESHOLD_": -1,
+    "MALLOC_TOP_PAD_": -2,
+    "MALLOC_MMAP_MAX_": -4,
+    "MALLOC_ARENA_MAX": -8,
+}
+_LARGEST_INT = (1 << 31) - 1
 # Below Dask's own thresholds (0.6 and up), so that nothing is spilled for memory that is free.
 RELEASE_FRACTION = 0.5
 RELEASE_INTERVAL_S = 0.2
@@ -92,6 +100,19 @@ def keeping_memory(memory_bytes: int | None, workers: int) -> Iterator[None]:
             for name, value in before.items():
                 if value is None:
                     os.environ.pop(name, None)
+
+
+def adopt_environment() -> None:
+    """Let malloc of this process follow the variables above, also in a process that was forked.
+
+    The C library reads them when a program begins; a fork began with those of another worker.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    for name, parameter in _PARAMETERS.items():
+        value = os.environ.get(name, "")
+        if mallopt is not None and value.isdecimal():
+            # An int there; -1 stands for what is beyond, which `release_near_limit` bounds.
+            mallopt(parameter, int(value) if int(value) <= _LARGEST_INT else -1)
 
 
 def release_near_limit(worker: Worker) -> None:

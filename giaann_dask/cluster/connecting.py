@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import dask
 from distributed import Client, Scheduler, SpecCluster, TimeoutError
 
 from giaann_dask.cluster.allocation import keeping_memory
+from giaann_dask.cluster.forking import METHOD_KEY
 from giaann_dask.cluster.options import ClusterOptions
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
 from giaann_dask.cluster.surviving import LastingNanny, scheduler_arguments
@@ -108,6 +110,8 @@ def _cuda_cluster(options: ClusterOptions) -> Any:
     }
     if options.memory_bytes is not None:
         arguments["memory_limit"] = options.memory_bytes
+    # CUDA does not survive a fork.
+    dask.config.set({METHOD_KEY: "spawn"})
     return dask_cuda.LocalCUDACluster(**arguments)
 
 

@@ -18,6 +18,8 @@ from distributed import Nanny, Scheduler, Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.nanny import WorkerProcess
 
+from giaann_dask.cluster.forking import begin_fork_server, default_method, forks
+
 # Between attempts to start a worker again.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 
@@ -43,6 +45,7 @@ DEFAULTS = {
 def set_defaults() -> None:
     """Let Dask's configuration begin, once, from values for long runs."""
     dask.config.update_defaults(DEFAULTS)
+    dask.config.update_defaults({"distributed": {"worker": default_method()}})
 
 
 class Forgiveness(SchedulerPlugin):  # type: ignore[misc]
@@ -82,6 +85,8 @@ class LastingNanny(Nanny):  # type: ignore[misc]
     """
 
     process: WorkerProcess | None
+    env: dict[str, str]
+    pre_spawn_env: dict[str, str]
 
     def _lasts(self) -> bool:
         """Return whether a worker of this nanny has been there, and is wanted again."""
@@ -98,6 +103,9 @@ class LastingNanny(Nanny):  # type: ignore[misc]
         pause = _FIRST_PAUSE_S
         while True:
             try:
+                if forks():
+                    # These hold what Dask would leave in the environment of this process for its child.
+                    self.env, self.pre_spawn_env = {**begin_fork_server(self.env), **self.env}, {}
                 return await super().instantiate()
             except Exception:
                 if not self._lasts():

@@ -1,0 +1,85 @@
+"""Worker processes begin as copies of one process: quickly, with their own environment, and after any death."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+import giaann_dask as gd
+from giaann_dask.cluster import allocation
+from giaann_dask.cluster.allocation import adopt_environment, allocator_environment
+from giaann_dask.cluster.forking import METHOD_VARIABLE, default_method
+
+LARGEST_INT = (1 << 31) - 1
+
+
+def describe() -> dict[str, Any]:
+    """Return what a worker process is: asked for in the workers."""
+    tasks = Path("/proc") / str(os.getppid()) / "task"
+    return {
+        "parent": os.getppid(),
+        "threads of the parent": len(list(tasks.iterdir())),
+        "imported": [name for name in ("torch", "zarr", "numba") if name in sys.modules],
+        "hash": hash("a word"),
+        "environment": dict(os.environ),
+    }
+
+
+@pytest.mark.cluster
+def test_copies_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[dict[str, Any]] = []
+    for value in ("first", "second"):
+        monkeypatch.setenv("GIAANN_OF_A_TEST", value)
+        with gd.connect(workers=2) as client:
+            now = list(client.run(describe).values())
+        assert [one["environment"]["GIAANN_OF_A_TEST"] for one in now] == [value, value], "as it is now"
+        found += now
+    assert {one["parent"] for one in found} != {os.getpid()}
+    assert len({one["parent"] for one in found}) == 1
+    assert {one["threads of the parent"] for one in found} == {1}, "forking with threads is not safe"
+    assert all(one["imported"] == ["torch", "zarr", "numba"] for one in found)
+    assert len({one["hash"] for one in found}) == 1
+
+
+@pytest.mark.cluster
+def test_the_copied_process_is_started_again() -> None:
+    with gd.connect(workers=1) as client:
+        (before,) = client.run(describe).values()
+    server = psutil.Process(before["parent"])
+    server.kill()
+    while server.is_running() and server.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    with gd.connect(workers=1) as client:
+        (after,) = client.run(describe).values()
+    assert after["parent"] != before["parent"]
+    assert after["hash"] == before["hash"]
+    assert after["environment"]["MALLOC_ARENA_MAX"] == "1"
+
+
+def test_malloc_of_a_copy_follows_its_own_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: dict[int, int] = {}
+    monkeypatch.setattr(allocation.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=calls.__setitem__))
+    for name, value in allocator_environment(1 << 30).items():
+        monkeypatch.setenv(name, value)
+    adopt_environment()
+    trim, pad, mapped, arenas = -1, -2, -4, -8
+    assert calls == {trim: 1 << 28, pad: 1 << 24, mapped: 0, arenas: 1}
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", str(LARGEST_INT + 1))
+    monkeypatch.setenv("MALLOC_TOP_PAD_", "no number")
+    calls.clear()
+    adopt_environment()
+    assert calls == {trim: -1, mapped: 0, arenas: 1}
+
+
+def test_the_user_decides_how_workers_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(METHOD_VARIABLE, raising=False)
+    assert default_method() == {"multiprocessing-method": "forkserver"}
+    monkeypatch.setenv(METHOD_VARIABLE, "spawn")
+    assert default_method() == {}
