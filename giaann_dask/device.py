@@ -2,16 +2,20 @@
 
 Covers: choosing the device of inference by name. Does not cover: clusters of CUDA workers
 (`giaann_dask.cluster`); everything else takes a `torch.device` and never asks what it is.
+
+Importing this module does not import PyTorch, which takes longer than anything else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import torch
+from typing import TYPE_CHECKING
 
 from giaann_dask.errors import OptionError
+
+if TYPE_CHECKING:
+    import torch
 
 DEVICE_NAMES = ("auto", "cpu", "cuda")
 
@@ -40,6 +44,8 @@ def select_device(name: str = "auto") -> torch.device:
     """
     if name not in DEVICE_NAMES:
         raise OptionError(f"device is {name!r}", "auto, cpu or cuda", "choose one of them")
+    import torch
+
     if name == "cpu":
         return torch.device("cpu")
     if torch.cuda.is_available():
@@ -59,6 +65,8 @@ def one_thread() -> Iterator[None]:
 
     Dask runs one task for each core already; a thread pool under each of them would contend.
     """
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -65,11 +65,12 @@ def encode(inputs: tuple[str, ...], out: Path, seed_tokens: int, max_sequences: 
     The corpus is a Zarr group: column, feature and branch of every token, the dictionaries in
     order of first appearance, and why sentences were skipped.
     """
+    where = cluster_options(values)
     from giaann_dask.api import connect
     from giaann_dask.api import encode as encode_text
     from giaann_dask.spec import Specification
 
-    with connect(options=cluster_options(values)) as client, progress() as observer:
+    with connect(options=where) as client, progress() as observer:
         corpus = encode_text(
             inputs,
             out,
@@ -98,13 +99,14 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     again, and more text is added by naming it. Nothing is ever counted twice. Ctrl-C or SIGTERM
     commits what is under way and leaves with code 0.
     """
+    where = cluster_options(values)
     from giaann_dask.api import connect
     from giaann_dask.api import train as train_network
 
     options = read_training_options(values)
     text = read_text_options(values, values["ever_pos"])
     specification = read_specification(network, values)
-    with connect(options=cluster_options(values)) as client, progress() as observer, stop_on_signals() as stop:
+    with connect(options=where) as client, progress() as observer, stop_on_signals() as stop:
         _, report = train_network(
             inputs,
             network,
@@ -154,6 +156,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], **values: Any) -> None:
     The first tokens of each sentence are given; top-1 is the share of the others that the network
     predicts. Sentences without a noun or without delimiters count nowhere.
     """
+    where = cluster_options(values)
     from giaann_dask.api import EvaluationOptions, Network, connect
 
     options = EvaluationOptions(
@@ -164,7 +167,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], **values: Any) -> None:
     )
     opened = Network(network, values["commit"])
     text = read_text_options(values)
-    with connect(options=cluster_options(values)) as client, progress() as observer:
+    with connect(options=where) as client, progress() as observer:
         report = opened.evaluate(inputs, client=client, options=options, text=text, observer=observer)
     counts = report.as_dict()
     names = ("sequences", "inferred", "skipped", "prediction_tokens", "prediction_matches", "top1", "seconds")

@@ -108,15 +108,20 @@ def ever_pos_option(command: Command) -> Command:
 
 
 def cluster_options(values: dict[str, Any], default: int | None = None) -> ClusterOptions:
-    """Return where a command runs; `default` workers when neither a scheduler nor workers are named."""
-    from giaann_dask.cluster import ClusterOptions
+    """Return where a command runs; `default` workers when neither a scheduler nor workers are named.
+
+    What the workers load is loaded from now on, so call this before importing what computes.
+    """
+    from giaann_dask.cluster import ClusterOptions, prepare
 
     silence_dask()
     names = ("scheduler", "scheduler_file", "workers", "threads", "memory_limit", "protocol", "device", "dashboard")
     chosen = {name: values[name] for name in names}
     if all(chosen[name] is None for name in ("scheduler", "scheduler_file", "workers")):
         chosen["workers"] = default
-    return ClusterOptions(**chosen)
+    options = ClusterOptions(**chosen)
+    prepare(options)
+    return options
 
 
 def silence_dask() -> None:

@@ -1,6 +1,6 @@
 """The way to Dask: connecting to a cluster, its roles, and bounded waiting for what runs there."""
 
-from giaann_dask.cluster.connecting import connect, start_cluster
+from giaann_dask.cluster.connecting import connect, prepare, start_cluster
 from giaann_dask.cluster.dealing import deal_regions
 from giaann_dask.cluster.options import ClusterOptions
 from giaann_dask.cluster.roles import Roles, WorkerMemory, directed, roles_of
@@ -15,6 +15,7 @@ __all__ = [
     "connect",
     "deal_regions",
     "directed",
+    "prepare",
     "result",
     "results",
     "roles_of",

@@ -17,10 +17,10 @@ import dask
 from distributed import Client, Scheduler, SpecCluster, TimeoutError
 
 from giaann_dask.cluster.allocation import keeping_memory
-from giaann_dask.cluster.forking import METHOD_KEY
+from giaann_dask.cluster.forking import METHOD_KEY, begin_fork_server, environment_of_workers, forks
 from giaann_dask.cluster.options import ClusterOptions
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
-from giaann_dask.cluster.surviving import LastingNanny, scheduler_arguments
+from giaann_dask.cluster.surviving import LastingNanny, scheduler_arguments, set_defaults
 from giaann_dask.dask_types import register
 from giaann_dask.device import select_device
 from giaann_dask.errors import ClusterError, InputMissingError, OptionError
@@ -67,6 +67,23 @@ def connect(
         if wants_cuda(chosen):
             return OwningClient(_cuda_cluster(chosen))
         return Client(**_local_arguments(chosen))
+
+
+def prepare(options: ClusterOptions) -> None:
+    """Let what workers are copied from be loaded from now on, while this process does something else.
+
+    `connect` with the same options has to wait less for its workers then.
+
+    Parameters
+    ----------
+    options : ClusterOptions
+        Where workers will be started; nothing is done if that is elsewhere, or in this process.
+    """
+    elsewhere = options.scheduler is not None or options.scheduler_file is not None
+    set_defaults()
+    if not (elsewhere or options.workers == 0 or options.device == "cuda") and forks():
+        with keeping_memory(options.memory_bytes, options.workers or _default_workers()):
+            begin_fork_server(environment_of_workers())
 
 
 def wants_cuda(options: ClusterOptions) -> bool:

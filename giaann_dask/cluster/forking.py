@@ -26,6 +26,8 @@ METHOD_KEY = "distributed.worker.multiprocessing-method"
 METHOD_VARIABLE = "DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD"
 # What the tasks of this project import sooner or later.
 MODULES = ("giaann_dask.api", "giaann_dask.worker_setup", "spacy.lang.en", "distributed.nanny")
+# As Dask has it, so that hash(str) is the same in all workers.
+HASHING = {"PYTHONHASHSEED": "6640"}
 
 # The environment with which the one fork server of this process was started, as far as it is still like that.
 _started_with: dict[str, str] = {}
@@ -42,6 +44,13 @@ def default_method() -> dict[str, str]:
     if METHOD_VARIABLE in os.environ or METHOD not in multiprocessing.get_all_start_methods():
         return {}
     return {"multiprocessing-method": METHOD}
+
+
+def environment_of_workers() -> dict[str, str]:
+    """Return the variables that Dask is configured to start workers with; those of this process go before them."""
+    configured = dask.config.get("distributed.nanny.pre-spawn-environ", {})
+    chosen = {name: str(value) for name, value in configured.items() if value is not None}
+    return {**HASHING, **chosen, **{name: os.environ[name] for name in (*HASHING, *chosen) if name in os.environ}}
 
 
 def forks() -> bool:
