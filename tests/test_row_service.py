@@ -317,10 +317,20 @@ def test_an_evaluation_outlives_the_worker_that_holds_regions(
     one_each = {"storage": 1, "compute": 1}
     with start_cluster(one_each, gd.ClusterOptions(threads=1)) as cluster, Client(cluster) as client:
         killed: list[int] = []
+        (computing,) = roles_of(client).compute
+
+        def requests() -> int:
+            asked = client.run(
+                lambda dask_worker: dask_worker.plugins[row_service.NAME].hot.figures, workers=[computing]
+            )
+            return asked[computing].requests
+
+        before: list[int] = []
 
         def kill_once(event: object) -> None:
             if isinstance(event, SequencesEvaluated) and not killed:
                 (holder,) = roles_of(client).storage
+                before.append(requests())
                 held = client.has_what()
                 assert {worker for worker in held if "open_region" in str(held[worker])} == {holder}
                 killed.append(client.run(os.getpid, workers=[holder])[holder])
@@ -329,8 +339,7 @@ def test_an_evaluation_outlives_the_worker_that_holds_regions(
         options = evaluated("asked", cache_bytes=20_000)
         report = network.evaluate(text, client=client, options=options, observer=kill_once)
         assert killed
-        counted = client.run(lambda dask_worker: dask_worker.plugins[row_service.NAME].hot.figures)
-        assert sum(each.retries for each in counted.values()) > 0
+        assert requests() > before[0] > 0, "rows were wanted before and after"
         assert figures(report) == figures(expected)
         assert all(
             row_service.NAME in names for names in client.run(lambda dask_worker: list(dask_worker.plugins)).values()
