@@ -19,6 +19,8 @@ from giaann_dask.errors import OptionError
 from giaann_dask.serving.options import ServingOptions
 
 _LOOK_S = 0.05
+# Longer than any Retry-After, so that a client that comes back finds its connection, not one that is being closed.
+_KEEP_ALIVE_S = 75
 
 
 class _Server(uvicorn.Server):
@@ -94,6 +96,7 @@ def serve(
         access_log=False,
         log_level="warning",
         server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
         limit_concurrency=options.connections,
         timeout_graceful_shutdown=max(1, round(options.drain_s)),
     )

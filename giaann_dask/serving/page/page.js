@@ -129,6 +129,7 @@ function show(place) {
     if (each.word === token.word && each.column === token.column) line.className = "chosen";
     return line;
   }));
+  find("columns-section").hidden = !token.columns.length; // an engine may not know them
   const brightest = Math.max(...token.columns.map((each) => each.activation));
   find("columns").replaceChildren(...token.columns.map((each) => row([each.concept], each.activation, brightest)));
 }
