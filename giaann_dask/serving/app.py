@@ -121,7 +121,7 @@ class Door:
     def __init__(self, app: ASGIApp, options: ServingOptions, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
         self._key = None if options.api_key is None else f"Bearer {options.api_key}".encode()
-        self._local = options.private and options.api_key is None
+        self._names = {*_LOCAL_NAMES, options.host} if options.private and options.api_key is None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
@@ -149,7 +149,7 @@ class Door:
             self._metrics.request_s.labels(path).observe(time.monotonic() - started)
 
     def _refusal(self, http: Request) -> Refusal | None:
-        if self._local and _host(http) not in _LOCAL_NAMES:
+        if self._names is not None and _host(http) not in self._names:
             # A page of another site can give its own name this machine's address.
             message = "the host of the request is not this machine; expected localhost, or a server with a key"
             return Refusal(403, message, code="wrong_host")

@@ -28,6 +28,8 @@ from giaann_dask.serving.requests import CompletionRequest, read_request
 Answer = TypeVar("Answer")
 # As nginx says of a client that closed its connection; nobody receives it, the metrics show it.
 GONE = 499
+# A client that reads no events is left so long after the request's time.
+_READING_S = 5.0
 
 
 class Conversation:
@@ -46,6 +48,11 @@ class Conversation:
     model : str
         Name of the model that answers.
 
+    Attributes
+    ----------
+    deadline : float
+        When it has to be done, in the loop's time.
+
     Raises
     ------
     Refusal
@@ -58,7 +65,7 @@ class Conversation:
         self._request, self._metrics = request, metrics
         self._started = time.monotonic()
         self._limit_s = options.timeout_s
-        self._deadline = asyncio.get_running_loop().time() + options.timeout_s
+        self.deadline = asyncio.get_running_loop().time() + options.timeout_s
         self._choices = [Choice(prompt, request) for prompt in request.prompts]
         self._head = {
             "id": f"cmpl-{uuid.uuid4().hex}",
@@ -103,6 +110,8 @@ class Conversation:
             while any(choice.finish is None for choice in self._choices):
                 index, piece, _ = await self._next()
                 yield self._event(index, piece)
+                # Where many parts are there already, others and news of a lost connection have a turn too.
+                await asyncio.sleep(0)
             if self._request.usage:
                 yield _sent({**self._head, "choices": [], "usage": self._usage()})
             yield "data: [DONE]\n\n"
@@ -116,7 +125,7 @@ class Conversation:
         """Return what comes next of any choice that is not finished, and whether it was the prompt."""
         while True:
             try:
-                async with asyncio.timeout_at(self._deadline):
+                async with asyncio.timeout_at(self.deadline):
                     index, part = await self._visit.next()
             except TimeoutError as error:
                 raise late(self._limit_s) from error
@@ -161,10 +170,11 @@ class EventStream(StreamingResponse):
         super().__init__(conversation.events(pieces), headers=headers, media_type="text/event-stream")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events."""
+        """Send the events, to a client that takes them in time."""
         try:
-            await unless_gone(receive, self.stream_response(send))
-        except ClientDisconnect:
+            async with asyncio.timeout_at(self._conversation.deadline + _READING_S):
+                await unless_gone(receive, self.stream_response(send))
+        except (ClientDisconnect, TimeoutError):
             self._conversation.gone()
         finally:
             self._conversation.leave()
@@ -201,6 +211,8 @@ async def complete(http: Request, line: Line, options: ServingOptions, metrics: 
     except ClientDisconnect:
         metrics.gone.inc()
         return Response(status_code=GONE)
+    except Refusal:
+        raise
     except Exception as error:
         raise refusal_of(error) from error
     finally:
