@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test test-all check lint types doctest notebooks bench bench-train bench-links soak gpu-check clean
+.PHONY: demo test test-all check lint types doctest notebooks bench bench-train bench-links bench-serve soak gpu-check clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -52,6 +52,9 @@ bench-train: $(READY)
 # Linux only, as root or where user namespaces are allowed.
 bench-links: $(READY)
 	$(BIN)/python benchmarks/links.py $(BENCH)
+
+bench-serve: $(READY)
+	$(BIN)/python benchmarks/serving.py $(BENCH)
 
 soak: $(READY)
 	$(BIN)/python benchmarks/soak.py $(BENCH)

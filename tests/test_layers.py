@@ -15,7 +15,7 @@ LEVELS = [
     ["cluster", "worker_setup"],
     ["encoding"],
     ["training", "inference", "diagnostics"],
-    ["api"],
+    ["api", "serving"],
     ["cli", "__init__", "__main__"],
 ]
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}

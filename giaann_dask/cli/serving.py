@@ -1,0 +1,92 @@
+"""The command that serves a network over HTTP.
+
+Covers: arguments, help and the announcement. Does not cover: the server (`giaann_dask.serving`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from giaann_dask.cli.commands import NETWORK
+from giaann_dask.cli.options import (
+    LOCAL,
+    cluster_options,
+    common_options,
+    inference_options,
+    read_inference_options,
+)
+from giaann_dask.cli.showing import answer, figures
+from giaann_dask.cli.stopping import stop_on_signals
+
+
+@click.command()
+@NETWORK
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; others need a key.")
+@click.option("--port", type=int, default=8000, show_default=True, help="Port; 0 takes any free one.")
+@click.option(
+    "--api-key",
+    envvar="GIAANN_API_KEY",
+    metavar="KEY",
+    help="Answer only those who present this key.  [env: GIAANN_API_KEY, which other users cannot see]",
+)
+@click.option("--model-name", metavar="NAME", help="Name of the model.  [default: that of the network's folder]")
+@click.option("--places", type=int, default=2, show_default=True, help="Prompts that are continued at once.")
+@click.option("--waiting", type=int, default=64, show_default=True, help="Prompts that wait; more are answered 429.")
+@click.option("--wait", "wait_s", type=float, default=10, show_default=True, help="Seconds they wait at most.")
+@click.option("--timeout", "timeout_s", type=float, default=60, show_default=True, help="Seconds of a request.")
+@click.option("--drain", "drain_s", type=float, default=30, show_default=True, help="Seconds to end, when stopped.")
+@click.option("--max-tokens", type=int, default=1000, show_default=True, help="Tokens a request may ask for.")
+@click.option("--max-prompt", type=int, default=10_000, show_default=True, help="Characters of a prompt.")
+@click.option("--max-body", type=int, default=1 << 20, show_default=True, help="Bytes of a request.")
+@inference_options
+@click.option("--commit", help="Answer from an older commit.")
+@click.option("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
+@common_options
+def serve(network: Path, **values: Any) -> None:
+    """Answer completions over HTTP as OpenAI's API does, until Ctrl-C or SIGTERM.
+
+    A page to try it is at /, the API at /v1/completions. One commit answers, whatever is trained
+    meanwhile. Asked to stop, the server ends what is under way and leaves with code 0.
+    """
+    from giaann_dask.optional import import_optional
+
+    for package in ("starlette", "uvicorn", "prometheus_client"):
+        import_optional(package, "serve")
+    from giaann_dask.cluster import attempt, connect
+    from giaann_dask.network.store import NetworkStore
+    from giaann_dask.serving.app import build_app
+    from giaann_dask.serving.network_engine import EngineOptions, NetworkEngine
+    from giaann_dask.serving.options import Limits, LineOptions, ServingOptions
+    from giaann_dask.serving.server import address_of, bind
+    from giaann_dask.serving.server import serve as run_server
+
+    options = ServingOptions(
+        **{name: values[name] for name in ("host", "port", "api_key", "timeout_s", "drain_s")},
+        name=values["model_name"],
+        limits=Limits(
+            body_bytes=values["max_body"], prompt_characters=values["max_prompt"], tokens=values["max_tokens"]
+        ),
+        line=LineOptions(places=values["places"], waiting=values["waiting"], wait_s=values["wait_s"]),
+    )
+    inference = read_inference_options(values, "prediction")
+    engine_options = EngineOptions(inference=inference, tagger=values["tagger"], device=values["device"])
+    cluster, store = cluster_options(values, LOCAL), NetworkStore(network)
+    reader = store.open(values["commit"] or store.head())
+    with (
+        bind(options) as bound,
+        stop_on_signals("ending what is under way") as stop,
+        connect(options=cluster) as client,
+        attempt(),
+    ):
+        engine = NetworkEngine(client, reader, engine_options)
+        shown = {"url": address_of(bound), "model": options.name or engine.name, "commit": engine.commit}
+        run_server(
+            build_app(engine, options),
+            bound,
+            options,
+            stop=stop,
+            ready=lambda: answer(shown, values["as_json"], figures(shown, *shown)),
+        )

@@ -1,0 +1,220 @@
+"""The server's paths, and who may use them.
+
+Covers: the application that any ASGI server can run: the API, health, metrics, the page, the key, and
+errors in OpenAI's form. Does not cover: completions themselves (`completions`), sockets and signals
+(`server`).
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from importlib.resources import files
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from giaann_dask.serving.completions import complete
+from giaann_dask.serving.engine import Engine
+from giaann_dask.serving.line import Line
+from giaann_dask.serving.metrics import CONTENT_TYPE, Metrics
+from giaann_dask.serving.options import ServingOptions
+from giaann_dask.serving.refusals import Refusal, refusal_of
+
+_PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
+_KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+# What a client may see without the key: nothing of the network.
+_OPEN = {"/healthz", *_PAGE}
+_LOCAL_NAMES = {"localhost", "127.0.0.1", "[::1]"}
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+}
+
+
+class Faces:
+    """What the paths answer.
+
+    Parameters
+    ----------
+    engine : Engine
+        Who continues prompts.
+    options : ServingOptions
+        Whom to answer, and how much.
+    """
+
+    def __init__(self, engine: Engine, options: ServingOptions) -> None:
+        self.metrics = Metrics()
+        self._engine, self._options = engine, options
+        self._name = options.name or engine.name
+        self._created = int(time.time())
+        self._line: Line | None = None
+        self.metrics.describe(self._name, engine.commit)
+        self.metrics.watch("giaann_running", "Prompts that are continued", lambda: self.line.running)
+        self.metrics.watch("giaann_waiting", "Prompts that wait for a place", lambda: self.line.waiting)
+        self.metrics.watch("giaann_places", "Prompts that can be continued at once", lambda: options.line.places)
+
+    @property
+    def line(self) -> Line:
+        """The waiting line, while the application runs."""
+        assert self._line is not None
+        return self._line
+
+    @asynccontextmanager
+    async def running(self, app: Starlette) -> AsyncIterator[None]:
+        """Open the line, and close it in the end."""
+        self._line = Line(self._engine, self._options.line, self.metrics.prompt_s.observe)
+        try:
+            yield
+        finally:
+            await self._line.close()
+
+    async def completions(self, http: Request) -> Response:
+        """Answer ``POST /v1/completions``."""
+        return await complete(http, self.line, self._options, self.metrics, self._name)
+
+    async def models(self, http: Request) -> Response:
+        """Answer ``GET /v1/models``."""
+        return JSONResponse({"object": "list", "data": [self._model()]})
+
+    async def model(self, http: Request) -> Response:
+        """Answer ``GET /v1/models/NAME``."""
+        if http.path_params["name"] != self._name:
+            raise Refusal(404, f"there is no such model; expected {self._name!r}", code="model_not_found")
+        return JSONResponse(self._model())
+
+    async def health(self, http: Request) -> Response:
+        """Answer ``GET /healthz``."""
+        return JSONResponse({"status": "ok", "running": self.line.running, "waiting": self.line.waiting})
+
+    async def prometheus(self, http: Request) -> Response:
+        """Answer ``GET /metrics``."""
+        return Response(self.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    def _model(self) -> dict[str, object]:
+        named = {"id": self._name, "object": "model", "created": self._created, "owned_by": "giaann-dask"}
+        return {**named, "commit": self._engine.commit}
+
+
+class Door:
+    """Lets in who has the key, and counts every answer.
+
+    Parameters
+    ----------
+    app : ASGIApp
+        What is behind it.
+    options : ServingOptions
+        The key, and whether only this machine can reach the server.
+    metrics : Metrics
+        Where answers are counted.
+    """
+
+    def __init__(self, app: ASGIApp, options: ServingOptions, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+        self._key = None if options.api_key is None else f"Bearer {options.api_key}".encode()
+        self._names = {*_LOCAL_NAMES, options.host} if options.private and options.api_key is None else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, status = time.monotonic(), 500
+
+        async def counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [
+                    *message["headers"],
+                    *((k.lower().encode(), v.encode()) for k, v in _HEADERS.items()),
+                ]
+            await send(message)
+
+        refusal = self._refusal(Request(scope))
+        try:
+            await (self._app if refusal is None else refusal.response())(scope, receive, counted)
+        finally:
+            path = _known(scope["path"])
+            self._metrics.requests.labels(path, str(status)).inc()
+            self._metrics.request_s.labels(path).observe(time.monotonic() - started)
+
+    def _refusal(self, http: Request) -> Refusal | None:
+        if self._names is not None and _host(http) not in self._names:
+            # A page of another site can give its own name this machine's address.
+            message = "the host of the request is not this machine; expected localhost, or a server with a key"
+            return Refusal(403, message, code="wrong_host")
+        if self._key is None or http.url.path in _OPEN:
+            return None
+        given = http.headers.get("authorization", "").encode("latin-1")
+        if hmac.compare_digest(given, self._key):
+            return None
+        message = "the API key is missing or wrong; expected the header Authorization: Bearer KEY"
+        return Refusal(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+
+
+def build_app(engine: Engine, options: ServingOptions | None = None) -> Starlette:
+    """Return the application that answers for an engine.
+
+    Parameters
+    ----------
+    engine : Engine
+        Who continues prompts.
+    options : ServingOptions, optional
+        Whom to answer, and how much; host, port and connections are the server's.
+    """
+    chosen = options or ServingOptions()
+    faces = Faces(engine, chosen)
+    routes = [
+        Route("/v1/completions", faces.completions, methods=["POST"]),
+        Route("/v1/models", faces.models),
+        Route("/v1/models/{name:path}", faces.model),
+        Route("/healthz", faces.health),
+        Route("/metrics", faces.prometheus),
+        *(Route(path, _page(name)) for path, name in _PAGE.items()),
+    ]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Door, chosen, faces.metrics)],
+        exception_handlers={Refusal: _refuse, HTTPException: _refuse, Exception: _refuse},
+        lifespan=faces.running,
+    )
+
+
+def _page(name: str) -> Callable[[Request], Awaitable[Response]]:
+    """Return what answers with a file of the page."""
+    content = files("giaann_dask.serving").joinpath("page", name).read_bytes()
+    kind = _KINDS[name.rpartition(".")[2]]
+
+    async def answer(http: Request) -> Response:
+        return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
+
+    return answer
+
+
+async def _refuse(http: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):
+        message = f"{http.method} {http.url.path[:200]}: {error.detail}"
+        return Refusal(error.status_code, message, headers=dict(error.headers or {})).response()
+    return refusal_of(error).response()
+
+
+def _host(http: Request) -> str:
+    """Return the name in the Host header, without the port."""
+    host = http.headers.get("host", "").lower()
+    return host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
+
+
+def _known(path: str) -> str:
+    """Return the path as a label; paths that are not ours share one, so that labels stay few."""
+    known = {"/v1/completions", "/v1/models", "/healthz", "/metrics", *_PAGE}
+    return path if path in known else "/v1/models/..." if path.startswith("/v1/models/") else "other"

@@ -1,0 +1,270 @@
+"""Answering requests for completions, whole or as a stream of server-sent events.
+
+Covers: the way of one request from its parts to OpenAI's JSON, its time limit, and a client that
+goes away. Does not cover: reading requests (`requests`), the line (`line`) and text (`choices`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from giaann_dask.serving.choices import Choice, Piece
+from giaann_dask.serving.engine import Given
+from giaann_dask.serving.line import Line, Visit
+from giaann_dask.serving.metrics import Metrics
+from giaann_dask.serving.options import ServingOptions
+from giaann_dask.serving.refusals import Refusal, late, refusal_of
+from giaann_dask.serving.requests import CompletionRequest, read_request
+
+Answer = TypeVar("Answer")
+# As nginx says of a client that closed its connection; nobody receives it, the metrics show it.
+GONE = 499
+# A client that reads no events is left so long after the request's time.
+_READING_S = 5.0
+
+
+class Conversation:
+    """One request on its way to an answer.
+
+    Parameters
+    ----------
+    line : Line
+        Where its prompts are continued.
+    request : CompletionRequest
+        What is wanted.
+    options : ServingOptions
+        Its time limit.
+    metrics : Metrics
+        Where it is counted.
+    model : str
+        Name of the model that answers.
+
+    Attributes
+    ----------
+    deadline : float
+        When it has to be done, in the loop's time.
+
+    Raises
+    ------
+    Refusal
+        With status 429, if the line is full.
+    """
+
+    def __init__(
+        self, line: Line, request: CompletionRequest, options: ServingOptions, metrics: Metrics, model: str
+    ) -> None:
+        self._request, self._metrics = request, metrics
+        self._started = time.monotonic()
+        self._limit_s = options.timeout_s
+        self.deadline = asyncio.get_running_loop().time() + options.timeout_s
+        self._choices = [Choice(prompt, request) for prompt in request.prompts]
+        self._head = {
+            "id": f"cmpl-{uuid.uuid4().hex}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": model,
+        }
+        self._visit: Visit = line.enter(request.prompts, request.options)
+
+    def leave(self) -> None:
+        """Give up what is not done."""
+        self._visit.leave()
+
+    def gone(self) -> None:
+        """Count that the client has gone."""
+        self._metrics.gone.inc()
+
+    async def whole(self) -> dict[str, Any]:
+        """Return the whole answer."""
+        while any(choice.finish is None for choice in self._choices):
+            await self._next()
+        choices = [choice.as_dict(index) for index, choice in enumerate(self._choices)]
+        return {**self._head, "choices": choices, "usage": self._usage()}
+
+    async def begin(self) -> list[tuple[int, Piece]]:
+        """Wait until all prompts have been read, so that what is wrong with them still gets its status."""
+        pieces = []
+        unread = set(range(len(self._choices)))
+        while unread:
+            index, piece, read = await self._next()
+            pieces.append((index, piece))
+            if read:
+                unread.discard(index)
+        return pieces
+
+    async def events(self, pieces: list[tuple[int, Piece]]) -> AsyncIterator[str]:
+        """Yield server-sent events, from the first pieces to ``[DONE]``; an error is the last of them."""
+        try:
+            for index, piece in pieces:
+                if piece.text or piece.token is not None or piece.finish is not None:
+                    yield self._event(index, piece)
+            while any(choice.finish is None for choice in self._choices):
+                index, piece, _ = await self._next()
+                yield self._event(index, piece)
+                # Where many parts are there already, others and news of a lost connection have a turn too.
+                await asyncio.sleep(0)
+            if self._request.usage:
+                yield _sent({**self._head, "choices": [], "usage": self._usage()})
+            yield "data: [DONE]\n\n"
+        except Exception as error:
+            yield _sent(refusal_of(error).as_dict())
+
+    def _event(self, index: int, piece: Piece) -> str:
+        return _sent({**self._head, "choices": [self._choices[index].piece_as_dict(index, piece)]})
+
+    async def _next(self) -> tuple[int, Piece, bool]:
+        """Return what comes next of any choice that is not finished, and whether it was the prompt."""
+        while True:
+            try:
+                async with asyncio.timeout_at(self.deadline):
+                    index, part = await self._visit.next()
+            except TimeoutError as error:
+                raise late(self._limit_s) from error
+            choice = self._choices[index]
+            if choice.finish is not None:
+                # Tokens that were under way when a stop sequence was found.
+                continue
+            piece = choice.add(part)
+            self._count(choice, piece)
+            if choice.finish is not None:
+                self._visit.leave(index)
+            return index, piece, isinstance(part, Given)
+
+    def _count(self, choice: Choice, piece: Piece) -> None:
+        if piece.token is not None:
+            self._metrics.tokens.inc()
+            if sum(each.generated for each in self._choices) == 1:
+                self._metrics.first_token_s.observe(time.monotonic() - self._started)
+        elif choice.generated == 0 and piece.finish is None:
+            self._metrics.prompt_tokens.inc(choice.prompt_tokens)
+
+    def _usage(self) -> dict[str, int]:
+        given, made = (sum(getattr(c, name) for c in self._choices) for name in ("prompt_tokens", "generated"))
+        return {"prompt_tokens": given, "completion_tokens": made, "total_tokens": given + made}
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events of a conversation, which ends when the client goes away.
+
+    Parameters
+    ----------
+    conversation : Conversation
+        Whose events.
+    pieces : list
+        What `Conversation.begin` returned.
+    """
+
+    def __init__(self, conversation: Conversation, pieces: list[tuple[int, Piece]]) -> None:
+        self._conversation = conversation
+        # Proxies shall not gather events into blocks.
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(conversation.events(pieces), headers=headers, media_type="text/event-stream")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events, to a client that takes them in time."""
+        try:
+            async with asyncio.timeout_at(self._conversation.deadline + _READING_S):
+                await unless_gone(receive, self.stream_response(send))
+        except (ClientDisconnect, TimeoutError):
+            self._conversation.gone()
+        finally:
+            self._conversation.leave()
+
+
+async def complete(http: Request, line: Line, options: ServingOptions, metrics: Metrics, model: str) -> Response:
+    """Answer ``POST /v1/completions``.
+
+    Raises
+    ------
+    Refusal
+        If the request is wrong, there is no room, or it takes too long.
+    """
+    try:
+        async with asyncio.timeout(options.timeout_s):
+            body = await read_body(http, options.limits.body_bytes)
+    except TimeoutError as error:
+        raise Refusal(408, "the body did not come in time", headers={"Connection": "close"}) from error
+    except ClientDisconnect:
+        metrics.gone.inc()
+        return Response(status_code=GONE)
+    request = read_request(body, options.limits)
+    if request.model is not None and request.model != model:
+        message = f"there is no model {request.model[:80]!r}; expected {model!r}, or none"
+        raise Refusal(404, message, param="model", code="model_not_found")
+    conversation = Conversation(line, request, options, metrics, model)
+    streaming = False
+    try:
+        if request.stream:
+            stream = EventStream(conversation, await unless_gone(http.receive, conversation.begin()))
+            streaming = True
+            return stream
+        return JSONResponse(await unless_gone(http.receive, conversation.whole()))
+    except ClientDisconnect:
+        metrics.gone.inc()
+        return Response(status_code=GONE)
+    except Refusal:
+        raise
+    except Exception as error:
+        raise refusal_of(error) from error
+    finally:
+        if not streaming:
+            conversation.leave()
+
+
+async def read_body(http: Request, limit: int) -> bytes:
+    """Return the body of a request, as far as it may be long.
+
+    Raises
+    ------
+    Refusal
+        With status 413 or 415.
+    """
+    if http.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
+        # Pages of other sites cannot send this type without being asked whether they may.
+        raise Refusal(415, "the body is not declared as JSON; expected Content-Type: application/json")
+    body = bytearray()
+    async for piece in http.stream():
+        body += piece
+        if len(body) > limit:
+            message = f"the body has more than {limit} bytes; send less at once"
+            raise Refusal(413, message, code="too_large", headers={"Connection": "close"})
+    return bytes(body)
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Answer]) -> Answer:
+    """Await some work, and give it up when the client goes away.
+
+    Raises
+    ------
+    ClientDisconnect
+        If it has gone.
+    """
+    task, watch = asyncio.ensure_future(work), asyncio.ensure_future(_disconnect(receive))
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ClientDisconnect
+    finally:
+        for each in (task, watch):
+            each.cancel()
+        await asyncio.gather(task, watch, return_exceptions=True)
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _sent(values: dict[str, Any]) -> str:
+    """Return a server-sent event."""
+    return f"data: {json.dumps(values, ensure_ascii=False, separators=(',', ':'))}\n\n"

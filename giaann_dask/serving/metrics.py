@@ -1,0 +1,52 @@
+"""What the server counts, for Prometheus.
+
+Covers: the metrics of one server and their text. Does not cover: who counts (`app`, `completions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class Metrics:
+    """The metrics of one server, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self._network = Info("giaann_network", "The network that answers", registry=registry)
+        self.requests = Counter("giaann_requests", "Answers by path and status", ["path", "status"], registry=registry)
+        self.request_s = Histogram(
+            "giaann_request_seconds",
+            "Time of a request, streams to their end",
+            ["path"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.first_token_s = Histogram(
+            "giaann_first_token_seconds", "Time from a request to its first token", buckets=_SECONDS, registry=registry
+        )
+        self.prompt_s = Histogram(
+            "giaann_prompt_seconds", "Time the engine worked on a prompt", buckets=_SECONDS, registry=registry
+        )
+        self.tokens = Counter("giaann_tokens", "Tokens generated", registry=registry)
+        self.prompt_tokens = Counter("giaann_prompt_tokens", "Tokens of prompts that were read", registry=registry)
+        self.gone = Counter("giaann_gone", "Requests whose client went away before the end", registry=registry)
+
+    def describe(self, name: str, commit: str) -> None:
+        """Say which network answers."""
+        self._network.info({"model": name, "commit": commit})
+
+    def watch(self, name: str, meaning: str, value: Callable[[], float]) -> None:
+        """Show a value that is asked for whenever the metrics are."""
+        Gauge(name, meaning, registry=self._registry).set_function(value)
+
+    def text(self) -> bytes:
+        """Return all of them in Prometheus's text format."""
+        return generate_latest(self._registry)

@@ -1,0 +1,175 @@
+"""An engine that advances each prompt by itself, in this process.
+
+Covers: opening one commit, whole or from the workers that hold its regions, and generation token by
+token with candidates and concept columns. Does not cover: many prompts in one step, and who asks
+(`line`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+from distributed import Client
+
+from giaann_dask.cluster import results
+from giaann_dask.device import one_thread, select_device
+from giaann_dask.errors import PromptError
+from giaann_dask.inference.activation import ActivationState
+from giaann_dask.inference.generation import (
+    Candidate,
+    PreparedPrompt,
+    best_candidates,
+    prepare_prompt,
+    word_and_column,
+)
+from giaann_dask.inference.opened import changed_flags, open_regions
+from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.remote_rows import RemoteRows, RowOptions
+from giaann_dask.inference.row_service import Trim
+from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.sequence import FlagTable, StepTrace
+from giaann_dask.inference.session import Session
+from giaann_dask.network.store import CommitReader
+from giaann_dask.serving.engine import Column, CompletionOptions, Ended, Given, Part, Token
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, NEURON_BITS
+from giaann_dask.text.vocabulary import Vocabulary
+
+_NEURON_MASK = (1 << NEURON_BITS) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """How a network is opened and asked.
+
+    Parameters
+    ----------
+    inference : InferenceOptions
+        Rules of inference; predictions are always fed.
+    tagger : str
+        How prompts are tagged.
+    device : str
+        Device of the activation state.
+    rows : RowOptions
+        How this process comes by the network's rows.
+    """
+
+    inference: InferenceOptions = field(default_factory=lambda: InferenceOptions(feed="prediction"))
+    tagger: str = "lexicon"
+    device: str = "auto"
+    rows: RowOptions = field(default_factory=RowOptions)
+
+
+class NetworkEngine:
+    """Continues prompts from a commit that is held here, or by workers that are asked for its rows.
+
+    What is trained meanwhile changes nothing.
+
+    Parameters
+    ----------
+    client : Client
+        Where the regions are opened; has to stay connected as long as the engine is used.
+    reader : CommitReader
+        The commit that answers.
+    options : EngineOptions, optional
+        How it is opened and asked.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster does not open the regions in time.
+    """
+
+    def __init__(self, client: Client, reader: CommitReader, options: EngineOptions | None = None) -> None:
+        self._options = options or EngineOptions()
+        self._device = select_device(self._options.device)
+        self._specification = reader.manifest().specification
+        self._name, self._commit = reader.path.resolve().name, reader.commit
+        self._ever = reader.ever()
+        self._vocabulary = reader.saved_vocabulary()
+        self._flags = FlagTable(
+            np.array(self._vocabulary.delimiter, np.bool_), np.array(self._vocabulary.probable_since, np.int64)
+        )
+        # Their futures keep the regions on the workers.
+        self._regions = open_regions(client, reader, self._options.rows)
+        self._rows: RunRows | RemoteRows
+        if self._regions.keys is None:
+            self._rows = RunRows.placed(reader.placement(), results(self._regions.futures))
+        else:
+            trim = Trim(strengths=False)
+            self._rows = RemoteRows.of_client(client, reader.placement(), self._regions.keys, trim=trim)
+        # Taggers load their words when first used: not while a client waits.
+        with suppress(PromptError):
+            self._prepare("the word", self._vocabulary.copy())
+
+    @property
+    def name(self) -> str:
+        """Name of the network's folder."""
+        return self._name
+
+    @property
+    def commit(self) -> str:
+        """Identity of the commit that answers."""
+        return self._commit
+
+    def complete(self, prompt: str, options: CompletionOptions) -> Generator[Part | None, None, None]:
+        """Continue a prompt; see `Engine.complete`."""
+        vocabulary = self._vocabulary.copy()
+        prepared = self._prepare(prompt, vocabulary)
+        flags = changed_flags(self._flags, prepared.change)
+        rules = self._options.inference
+        session = Session(self._specification, self._rows, flags, options=rules, device=self._device)
+        yield Given(prepared.words)
+        with one_thread():
+            for trace in session.stream(prepared.sequence, options.tokens):
+                if trace.result.seed:
+                    yield None
+                elif trace.result.predicted is None:
+                    yield Ended(trace.result.stop)
+                    return
+                else:
+                    yield _token(trace, trace.result.predicted, vocabulary, options)
+        yield Ended(None)
+
+    def _prepare(self, prompt: str, vocabulary: Vocabulary) -> PreparedPrompt:
+        branches, tagger = self._specification.branches, self._options.tagger
+        return prepare_prompt(prompt, vocabulary, self._ever, branches=branches, tagger=tagger)
+
+
+def _token(trace: StepTrace, neuron: int, vocabulary: Vocabulary, options: CompletionOptions) -> Token:
+    """Return what a step predicted, in words."""
+    assert trace.candidates is not None
+    best, values = best_candidates(trace.candidates, options.candidates)
+    candidates = tuple(
+        Candidate(*word_and_column(int(n), vocabulary), float(v)) for n, v in zip(best, values, strict=True)
+    )
+    columns = lit_columns(trace.state, options.columns, vocabulary) if options.columns else ()
+    value = float(trace.result.value or 0.0)
+    return Token(*word_and_column(neuron, vocabulary), value, len(trace.candidates), candidates, columns)
+
+
+def lit_columns(state: ActivationState | None, count: int, vocabulary: Vocabulary) -> tuple[Column, ...]:
+    """Return the concept columns of a state with the largest activation.
+
+    Parameters
+    ----------
+    state : ActivationState or None
+        All of it; None where it is not known, which gives no columns.
+    count : int
+        Columns to return at most.
+    vocabulary : Vocabulary
+        Names of the columns.
+
+    Returns
+    -------
+    tuple of Column
+        Those with some activation, the largest first, ties in the order of columns.
+    """
+    if state is None or not len(state):
+        return ()
+    column = (state.key.cpu().numpy() >> BRANCH_BITS & _NEURON_MASK) >> FEATURE_BITS
+    total = np.bincount(column, weights=state.value.cpu().numpy())
+    order = np.argsort(-total, kind="stable")[:count]
+    return tuple(Column(vocabulary.concepts[i], float(total[i])) for i in order.tolist() if total[i] > 0)

@@ -1,0 +1,163 @@
+"""What a server is told: where it listens, whom it answers, and how much at once.
+
+Covers: the choices, validated. Does not cover: rules of inference (`giaann_dask.inference.options`),
+and how a network is opened (`network_engine`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+
+from giaann_dask.errors import OptionError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The largest request that is answered.
+
+    Parameters
+    ----------
+    body_bytes : int
+        Bytes of a request's body.
+    prompts : int
+        Prompts in one request.
+    prompt_characters : int
+        Characters of a prompt.
+    tokens : int
+        Tokens to generate for a prompt.
+    stops : int
+        Stop sequences.
+    candidates, columns : int
+        Candidates and concept columns reported with a token.
+
+    Raises
+    ------
+    OptionError
+        If one is below 1.
+    """
+
+    body_bytes: int = 1 << 20
+    prompts: int = 16
+    prompt_characters: int = 10_000
+    tokens: int = 1_000
+    stops: int = 4
+    candidates: int = 20
+    columns: int = 50
+
+    def __post_init__(self) -> None:
+        _require_least(self, 1, *vars(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineOptions:
+    """How many prompts are continued at once, and how many wait.
+
+    Parameters
+    ----------
+    places : int
+        Prompts that are continued at once, a thread each.
+    waiting : int
+        Prompts that wait for a place at most.
+    wait_s : float
+        Seconds that a prompt waits for a place at most.
+
+    Raises
+    ------
+    OptionError
+        If a value is out of range.
+    """
+
+    places: int = 2
+    waiting: int = 64
+    wait_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        _require_least(self, 1, "places")
+        _require_least(self, 0, "waiting")
+        _require_positive(self, "wait_s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingOptions:
+    """Where a server listens and whom it answers.
+
+    Parameters
+    ----------
+    host : str
+        Name or address to listen at.
+    port : int
+        Port; 0 takes any free one.
+    api_key : str, optional
+        What clients have to present; required where others than this machine can reach `host`.
+    name : str, optional
+        Name of the model; that of the network's folder by default.
+    timeout_s : float
+        Seconds that a request may take in all, waiting included.
+    drain_s : float
+        Seconds that requests have to end when the server is asked to leave.
+    connections : int
+        Connections that may be open at once.
+    limits : Limits
+        The largest request.
+    line : LineOptions
+        How much at once.
+
+    Raises
+    ------
+    OptionError
+        If a value is out of range, or if the server would be open to others without a key.
+
+    Examples
+    --------
+    >>> ServingOptions(port=0).private
+    True
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_key: str | None = None
+    name: str | None = None
+    timeout_s: float = 60.0
+    drain_s: float = 30.0
+    connections: int = 1_000
+    limits: Limits = field(default_factory=Limits)
+    line: LineOptions = field(default_factory=LineOptions)
+
+    def __post_init__(self) -> None:
+        _require_least(self, 1, "connections")
+        _require_positive(self, "timeout_s", "drain_s")
+        if not 0 <= self.port <= 65535:
+            raise OptionError(f"port is {self.port}", "0 to 65535", "choose another")
+        if self.api_key is not None and (not self.api_key or not self.api_key.isascii() or " " in self.api_key):
+            # The key itself is not shown.
+            raise OptionError("the API key is empty or has other than ASCII characters", "a word", "choose another")
+        if not self.private and self.api_key is None:
+            raise OptionError(
+                f"host is {self.host!r}, which others than this machine can reach, and there is no API key",
+                "127.0.0.1, or a key",
+                "set GIAANN_API_KEY or --api-key",
+            )
+
+    @property
+    def private(self) -> bool:
+        """Whether only this machine can reach the host."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def _require_least(options: object, least: int, *names: str) -> None:
+    for name in names:
+        if getattr(options, name) < least:
+            raise OptionError(f"{name} is {getattr(options, name)}", f"{least} or more", "choose another")
+
+
+def _require_positive(options: object, *names: str) -> None:
+    for name in names:
+        # Not a number is refused too.
+        if not 0 < getattr(options, name) < float("inf"):
+            raise OptionError(f"{name} is {getattr(options, name)}", "more than 0", "choose another")

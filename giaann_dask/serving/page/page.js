@@ -1,0 +1,163 @@
+// The page of a giaann_dask server: asks /v1/completions for a stream and shows it. Nothing is loaded from elsewhere.
+"use strict";
+
+const CANDIDATES = 8;
+const COLUMNS = 12;
+const find = (id) => document.getElementById(id);
+
+let running = null; // AbortController of the request under way
+let tokens = []; // what the server told of each token
+let followed = true; // whether the newest token is shown, until another is chosen
+
+function headers() {
+  const key = find("key").value;
+  return key ? { Authorization: `Bearer ${key}` } : {};
+}
+
+function say(message, wrong = false) {
+  find("status").textContent = message;
+  find("status").classList.toggle("wrong", wrong);
+}
+
+async function refused(response) {
+  find("key-row").hidden = find("key-row").hidden && response.status !== 401;
+  try {
+    return (await response.json()).error.message;
+  } catch {
+    return `the server answered ${response.status}`;
+  }
+}
+
+async function introduce() {
+  try {
+    const response = await fetch("/v1/models", { headers: headers() });
+    if (!response.ok) return say(await refused(response), true);
+    const model = (await response.json()).data[0];
+    find("network").textContent = `network ${model.id}, commit ${model.commit}`;
+  } catch {
+    say("the server does not answer", true);
+  }
+}
+
+async function continuePrompt(event) {
+  event.preventDefault();
+  if (running) return;
+  const prompt = find("prompt").value;
+  tokens = [];
+  followed = true;
+  find("given").textContent = prompt;
+  find("tokens-out").replaceChildren();
+  find("details").hidden = true;
+  running = new AbortController();
+  find("go").disabled = true;
+  find("stop").disabled = false;
+  say("Continuing…");
+  try {
+    const response = await fetch("/v1/completions", {
+      method: "POST",
+      headers: { "Content-Type": "application/json", ...headers() },
+      body: JSON.stringify({
+        prompt, stream: true, max_tokens: Number(find("tokens").value), candidates: CANDIDATES, columns: COLUMNS,
+      }),
+      signal: running.signal,
+    });
+    if (!response.ok) return say(await refused(response), true);
+    if (!find("network").textContent) introduce();
+    say(await follow(response.body));
+  } catch (error) {
+    const stopped = error.name === "AbortError";
+    say(stopped ? `Stopped after ${tokens.length} tokens.` : error.message, !stopped);
+  } finally {
+    running = null;
+    find("go").disabled = false;
+    find("stop").disabled = true;
+  }
+}
+
+// Reads server-sent events until [DONE] and returns why the continuation ended.
+async function follow(body) {
+  let held = "";
+  let ending = "";
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) throw new Error("the answer broke off");
+    held += value;
+    const events = held.split("\n\n");
+    held = events.pop();
+    for (const event of events) {
+      const data = event.slice("data: ".length);
+      if (data === "[DONE]") return ending;
+      const message = JSON.parse(data);
+      if (message.error) throw new Error(message.error.message);
+      const choice = message.choices[0];
+      choice.giaann.tokens.forEach(add);
+      if (choice.finish_reason) {
+        const why = choice.giaann.stop ? `The network knows no more: ${choice.giaann.stop}.` : "";
+        ending = `${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}. ${why}`;
+      }
+    }
+  }
+}
+
+function add(token) {
+  const place = tokens.push(token) - 1;
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = token.word.replaceAll("_", " ");
+  button.addEventListener("click", () => {
+    followed = false;
+    show(place);
+  });
+  find("tokens-out").append(" ", button);
+  if (followed) show(place);
+}
+
+function show(place) {
+  const token = tokens[place];
+  find("details").hidden = false;
+  find("tokens-out").querySelectorAll("button").forEach((button, index) => {
+    button.setAttribute("aria-pressed", String(index === place));
+  });
+  document.querySelectorAll(".word").forEach((each) => { each.textContent = token.word.replaceAll("_", " "); });
+  const shown = token.candidates.length;
+  find("candidates-note").textContent = shown < token.candidate_count
+    ? `The best ${shown} of ${token.candidate_count}.` : `All ${token.candidate_count}.`;
+  const strongest = Math.max(...token.candidates.map((each) => each.value));
+  find("candidates").replaceChildren(...token.candidates.map((each) => {
+    const line = row([each.word, each.column], each.value, strongest);
+    if (each.word === token.word && each.column === token.column) line.className = "chosen";
+    return line;
+  }));
+  find("columns-section").hidden = !token.columns.length; // an engine may not know them
+  const brightest = Math.max(...token.columns.map((each) => each.activation));
+  find("columns").replaceChildren(...token.columns.map((each) => row([each.concept], each.activation, brightest)));
+}
+
+function row(texts, value, largest) {
+  const line = document.createElement("tr");
+  for (const text of texts) {
+    const cell = document.createElement("td");
+    cell.textContent = text.replaceAll("_", " ");
+    line.append(cell);
+  }
+  const cell = document.createElement("td");
+  cell.className = "strength";
+  const bar = document.createElement("span");
+  bar.className = "bar";
+  bar.style.width = `${largest > 0 ? Math.max(0, (100 * value) / largest) : 0}%`;
+  const figure = document.createElement("span");
+  figure.className = "figure";
+  figure.textContent = value.toPrecision(4);
+  cell.append(bar, figure);
+  line.append(cell);
+  return line;
+}
+
+find("form").addEventListener("submit", continuePrompt);
+find("stop").addEventListener("click", () => running?.abort());
+find("key").addEventListener("change", introduce);
+find("prompt").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) find("form").requestSubmit();
+});
+introduce();

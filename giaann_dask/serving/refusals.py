@@ -1,0 +1,79 @@
+"""Answers that say no, in the form of OpenAI's errors.
+
+Covers: the one exception that becomes such an answer, and which errors of ours become which.
+Does not cover: who raises it (`requests`, `line`, `app`).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+
+from starlette.responses import JSONResponse
+
+from giaann_dask.errors import GiaannError, PromptError
+
+
+class Refusal(Exception):  # noqa: N818 - an answer, not a failure of ours
+    """A request that is answered with an error.
+
+    Parameters
+    ----------
+    status : int
+        HTTP status.
+    message : str
+        What was received, what was expected, what to do.
+    param : str, optional
+        Field of the request that is wrong.
+    code : str, optional
+        Short name of the error, for programs.
+    headers : dict of str to str, optional
+        More headers of the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.param, self.code, self.headers = status, param, code, headers
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the body of the answer, ready for JSON."""
+        kind = {429: "rate_limit_error"}.get(self.status, "server_error" if self.status >= 500 else "")
+        error = {"message": str(self), "type": kind or "invalid_request_error", "param": self.param, "code": self.code}
+        return {"error": error}
+
+    def response(self) -> JSONResponse:
+        """Return the answer."""
+        return JSONResponse(self.as_dict(), self.status, self.headers)
+
+
+def busy(message: str, seconds: float) -> Refusal:
+    """Return the refusal of a server that has too much to do, to be asked again after some seconds."""
+    headers = {"Retry-After": str(max(1, math.ceil(seconds)))}
+    return Refusal(429, f"{message}; ask again later", code="rate_limit_exceeded", headers=headers)
+
+
+def late(seconds: float) -> Refusal:
+    """Return the refusal of a request that took longer than it may."""
+    message = f"the request was not answered within {seconds:g} seconds; ask for fewer tokens or prompts"
+    return Refusal(504, message, code="timeout")
+
+
+def refusal_of(error: BaseException) -> Refusal:
+    """Return the refusal that an error in the engine becomes; those that are defects are logged."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, PromptError):
+        return Refusal(400, str(error), param="prompt", code="invalid_prompt")
+    if isinstance(error, GiaannError):
+        logging.getLogger(__name__).error("%s", error)
+        return Refusal(503, str(error), code="unavailable")
+    logging.getLogger(__name__).error("a defect while answering", exc_info=error)
+    return Refusal(500, f"a defect of the server ({type(error).__name__}); its log says more", code="defect")

@@ -1,0 +1,181 @@
+"""What a client may ask for, read strictly.
+
+Covers: the body of ``POST /v1/completions``: its fields, their limits, and which of OpenAI's fields
+can have one value only here. Does not cover: how it is answered (`completions`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from giaann_dask.serving.engine import CompletionOptions
+from giaann_dask.serving.options import Limits
+from giaann_dask.serving.refusals import Refusal
+
+DEFAULT_TOKENS = 16
+# A field of OpenAI's, the only values that it can have here, and why.
+_FIXED: dict[str, tuple[tuple[object, ...], str]] = {
+    "n": ((1,), "the most active neuron is taken, so all choices would be the same"),
+    "best_of": ((1,), "the most active neuron is taken, so all choices would be the same"),
+    "logprobs": ((), "activations are no probabilities; ask for candidates (1 or more) instead"),
+    "suffix": ((), "the network only continues"),
+    "temperature": ((0,), "nothing is drawn by chance: the most active neuron is taken"),
+    "top_p": ((1,), "nothing is drawn by chance: the most active neuron is taken"),
+    "presence_penalty": ((0,), "activations are not changed"),
+    "frequency_penalty": ((0,), "activations are not changed"),
+    "logit_bias": (({},), "activations are not changed"),
+}
+# These change nothing where nothing is drawn by chance.
+_IGNORED = {"seed", "user"}
+_KNOWN = {"model", "prompt", "max_tokens", "stop", "stream", "stream_options", "echo", "candidates", "columns"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionRequest:
+    """A request for continuations.
+
+    Attributes
+    ----------
+    prompts : tuple of str
+        One choice is answered for each.
+    options : CompletionOptions
+        How much is wanted for each.
+    stops : tuple of str
+        A continuation ends before the first of them.
+    stream, usage : bool
+        Whether tokens are sent as they come, and whether the counts of tokens follow them.
+    echo : bool
+        Whether the prompt is part of the text.
+    model : str or None
+        Name of the model that is asked.
+    """
+
+    prompts: tuple[str, ...]
+    options: CompletionOptions
+    stops: tuple[str, ...] = ()
+    stream: bool = False
+    usage: bool = False
+    echo: bool = False
+    model: str | None = None
+
+
+def read_request(body: bytes, limits: Limits) -> CompletionRequest:
+    """Read the body of a request.
+
+    Parameters
+    ----------
+    body : bytes
+        JSON.
+    limits : Limits
+        The largest request.
+
+    Raises
+    ------
+    Refusal
+        With status 400, naming the field that is wrong.
+    """
+    fields = _object(body)
+    for name in fields:
+        if name not in _KNOWN and name not in _IGNORED and name not in _FIXED:
+            raise _wrong(name, "is not known", f"one of {', '.join(sorted(_KNOWN))}")
+    for name, (allowed, reason) in _FIXED.items():
+        value = fields.get(name)
+        if value is not None and (isinstance(value, bool) or value not in allowed):
+            only = f"only {allowed[0]!r} or none" if allowed else "none"
+            raise _wrong(name, f"is {_shown(value)}", f"{only}: {reason}")
+    tokens = _number(fields, "max_tokens", DEFAULT_TOKENS, 1, limits.tokens)
+    candidates = _number(fields, "candidates", 0, 0, limits.candidates)
+    columns = _number(fields, "columns", 0, 0, limits.columns)
+    stream = _flag(fields, "stream")
+    model = fields.get("model")
+    if model is not None and not isinstance(model, str):
+        raise _wrong("model", f"is {_shown(model)}", "a string")
+    return CompletionRequest(
+        prompts=_prompts(fields.get("prompt"), limits),
+        options=CompletionOptions(tokens=tokens, candidates=candidates, columns=columns),
+        stops=_stops(fields.get("stop"), limits),
+        stream=stream,
+        usage=_usage(fields.get("stream_options"), stream),
+        echo=_flag(fields, "echo"),
+        model=model,
+    )
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        detail = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
+        raise Refusal(400, f"the body is not JSON ({detail}); expected one object", code="invalid_json") from error
+    if not isinstance(fields, dict):
+        raise Refusal(400, f"the body is {_shown(fields)}; expected one JSON object", code="invalid_json")
+    return fields
+
+
+def _prompts(value: Any, limits: Limits) -> tuple[str, ...]:
+    prompts = [value] if isinstance(value, str) else value
+    if not isinstance(prompts, list) or not prompts or not all(isinstance(prompt, str) for prompt in prompts):
+        expected = "a string or a list of strings; token numbers are not known here"
+        raise _wrong("prompt", "is missing" if value is None else f"is {_shown(value)}", expected)
+    if len(prompts) > limits.prompts:
+        raise _wrong("prompt", f"has {len(prompts)} prompts", f"at most {limits.prompts} in one request")
+    for prompt in prompts:
+        if len(prompt) > limits.prompt_characters:
+            raise _wrong("prompt", f"has {len(prompt)} characters", f"at most {limits.prompt_characters}")
+        _require_text("prompt", prompt)
+    return tuple(prompts)
+
+
+def _stops(value: Any, limits: Limits) -> tuple[str, ...]:
+    stops = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(stops, list) or not all(isinstance(stop, str) and stop for stop in stops):
+        raise _wrong("stop", f"is {_shown(value)}", "a string or a list of strings, none of them empty")
+    if len(stops) > limits.stops or any(len(stop) > limits.prompt_characters for stop in stops):
+        raise _wrong("stop", "is too large", f"at most {limits.stops} of {limits.prompt_characters} characters")
+    for stop in stops:
+        _require_text("stop", stop)
+    return tuple(stops)
+
+
+def _usage(value: Any, stream: bool) -> bool:
+    if value is None:
+        return False
+    expected = '{"include_usage": true}, with stream'
+    if not stream or not isinstance(value, dict) or set(value) - {"include_usage"}:
+        raise _wrong("stream_options", f"is {_shown(value)}", expected)
+    return _flag(value, "include_usage")
+
+
+def _number(fields: dict[str, Any], name: str, default: int, least: int, most: int) -> int:
+    value = fields.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise _wrong(name, f"is {_shown(value)}", f"a whole number from {least} to {most}")
+    return value
+
+
+def _flag(fields: dict[str, Any], name: str) -> bool:
+    value = fields.get(name)
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise _wrong(name, f"is {_shown(value)}", "true or false")
+    return value
+
+
+def _require_text(name: str, text: str) -> None:
+    # JSON can name halves of surrogate pairs, which no UTF-8 can hold.
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise _wrong(name, "has a NUL character or half a surrogate pair", "Unicode text")
+
+
+def _shown(value: object) -> str:
+    shown = json.dumps(value)
+    return shown if len(shown) <= 60 else f"{shown[:60]}..."
+
+
+def _wrong(name: str, received: str, expected: str) -> Refusal:
+    return Refusal(400, f"{name[:60]!r} {received}; expected {expected}", param=name[:60], code="invalid_value")
