@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from giaann_dask.api import Network, TextOptions, encode, train
     from giaann_dask.cluster import ClusterOptions, connect
+    from giaann_dask.diagnostics.evaluation_report import save_report
     from giaann_dask.inference.evaluation import EvaluationOptions
     from giaann_dask.inference.generation import GenerationOptions
     from giaann_dask.inference.options import InferenceOptions
@@ -37,6 +38,7 @@ _HOMES = {
     "TrainingOptions": "giaann_dask.training.options",
     "connect": "giaann_dask.cluster",
     "encode": "giaann_dask.api",
+    "save_report": "giaann_dask.diagnostics.evaluation_report",
     "train": "giaann_dask.api",
 }
 
@@ -52,6 +54,7 @@ __all__ = [
     "TrainingOptions",
     "connect",
     "encode",
+    "save_report",
     "train",
 ]
 
