@@ -87,7 +87,7 @@ class Network(Summarised):
     def __init__(self, path: str | Path, commit: str | None = None) -> None:
         self.path = Path(path)
         self._store = NetworkStore(path)
-        self._reader: CommitReader = self._store.open(commit or self._store.head())
+        self._reader: CommitReader = self._store.open(self._store.head() if commit is None else commit)
 
     @property
     def commit(self) -> str:

@@ -30,6 +30,7 @@ from giaann_dask.cli.training_options import read_specification, read_training_o
 
 NETWORK = click.argument("network", type=click.Path(path_type=Path))
 INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+_COMMITS_SHOWN = 20
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -236,7 +237,7 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
 @click.option("--commit", help="Look at an older commit.")
 @common_options
 def inspect(network: Path, commit: str | None, **values: Any) -> None:
-    """Show the sizes of a network and its commits.
+    """Show the sizes of a network and its commits, the last one first.
 
     Reads the store alone; a cluster may be named, as for every command, and is not needed.
     """
@@ -244,7 +245,8 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
 
     cluster_options(values, LOCAL)
     opened = Network(network, commit)
-    counts = opened.describe()
+    history = opened.commits()
+    counts = {**opened.describe(), "history": [{"commit": name, "message": message} for name, message in history]}
     names = (
         "commit",
         "concepts",
@@ -267,6 +269,9 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
         "commits",
         "specification",
     )
+    shown += [f"commit {name}  {message}" for name, message in history[:_COMMITS_SHOWN]]
+    if len(history) > _COMMITS_SHOWN:
+        shown.append(f"and {len(history) - _COMMITS_SHOWN:,} older ones, which --json names too")
     answer(counts, values["as_json"], [f"network {network}", *shown])
 
 
