@@ -13,10 +13,12 @@ import click
 
 from giaann_dask.cli.options import (
     LOCAL,
+    beam_options,
     cluster_options,
     common_options,
     ever_pos_option,
     inference_options,
+    read_beam_options,
     read_inference_options,
     read_numbers,
     read_row_options,
@@ -205,6 +207,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
 @click.argument("prompt")
 @click.option("--tokens", type=int, default=20, show_default=True, help="Tokens to generate at most.")
 @click.option("--explain", is_flag=True, help="Show runners-up and the connections that decided.")
+@beam_options
 @inference_options
 @click.option("--commit", help="Ask an older commit.")
 @row_options
@@ -214,13 +217,14 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
     """Continue a PROMPT with what the network has learned.
 
     All words of the prompt are given. Of equally active neurons the first in the order of column
-    and feature is taken.
+    and feature is taken. With --beam-width and --beam-depth, the first token of the best path is.
     """
     from giaann_dask.api import GenerationOptions, Network, connect
 
     options = GenerationOptions(
         tokens=tokens,
         inference=read_inference_options(values, "prediction"),
+        beam=read_beam_options(values),
         tagger=values["tagger"],
         reasons=5 if explain else 0,
         device=values["device"],

@@ -17,6 +17,7 @@ from giaann_dask.errors import OptionError
 if TYPE_CHECKING:
     from giaann_dask.api import TextOptions
     from giaann_dask.cluster import ClusterOptions
+    from giaann_dask.inference.beam import BeamOptions
     from giaann_dask.inference.options import Feed, InferenceOptions
     from giaann_dask.inference.remote_rows import RowOptions
 
@@ -135,6 +136,37 @@ def read_size(name: str, text: str | None) -> int | None:
         return None if text is None else int(parse_bytes(text))
     except ValueError as error:
         raise OptionError(f"{name} is {text!r}", "a size such as 256MiB", "choose another") from error
+
+
+def beam_options(command: Command) -> Command:
+    """Add the options of beam search: ``--beam-width``, ``--beam-depth`` and ``--beam-score``."""
+    for option in (
+        click.option(
+            "--beam-score",
+            type=click.Choice(["activation", "connection", "both"]),
+            default="activation",
+            show_default=True,
+            help="What paths are compared by: activations of their tokens, strengths of the connections between "
+            "them, or both.",
+        ),
+        click.option("--beam-depth", type=int, default=1, show_default=True, help="Tokens to look ahead."),
+        click.option(
+            "--beam-width",
+            type=int,
+            default=1,
+            show_default=True,
+            help="Paths to follow before a token is chosen; 1 takes the most active neuron.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def read_beam_options(values: dict[str, Any]) -> BeamOptions:
+    """Return how far generation looks ahead, from a command's values."""
+    from giaann_dask.inference.beam import BeamOptions
+
+    return BeamOptions(width=values["beam_width"], depth=values["beam_depth"], score=values["beam_score"])
 
 
 def read_numbers(name: str, text: str) -> tuple[int, ...]:

@@ -91,7 +91,7 @@ class StepRecords:
             predicted=columns[:, 2].copy(),
             target=pack_neuron(block.column[token], block.feature[token]),
             surface=tuple(block.surfaces[word] if word >= 0 else "" for word in words),
-            part=block.flags[token] >> POS_SHIFT,
+            part=(block.flags[token] >> POS_SHIFT).astype(np.uint8),
             candidates=columns[:, 3].copy(),
             runners_up=np.array(self._runners_up, np.int64).reshape(len(token), self._ranks - 1),
             tokens=self._tokens,
