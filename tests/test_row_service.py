@@ -267,7 +267,7 @@ def village(tmp_path_factory: pytest.TempPathFactory) -> tuple[gd.Network, Path,
 
 
 def evaluated(way: Any, **rows: Any) -> EvaluationOptions:
-    return EvaluationOptions(rows=RowOptions(way=way, **rows), device="cpu")
+    return EvaluationOptions(rows=RowOptions(way=way, **rows), device="cpu", top_k=(1, 3))
 
 
 def figures(report: EvaluationReport) -> dict[str, Any]:
