@@ -54,7 +54,7 @@ from giaann_dask.text.vocabulary import Vocabulary
 SEQUENCES_PER_TASK = 64
 # So many sequences' rows are asked for at once, while those before them are predicted.
 SEQUENCES_AHEAD = 8
-# Largest k of top-k: candidates of every step travel to the client, and a sentence has 80 tokens at most.
+# Largest k of top-k; so many candidates of every step travel to the client.
 MAXIMUM_RANKS = 1000
 
 
