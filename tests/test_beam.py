@@ -116,8 +116,8 @@ class Following:
     def __init__(self, setting: Setting, options: InferenceOptions) -> None:
         self.setting, self.options = setting, options
 
-    def candidates(self, taken: tuple[int, ...]) -> list[tuple[float, int]]:
-        """Value and neuron of what can follow some tokens and is not rejected."""
+    def candidates(self, taken: tuple[int, ...], width: int = 100) -> list[tuple[float, int]]:
+        """Value and neuron of the best candidates after some tokens, without those that are rejected."""
         session, left = self.setting.session(self.options), list(taken)
         original = session._predict
 
@@ -133,6 +133,7 @@ class Following:
         if found is None or len(outcome.steps) != len(self.setting.neuron) + len(taken) + 1:
             return []
         pairs = list(zip(found.value.tolist(), found.neuron.tolist(), strict=True))
+        pairs = sorted(pairs, key=lambda pair: (-pair[0], pair[1]))[:width]
         if step.mode == "internal":
             column = unpack_neuron([step.source])[0][0]
             pairs = [pair for pair in pairs if unpack_neuron([pair[1]])[0][0] == column]
@@ -164,7 +165,7 @@ class Following:
         for _ in range(options.depth):
             longer = []
             for gained, path in paths:
-                follow = sorted(self.candidates((*taken, *path)), key=lambda pair: (-pair[0], pair[1]))[: options.width]
+                follow = self.candidates((*taken, *path), options.width)
                 for value, neuron in follow:
                     gain = self.gain((*taken, *path), value, neuron, options.score)
                     longer.append((gained + gain, (*path, neuron)))
