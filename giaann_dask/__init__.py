@@ -18,40 +18,49 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from giaann_dask.api import Network, TextOptions, encode, train
     from giaann_dask.cluster import ClusterOptions, connect
+    from giaann_dask.diagnostics.evaluation_report import save_report
+    from giaann_dask.inference.beam import BeamOptions
     from giaann_dask.inference.evaluation import EvaluationOptions
     from giaann_dask.inference.generation import GenerationOptions
     from giaann_dask.inference.options import InferenceOptions
+    from giaann_dask.inference.remote_rows import RowOptions
     from giaann_dask.spec import Specification
     from giaann_dask.text.corpus import EncodedCorpus
     from giaann_dask.training.options import TrainingOptions
 
 _HOMES = {
+    "BeamOptions": "giaann_dask.inference.beam",
     "ClusterOptions": "giaann_dask.cluster",
     "EncodedCorpus": "giaann_dask.text.corpus",
     "EvaluationOptions": "giaann_dask.inference.evaluation",
     "GenerationOptions": "giaann_dask.inference.generation",
     "InferenceOptions": "giaann_dask.inference.options",
     "Network": "giaann_dask.api",
+    "RowOptions": "giaann_dask.inference.remote_rows",
     "Specification": "giaann_dask.spec",
     "TextOptions": "giaann_dask.api",
     "TrainingOptions": "giaann_dask.training.options",
     "connect": "giaann_dask.cluster",
     "encode": "giaann_dask.api",
+    "save_report": "giaann_dask.diagnostics.evaluation_report",
     "train": "giaann_dask.api",
 }
 
 __all__ = [
+    "BeamOptions",
     "ClusterOptions",
     "EncodedCorpus",
     "EvaluationOptions",
     "GenerationOptions",
     "InferenceOptions",
     "Network",
+    "RowOptions",
     "Specification",
     "TextOptions",
     "TrainingOptions",
     "connect",
     "encode",
+    "save_report",
     "train",
 ]
 

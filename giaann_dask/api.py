@@ -87,7 +87,7 @@ class Network(Summarised):
     def __init__(self, path: str | Path, commit: str | None = None) -> None:
         self.path = Path(path)
         self._store = NetworkStore(path)
-        self._reader: CommitReader = self._store.open(commit or self._store.head())
+        self._reader: CommitReader = self._store.open(self._store.head() if commit is None else commit)
 
     @property
     def commit(self) -> str:
@@ -140,12 +140,15 @@ class Network(Summarised):
         text: TextOptions | None = None,
         observer: Observer = ignore,
     ) -> EvaluationReport:
-        """Return the top-1 accuracy on a text; see `giaann_dask.inference.evaluation`."""
+        """Return the accuracy on a text; see `giaann_dask.inference.evaluation`."""
         chosen = text or TextOptions()
+        corpora = [EncodedCorpus(name) for name in names(inputs) if is_corpus(name)]
+        # Accuracy by part of speech is told where all of the text says them.
+        told = all(corpus.attributes.get("parts_of_speech") for corpus in corpora)
         sources = SourceOptions(
             tagger=chosen.tagger,
             ever=self._reader.ever(),
-            filter=_filter(self.specification, drop_short=True),
+            filter=replace(_filter(self.specification, drop_short=True), parts_of_speech=told),
             reading=chosen.reading,
         )
         return evaluate_network(client, self._reader, names(inputs), sources, options or EvaluationOptions(), observer)
@@ -305,7 +308,7 @@ def _filter(specification: Specification, drop_short: bool = False) -> FilterOpt
         seed_tokens=specification.seed_tokens,
         maximum_tokens=specification.maximum_tokens,
         drop_short=drop_short,
-        # Inference weighs no strengths and reads text that is dropped when short; training does neither.
+        # Of training, which scales strengths by them; inference reads text that is dropped when short.
         parts_of_speech=bool(specification.pos_factors) and not drop_short,
     )
 

@@ -26,7 +26,7 @@ from giaann_dask.events import SequencesEvaluated
 from giaann_dask.inference import evaluation, row_service
 from giaann_dask.inference.evaluation import EvaluationOptions, EvaluationReport
 from giaann_dask.inference.generation import GenerationOptions
-from giaann_dask.inference.hot_rows import HotRows
+from giaann_dask.inference.hot_rows import HotRows, RowFigures
 from giaann_dask.inference.opened import opened_bytes, regions_are_asked
 from giaann_dask.inference.remote_rows import RegionKeys, RemoteRows, RowOptions
 from giaann_dask.inference.row_service import Trim, answer_question, install
@@ -267,11 +267,12 @@ def village(tmp_path_factory: pytest.TempPathFactory) -> tuple[gd.Network, Path,
 
 
 def evaluated(way: Any, **rows: Any) -> EvaluationOptions:
-    return EvaluationOptions(rows=RowOptions(way=way, **rows), device="cpu")
+    return EvaluationOptions(rows=RowOptions(way=way, **rows), device="cpu", top_k=(1, 3))
 
 
 def figures(report: EvaluationReport) -> dict[str, Any]:
-    return {name: value for name, value in report.as_dict().items() if name != "seconds"}
+    """Everything that does not depend on the cluster."""
+    return {name: value for name, value in report.as_dict().items() if name not in ("seconds", "rows")}
 
 
 def test_rows_are_asked_for_where_copies_are_large(village: tuple[gd.Network, Path, EvaluationReport]) -> None:
@@ -286,7 +287,13 @@ def test_rows_are_asked_for_where_copies_are_large(village: tuple[gd.Network, Pa
 def test_in_one_process_the_evaluation_is_the_same(village: tuple[gd.Network, Path, EvaluationReport]) -> None:
     network, text, expected = village
     with gd.connect(workers=0) as client:
-        assert figures(network.evaluate(text, client=client, options=evaluated("asked"))) == figures(expected)
+        report = network.evaluate(text, client=client, options=evaluated("asked"))
+        (counted,) = client.run(lambda dask_worker: dask_worker.plugins[row_service.NAME].hot.figures).values()
+    assert figures(report) == figures(expected)
+    assert expected.rows is None
+    assert report.rows == counted
+    assert report.rows.requests > 0
+    assert report.as_dict()["rows"]["hit_rate"] == counted.hit_rate > 0
 
 
 @pytest.mark.cluster
@@ -296,10 +303,14 @@ def test_two_processes_predict_the_same_both_ways(village: tuple[gd.Network, Pat
     with gd.connect(workers=2) as client:
         assert regions_are_asked(client, reader, RowOptions(copied_share=1e-9))
         assert not regions_are_asked(client, reader, RowOptions())
+        total = RowFigures()
         for options in (evaluated("copied"), evaluated("asked"), evaluated("asked", cache_bytes=50_000)):
-            assert figures(network.evaluate(text, client=client, options=options)) == figures(expected)
+            report = network.evaluate(text, client=client, options=options)
+            assert figures(report) == figures(expected)
+            total += report.rows or RowFigures()
         counted = client.run(lambda dask_worker: dask_worker.plugins[row_service.NAME].hot.figures)
-        assert sum(each.rows for each in counted.values()) > 100
+        assert sum(counted.values(), RowFigures()) == total
+        assert total.rows > 100
         prompt = "the old miller carried the"
         ways = [GenerationOptions(tokens=8, rows=RowOptions(way=way)) for way in ("copied", "asked")]  # type: ignore[arg-type]
         one, other = (network.generate(prompt, client=client, options=way).as_dict() for way in ways)

@@ -13,12 +13,17 @@ import click
 
 from giaann_dask.cli.options import (
     LOCAL,
+    beam_options,
     cluster_options,
     common_options,
     ever_pos_option,
     inference_options,
+    read_beam_options,
     read_inference_options,
+    read_numbers,
+    read_row_options,
     read_text_options,
+    row_options,
     text_options,
 )
 from giaann_dask.cli.showing import answer, figures, progress, round_log
@@ -27,6 +32,7 @@ from giaann_dask.cli.training_options import read_specification, read_training_o
 
 NETWORK = click.argument("network", type=click.Path(path_type=Path))
 INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+_COMMITS_SHOWN = 20
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -147,31 +153,56 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     metavar="K",
     help="Start at the K-th of them, counted from 0.",
 )
+@click.option(
+    "--top-k",
+    default="1",
+    show_default=True,
+    metavar="K,...",
+    help="Count how often one of the K best candidates is right, for every K named.",
+)
+@click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a page (.html) or a picture (.png, .svg, .pdf) of the accuracy; repeatable.",
+)
 @click.option("--commit", help="Evaluate an older commit.")
+@row_options
 @text_options
 @common_options
-def evaluate(network: Path, inputs: tuple[str, ...], **values: Any) -> None:
+def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], **values: Any) -> None:
     """Measure how well a network predicts a text, token by token.
 
     The first tokens of each sentence are given; top-1 is the share of the others that the network
-    predicts. Sentences without a noun or without delimiters count nowhere.
+    predicts, in all, by the token's index in its sentence and by its part of speech. Sentences without
+    a noun or without delimiters count nowhere.
     """
     where = cluster_options(values)
     from giaann_dask.api import EvaluationOptions, Network, connect
+    from giaann_dask.diagnostics.evaluation_report import check_report_name, save_report
 
+    for path in reports:
+        check_report_name(path)
     options = EvaluationOptions(
         inference=read_inference_options(values, values["feed"]),
         maximum_sequences=values["max_sequences"],
         first_sequence=values["first_sequence"],
         device=values["device"],
+        rows=read_row_options(values),
+        top_k=read_numbers("top-k", values["top_k"]),
     )
     opened = Network(network, values["commit"])
     text = read_text_options(values)
     with connect(options=where) as client, progress() as observer:
         report = opened.evaluate(inputs, client=client, options=options, text=text, observer=observer)
-    counts = report.as_dict()
-    names = ("sequences", "inferred", "skipped", "prediction_tokens", "prediction_matches", "top1", "seconds")
-    answer(counts, values["as_json"], [f"network {network}", *figures(counts, *names)])
+    counts = {**report.as_dict(), "reports": [str(save_report(report, path)) for path in reports]}
+    names = ("sequences", "inferred", "skipped", "prediction_tokens", "prediction_matches", "top1")
+    more = ("top_k",) if len(report.accuracy.top_k) > 1 else ()
+    asked = ("rows",) if report.rows else ()
+    shown = figures(counts, *names, *more, "share_without_candidates", *asked, "seconds")
+    answer(counts, values["as_json"], [f"network {network}", *shown, *report.lines(), *counts["reports"]])
 
 
 @giaann_dask.command()
@@ -179,24 +210,28 @@ def evaluate(network: Path, inputs: tuple[str, ...], **values: Any) -> None:
 @click.argument("prompt")
 @click.option("--tokens", type=int, default=20, show_default=True, help="Tokens to generate at most.")
 @click.option("--explain", is_flag=True, help="Show runners-up and the connections that decided.")
+@beam_options
 @inference_options
 @click.option("--commit", help="Ask an older commit.")
+@row_options
 @click.option("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
 @common_options
 def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: Any) -> None:
     """Continue a PROMPT with what the network has learned.
 
     All words of the prompt are given. Of equally active neurons the first in the order of column
-    and feature is taken.
+    and feature is taken. With --beam-width and --beam-depth, the first token of the best path is.
     """
     from giaann_dask.api import GenerationOptions, Network, connect
 
     options = GenerationOptions(
         tokens=tokens,
         inference=read_inference_options(values, "prediction"),
+        beam=read_beam_options(values),
         tagger=values["tagger"],
         reasons=5 if explain else 0,
         device=values["device"],
+        rows=read_row_options(values),
     )
     opened = Network(network, values["commit"])
     with connect(options=cluster_options(values, LOCAL)) as client:
@@ -209,7 +244,7 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
 @click.option("--commit", help="Look at an older commit.")
 @common_options
 def inspect(network: Path, commit: str | None, **values: Any) -> None:
-    """Show the sizes of a network and its commits.
+    """Show the sizes of a network and its commits, the last one first.
 
     Reads the store alone; a cluster may be named, as for every command, and is not needed.
     """
@@ -217,7 +252,8 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
 
     cluster_options(values, LOCAL)
     opened = Network(network, commit)
-    counts = opened.describe()
+    history = opened.commits()
+    counts = {**opened.describe(), "history": [{"commit": name, "message": message} for name, message in history]}
     names = (
         "commit",
         "concepts",
@@ -240,6 +276,9 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
         "commits",
         "specification",
     )
+    shown += [f"commit {name}  {message}" for name, message in history[:_COMMITS_SHOWN]]
+    if len(history) > _COMMITS_SHOWN:
+        shown.append(f"and {len(history) - _COMMITS_SHOWN:,} older ones, which --json names too")
     answer(counts, values["as_json"], [f"network {network}", *shown])
 
 

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from giaann_dask.errors import OptionError
+
 if TYPE_CHECKING:
     from giaann_dask.api import TextOptions
     from giaann_dask.cluster import ClusterOptions
+    from giaann_dask.inference.beam import BeamOptions
     from giaann_dask.inference.options import Feed, InferenceOptions
+    from giaann_dask.inference.remote_rows import RowOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -87,6 +91,96 @@ def inference_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+def row_options(command: Command) -> Command:
+    """Add the options that say how rows of the network are come by: ``--rows`` and ``--row-memory``."""
+    for option in (
+        click.option(
+            "--row-memory",
+            metavar="SIZE",
+            help="Rows that each worker process keeps where it asks others for them.  [default: 128MiB]",
+        ),
+        click.option(
+            "--rows",
+            type=click.Choice(["auto", "copied", "asked"]),
+            default="auto",
+            show_default=True,
+            help="Whether workers get the whole network, ask those that hold its regions for rows, or what their "
+            "memory suggests.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def read_row_options(values: dict[str, Any]) -> RowOptions:
+    """Return how rows are come by, from a command's values."""
+    from giaann_dask.inference.remote_rows import RowOptions
+
+    kept = read_size("row-memory", values["row_memory"])
+    return RowOptions(way=values["rows"], **({} if kept is None else {"cache_bytes": kept}))
+
+
+def read_size(name: str, text: str | None) -> int | None:
+    """Return the bytes that an option's text says, None where it is left out.
+
+    Raises
+    ------
+    OptionError
+        If it is no size.
+    """
+    from dask.utils import parse_bytes
+
+    try:
+        return None if text is None else int(parse_bytes(text))
+    except ValueError as error:
+        raise OptionError(f"{name} is {text!r}", "a size such as 256MiB", "choose another") from error
+
+
+def beam_options(command: Command) -> Command:
+    """Add the options of beam search: ``--beam-width``, ``--beam-depth`` and ``--beam-score``."""
+    for option in (
+        click.option(
+            "--beam-score",
+            type=click.Choice(["activation", "connection", "both"]),
+            default="activation",
+            show_default=True,
+            help="What paths are compared by: activations of their tokens, strengths of the connections between "
+            "them, or both.",
+        ),
+        click.option("--beam-depth", type=int, default=1, show_default=True, help="Tokens to look ahead."),
+        click.option(
+            "--beam-width",
+            type=int,
+            default=1,
+            show_default=True,
+            help="Paths to follow before a token is chosen; 1 takes the most active neuron.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def read_beam_options(values: dict[str, Any]) -> BeamOptions:
+    """Return how far generation looks ahead, from a command's values."""
+    from giaann_dask.inference.beam import BeamOptions
+
+    return BeamOptions(width=values["beam_width"], depth=values["beam_depth"], score=values["beam_score"])
+
+
+def read_numbers(name: str, text: str) -> tuple[int, ...]:
+    """Return the whole numbers of an option's text, which separates them by commas.
+
+    Raises
+    ------
+    OptionError
+        If a part is no whole number.
+    """
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise OptionError(f"{name} is {text!r}", "whole numbers such as 1,5,10", "choose others") from error
 
 
 def read_inference_options(values: dict[str, Any], feed: Feed) -> InferenceOptions:

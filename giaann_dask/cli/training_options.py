@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from giaann_dask.cli.options import read_size
 from giaann_dask.errors import OptionError
 
 if TYPE_CHECKING:
@@ -131,13 +132,13 @@ def read_training_options(values: dict[str, Any]) -> TrainingOptions:
     from giaann_dask.training.selection import SelectionOptions
 
     names = ("batch_sequences", "accumulate", "commit_seconds", "commit_sequences", "keep_commits", "device")
-    region_bytes = _read_size("region-size", values["region_size"])
+    region_bytes = read_size("region-size", values["region_size"])
     assert region_bytes is not None
     return TrainingOptions(
         selection=SelectionOptions(order=values["selection"]),
         maximum_sequences=values["max_sequences"],
         region_bytes=region_bytes,
-        hot_bytes=_read_size("hot-memory", values["hot_memory"]),
+        hot_bytes=read_size("hot-memory", values["hot_memory"]),
         **{name: values[name] for name in names},
     )
 
@@ -170,15 +171,6 @@ def read_specification(network: Path, values: dict[str, Any]) -> Specification |
             "leave the option out to train it further, or name a new network",
         )
     return stored
-
-
-def _read_size(name: str, text: str | None) -> int | None:
-    from dask.utils import parse_bytes
-
-    try:
-        return None if text is None else int(parse_bytes(text))
-    except ValueError as error:
-        raise OptionError(f"{name} is {text!r}", "a size such as 256MiB", "choose another") from error
 
 
 def _read_modes(values: dict[str, Any]) -> dict[str, Any]:

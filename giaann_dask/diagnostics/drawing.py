@@ -146,7 +146,7 @@ def draw_network(table: ConnectionTable, options: DrawOptions | None = None) -> 
     for number, line in enumerate(reversed(caption)):
         axes.text(_MARGIN, _MARGIN + number * _LINE, line, size=9, color=theme.faint, va="center")
     # A notebook knows how to show figures only after pyplot has been imported.
-    figure._repr_png_ = functools.partial(_rendered, figure, "png")  # type: ignore[attr-defined]
+    figure._repr_png_ = functools.partial(rendered, figure, "png")  # type: ignore[attr-defined]
     return figure
 
 
@@ -178,11 +178,11 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
         raise OptionError(f"the picture {path}", f"a name that ends in {', '.join(SUFFIXES)}", "rename it")
     with writing(f"the picture {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(_rendered(figure, suffix[1:]))
+        path.write_bytes(rendered(figure, suffix[1:]))
     return path
 
 
-def _rendered(figure: Figure, kind: str) -> bytes:
+def rendered(figure: Figure, kind: str) -> bytes:
     """Return the bytes of a picture, without a date and with reproducible identifiers."""
     import matplotlib
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -47,6 +49,24 @@ class Candidates:
     def ties(self) -> Tensor:
         """Neuron keys of all candidates that share the largest value, ascending, int64."""
         return self.neuron[self.value == self.value[self.best]]
+
+    def ranked(self, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Return the best candidates and their values.
+
+        Parameters
+        ----------
+        count : int
+            How many at most, 1 or more.
+
+        Returns
+        -------
+        neuron, value : ndarray
+            Largest value first, equal ones in (column, feature) order, so that the first is `best`; int64
+            and float32, shape ``(min(count, candidates),)``.
+        """
+        value = self.value.cpu().numpy()
+        order = np.argsort(-value, kind="stable")[:count]
+        return self.neuron.cpu().numpy()[order], value[order]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
-"""Evaluation: top-1 accuracy of next-token prediction on given text.
+"""Evaluation: accuracy of next-token prediction on given text.
 
-Covers: preparing sequences by section 7 of the contract, spreading them over a cluster and
-counting by section 8. Does not cover: one step (`steps`) and when a prediction is right
-(`matching`).
+Covers: preparing sequences by section 7 of the contract, spreading them over a cluster and putting
+the report together. Does not cover: one step (`steps`), what is kept of it (`recording`), when a
+prediction is right (`matching`), counting by section 8 (`accuracy`) and pictures of a report
+(`giaann_dask.diagnostics.evaluation_report`).
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from giaann_dask.cluster import ask_scheduler, result, task_key
 from giaann_dask.device import one_thread, select_device
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
-from giaann_dask.errors import EmptyInputError
+from giaann_dask.errors import EmptyInputError, OptionError
 from giaann_dask.events import Observer, SequencesEvaluated, ignore
-from giaann_dask.inference.matching import NO_PREDICTION, Predictions, match_predictions
+from giaann_dask.inference.accuracy import Accuracy, StepCounts
+from giaann_dask.inference.hot_rows import RowFigures
+from giaann_dask.inference.matching import NO_PREDICTION, Predictions, match_ranks
 from giaann_dask.inference.opened import (
     FlagChange,
     OpenedRegions,
@@ -33,6 +36,7 @@ from giaann_dask.inference.opened import (
 )
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.pull import open_session
+from giaann_dask.inference.recording import StepRecords
 from giaann_dask.inference.remote_rows import RegionKeys, RemoteRows, RowOptions, row_source
 from giaann_dask.inference.row_service import Trim
 from giaann_dask.inference.rows import RunRows
@@ -50,6 +54,8 @@ from giaann_dask.text.vocabulary import Vocabulary
 SEQUENCES_PER_TASK = 64
 # So many sequences' rows are asked for at once, while those before them are predicted.
 SEQUENCES_AHEAD = 8
+# Largest k of top-k; so many candidates of every step travel to the client.
+MAXIMUM_RANKS = 1000
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,6 +86,14 @@ class EvaluationReport(Summarised):
         Time, without the start of the cluster.
     commit : str
         The commit that was evaluated.
+    accuracy : Accuracy
+        Top-k accuracy, and steps without candidates, in all, by position and by part of speech. These
+        counts are the same for any number of workers.
+    rows : RowFigures or None
+        How often tasks asked other workers for rows, and what came; it depends on the cluster. None where
+        whole regions were copied.
+    options : InferenceOptions
+        The rules of inference.
     """
 
     sequences: int
@@ -93,24 +107,34 @@ class EvaluationReport(Summarised):
     stopped: int
     seconds: float
     commit: str
+    accuracy: Accuracy
+    rows: RowFigures | None = None
     options: InferenceOptions = field(default_factory=InferenceOptions)
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        values = dict(vars(self))
+        values = {name: value for name, value in vars(self).items() if name != "accuracy"}
         values["options"] = dict(vars(self.options))
-        return values
+        values["rows"] = None if self.rows is None else self.rows.as_dict()
+        return values | self.accuracy.as_dict()
 
     def summary(self) -> Summary:
         """Return the lines that represent the evaluation."""
+        overall = self.accuracy.overall
+        asked = () if self.rows is None else (("rows asked for", self.rows.line()),)
         rows = (
-            ("top-1", f"{self.top1:.4f}"),
+            *((f"top-{k}", f"{overall.share(k):.4f}") for k in self.accuracy.top_k),
             ("right", f"{format_count(self.prediction_matches)} of {format_count(self.prediction_tokens)}"),
             ("sequences", f"{format_count(self.inferred)} of {format_count(self.sequences)}"),
-            ("without candidates", format_count(self.without_prediction)),
+            ("without candidates", f"{overall.share_without_candidates:.1%} of the steps"),
+            *asked,
             ("seconds", f"{self.seconds:.2f}"),
         )
         return Summary("Evaluation", rows)
+
+    def lines(self) -> list[str]:
+        """Return accuracy by position and by part of speech for a person."""
+        return self.accuracy.lines()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +153,14 @@ class EvaluationOptions:
         Device of the activation state.
     rows : RowOptions
         How workers come by the network's rows.
+    top_k : tuple of int
+        Every k for which it is counted how often one of the k best candidates is right, up to 1,000; 1 is
+        always among them. Candidates are ranked by value, then in (column, feature) order.
+
+    Raises
+    ------
+    OptionError
+        If a k is out of range.
     """
 
     inference: InferenceOptions = field(default_factory=InferenceOptions)
@@ -136,6 +168,13 @@ class EvaluationOptions:
     first_sequence: int = 0
     device: str = "auto"
     rows: RowOptions = field(default_factory=RowOptions)
+    top_k: tuple[int, ...] = (1,)
+
+    def __post_init__(self) -> None:
+        wrong = [k for k in self.top_k if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MAXIMUM_RANKS]
+        if wrong:
+            raise OptionError(f"top_k has {wrong[0]!r}", f"whole numbers from 1 to {MAXIMUM_RANKS}", "choose others")
+        object.__setattr__(self, "top_k", tuple(sorted({1, *self.top_k})))
 
 
 def evaluate_network(
@@ -173,8 +212,8 @@ def evaluate_network(
         If no sentence of the text passes the length filter.
     """
     started = time.perf_counter()
-    tally = _Tally(observer, reader.saved_vocabulary())
     specification = reader.manifest().specification
+    tally = _Tally(observer, reader.saved_vocabulary(), options.top_k[-1])
     regions, flags = open_regions(client, reader, options.rows), submit_flags(client, reader)
     base = np.array(tally.vocabulary.probable_since, np.int64)
     stream_options = StreamOptions(
@@ -185,7 +224,8 @@ def evaluate_network(
     stream = EncodingStream(client, tally.vocabulary, sources, stream_options)
     pending: deque[Future] = deque()
     limit = 4 * max(1, sum(ask_scheduler(client, "ncores").values()))
-    arguments = (specification, options.inference, options.device, submit_placement(client, reader), regions)
+    rules = (specification, options.inference, options.device, options.top_k[-1])
+    arguments = (rules, submit_placement(client, reader), regions)
     for block in stream.blocks(inputs):
         change = FlagChange.between(base, tally.vocabulary)
         tally.add_statistics(result(block.statistics))
@@ -201,21 +241,22 @@ def evaluate_network(
             f"sentences of {sources.filter.seed_tokens + 1} to {sources.filter.maximum_tokens} tokens",
             "look at the text and at --first-sequence",
         )
-    return tally.report(time.perf_counter() - started, reader.commit, options.inference)
+    accuracy = tally.counts.accuracy(options.top_k, specification.seed_tokens)
+    return tally.report(time.perf_counter() - started, reader.commit, options.inference, accuracy)
 
 
 def _submit_block(
     client: Client, block: StreamedBlock, flags: Future, change: FlagChange, arguments: tuple[Any, ...]
 ) -> list[Future]:
-    specification, inference, device, placement, regions = arguments
+    rules, placement, regions = arguments
     assert isinstance(regions, OpenedRegions)
     identity = (block.encoded.key, flags.key, change.features, change.delimiter, change.changed, change.since)
     block_flags = client.submit(changed_flags, flags, change, key=task_key("flags", identity))
     futures = []
     for start in range(0, block.mapping.sequences, SEQUENCES_PER_TASK):
         span = (start, min(start + SEQUENCES_PER_TASK, block.mapping.sequences))
-        key = task_key("infer", block_flags.key, span, specification, inference, regions.identity)
-        task = (block.encoded, span, block_flags, placement, regions.argument, specification, inference, device)
+        key = task_key("infer", block_flags.key, span, rules, regions.identity)
+        task = (block.encoded, span, block_flags, placement, regions.argument, *rules)
         futures.append(client.submit(infer, *task, key=key, **regions.asking))
     return futures
 
@@ -229,41 +270,26 @@ def infer(
     specification: Specification,
     options: InferenceOptions,
     device: str,
+    ranks: int = 1,
 ) -> Predictions:
-    """Predict the tokens of some sequences of a block, as a task."""
+    """Predict the tokens of some sequences of a block, keeping the best candidates, as a task."""
     rows = row_source(placement, regions, trim=Trim(strengths=False))
     session = open_session(specification, rows, flags, options=options, device=select_device(device))
-    found: list[tuple[int, int, int, int, str]] = []
-    tokens = stopped = 0
+    records = StepRecords(block, ranks)
     for q in range(*span):
         _fetch_ahead(rows, block, q, span, options)
         if block.status[q] != CANDIDATE:
             continue
-        low, high = int(block.offsets[q]), int(block.offsets[q + 1])
-        neuron = pack_neuron(block.column[low:high], block.feature[low:high])
-        number = block.first_sequence + q
-        sequence = PreparedSequence(neuron=neuron, noun=block.feature[low:high] == 0, number=number)
+        tokens = slice(int(block.offsets[q]), int(block.offsets[q + 1]))
+        sequence = PreparedSequence(
+            neuron=pack_neuron(block.column[tokens], block.feature[tokens]),
+            noun=block.feature[tokens] == 0,
+            number=block.first_sequence + q,
+        )
         with one_thread():
-            outcome = session.run_sequence(sequence)
-        tokens += high - low
-        stopped += outcome.stop is not None
-        for step in outcome.steps:
-            if step.seed or step.next is None:
-                continue
-            word = block.surface[low + step.index]
-            predicted = NO_PREDICTION if step.predicted is None else step.predicted
-            surface = block.surfaces[word] if word >= 0 else ""
-            found.append((number, step.index, predicted, int(neuron[step.index]), surface))
-    columns = np.array([row[:4] for row in found], np.int64).reshape(-1, 4)
-    return Predictions(
-        sequence=columns[:, 0].copy(),
-        position=columns[:, 1].copy(),
-        predicted=columns[:, 2].copy(),
-        target=columns[:, 3].copy(),
-        surface=tuple(row[4] for row in found),
-        tokens=tokens,
-        stopped=stopped,
-    )
+            outcome = session.run_sequence(sequence, observer=records.observe if ranks > 1 else None)
+        records.add(q, outcome)
+    return records.predictions(rows.own_figures)
 
 
 def _fetch_ahead(
@@ -285,41 +311,46 @@ def _fetch_ahead(
 class _Tally:
     """Adds up what tasks return."""
 
-    def __init__(self, observer: Observer, vocabulary: Vocabulary) -> None:
+    def __init__(self, observer: Observer, vocabulary: Vocabulary, ranks: int) -> None:
         self.vocabulary = vocabulary
         self.sequences = 0
+        self.counts = StepCounts.empty(ranks)
         self._observer = observer
         self._by_status = np.zeros(len(STATUS_NAMES), np.int64)
-        self._steps = self._matches = self._tokens = self._stopped = self._without = 0
+        self._tokens = self._stopped = self._without = 0
+        self._rows: RowFigures | None = None
 
     def add_statistics(self, statistics: BlockStatistics) -> None:
         self._by_status += np.array(statistics.by_status)
         self.sequences = int(self._by_status.sum())
 
     def add(self, predictions: Predictions) -> None:
-        right = match_predictions(predictions, self.vocabulary)
-        self._steps += len(right)
-        self._matches += int(right.sum())
+        rank = match_ranks(predictions, self.vocabulary)
+        self.counts += StepCounts.of(predictions, rank)
         self._tokens += predictions.tokens
         self._stopped += predictions.stopped
         self._without += int((predictions.predicted == NO_PREDICTION).sum())
+        if predictions.rows is not None:
+            self._rows = predictions.rows if self._rows is None else self._rows + predictions.rows
         sequences = len(np.unique(predictions.sequence))
-        self._observer(SequencesEvaluated(sequences, int(right.sum()), len(right)))
+        self._observer(SequencesEvaluated(sequences, int((rank == 1).sum()), len(rank)))
 
-    def report(self, seconds: float, commit: str, options: InferenceOptions) -> EvaluationReport:
+    def report(self, seconds: float, commit: str, options: InferenceOptions, accuracy: Accuracy) -> EvaluationReport:
         counts = dict(zip(STATUS_NAMES, self._by_status.tolist(), strict=True))
         inferred = counts.pop(STATUS_NAMES[CANDIDATE])
         return EvaluationReport(
             sequences=self.sequences,
             inferred=inferred,
             skipped=counts,
-            prediction_tokens=self._steps,
-            prediction_matches=self._matches,
-            top1=self._matches / self._steps if self._steps else 0.0,
+            prediction_tokens=accuracy.overall.steps,
+            prediction_matches=accuracy.overall.matches[1],
+            top1=accuracy.overall.share(1),
             tokens=self._tokens,
             without_prediction=self._without,
             stopped=self._stopped,
             seconds=seconds,
             commit=commit,
+            accuracy=accuracy,
+            rows=self._rows,
             options=options,
         )

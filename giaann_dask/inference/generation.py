@@ -1,7 +1,7 @@
 """Generation: continuing a prompt, with the reasons for each token.
 
 Covers: preparing a prompt, running it as one task and putting neurons back into words.
-Does not cover: one step (`steps`).
+Does not cover: one step (`steps`) and looking ahead (`beam`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from distributed import Client
 from giaann_dask.cluster import result, task_key
 from giaann_dask.device import one_thread, select_device
 from giaann_dask.errors import OptionError, PromptError
+from giaann_dask.inference.beam import BeamOptions, BeamSession
 from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.opened import FlagChange, changed_flags, open_regions, submit_flags, submit_placement
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.remote_rows import RegionKeys, RowOptions, row_source
 from giaann_dask.inference.row_service import Trim
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence
-from giaann_dask.inference.session import Session
 from giaann_dask.network.keys import pack_neuron, unpack_neuron
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Run
@@ -47,6 +47,8 @@ class GenerationOptions:
         Tokens to generate at most.
     inference : InferenceOptions
         Rules of inference; predictions are always fed.
+    beam : BeamOptions
+        How far is looked ahead before a token is chosen; not at all by default.
     runners_up : int
         Candidates to report per token, the chosen one included.
     reasons : int
@@ -66,6 +68,7 @@ class GenerationOptions:
 
     tokens: int = 20
     inference: InferenceOptions = field(default_factory=lambda: InferenceOptions(feed="prediction"))
+    beam: BeamOptions = field(default_factory=BeamOptions)
     runners_up: int = 5
     reasons: int = 5
     tagger: str = "lexicon"
@@ -129,7 +132,8 @@ class GeneratedToken:
     word, column : str
         The word, and the concept of its column.
     candidates : tuple of Candidate
-        Best first; the first is the chosen one.
+        The chosen one, then the others, best first; a chosen one that looking ahead preferred to them
+        takes the place of the last of them.
     candidate_count : int
         How many there were.
     reasons : tuple of Reason
@@ -270,11 +274,12 @@ def generate(
     options: GenerationOptions,
 ) -> tuple[list[RawToken], str | None]:
     """Continue a prepared prompt, as a task."""
-    rows = row_source(placement, regions, trim=Trim(strengths=options.reasons > 0))
-    session = Session(
+    rows = row_source(placement, regions, trim=Trim(strengths=options.reasons > 0 or options.beam.weighs))
+    session = BeamSession(
         specification,
         rows,
         changed_flags(flags, change),
+        beam=options.beam,
         options=options.inference,
         device=select_device(options.device),
     )
@@ -286,7 +291,7 @@ def generate(
             continue
         reasons = session.explain(outcome.steps, step.index) if options.reasons else ()
         ranked = sorted(reasons, key=lambda r: -r.contribution)[: options.reasons]
-        best, values = best_candidates(candidates, options.runners_up)
+        best, values = best_candidates(candidates, options.runners_up, step.predicted)
         tokens.append(
             RawToken(
                 step.predicted,
@@ -299,11 +304,15 @@ def generate(
     return tokens, outcome.stop
 
 
-def best_candidates(candidates: Candidates, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Return the best candidates, ties in the order of column and feature."""
-    values = candidates.value.cpu().numpy()
-    order = np.argsort(-values, kind="stable")[:count]
-    return candidates.neuron.cpu().numpy()[order], values[order]
+def best_candidates(
+    candidates: Candidates, count: int, chosen: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """Return the best candidates, the chosen one always among them, ties in the order of column and feature."""
+    neurons, values = candidates.ranked(count)
+    if count and chosen not in neurons:
+        place = int(np.searchsorted(candidates.neuron.cpu().numpy(), chosen))
+        neurons[-1], values[-1] = chosen, float(candidates.value[place])
+    return neurons, values
 
 
 def prepare_prompt(prompt: str, vocabulary: Vocabulary, ever: EverPos, *, branches: int, tagger: str) -> PreparedPrompt:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import asdict, astuple, dataclass, fields
+from typing import Any
 
 from giaann_dask.network.run import Row
+from giaann_dask.representations import format_bytes
 
 # A row that is known not to be there costs its place in the cache too.
 _ENTRY_BYTES = 256
@@ -57,6 +59,45 @@ class RowFigures:
         wanted = self.hits + self.awaited + self.misses
         return self.hits / wanted if wanted else 0.0
 
+    def __add__(self, other: RowFigures) -> RowFigures:
+        """Return the figures of both."""
+        return RowFigures(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values, the hit rate among them."""
+        return {**asdict(self), "hit_rate": self.hit_rate}
+
+    def line(self) -> str:
+        """Return the figures for a person.
+
+        Examples
+        --------
+        >>> RowFigures(requests=2, rows=30, received_bytes=4096, hits=3, misses=1).line()
+        '30 in 2 requests, 4.0 KiB, 75.0 % of those wanted were kept here'
+        """
+        kept = f"{100 * self.hit_rate:.1f} % of those wanted were kept here"
+        return f"{self.rows:,} in {self.requests:,} requests, {format_bytes(self.received_bytes)}, {kept}"
+
+
+class RowCounter:
+    """Adds up figures; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = dict.fromkeys((each.name for each in fields(RowFigures)), 0)
+
+    @property
+    def figures(self) -> RowFigures:
+        """What was counted so far."""
+        with self._lock:
+            return RowFigures(**self._counts)
+
+    def count(self, **more: int) -> None:
+        """Add to the figures of these names."""
+        with self._lock:
+            for name, count in more.items():
+                self._counts[name] += count
+
 
 class HotRows:
     """The rows used last, within a byte budget; safe to use from several threads.
@@ -76,7 +117,7 @@ class HotRows:
         self._rows: OrderedDict[Name, Row | None] = OrderedDict()
         self._bytes = 0
         self._under_way: dict[Name, Future[Rows]] = {}
-        self._figures = RowFigures()
+        self._counter = RowCounter()
 
     @property
     def nbytes(self) -> int:
@@ -86,12 +127,11 @@ class HotRows:
     @property
     def figures(self) -> RowFigures:
         """What was counted so far."""
-        return self._figures
+        return self._counter.figures
 
     def count(self, **more: int) -> None:
         """Add to the figures of these names."""
-        with self._lock:
-            self._add(more)
+        self._counter.count(**more)
 
     def look_up(self, snapshot: str, neurons: Iterable[int], *, ahead: bool) -> tuple[Rows, dict[int, Future[Rows]]]:
         """Return the rows that are here and, by neuron, the answers under way.
@@ -118,8 +158,8 @@ class HotRows:
                     coming[neuron] = self._under_way[name]
                 else:
                     misses += 1
-            if not ahead:
-                self._add({"hits": len(found), "awaited": len(coming), "misses": misses})
+        if not ahead:
+            self.count(hits=len(found), awaited=len(coming), misses=misses)
         return found, coming
 
     def expect(self, snapshot: str, neurons: Iterable[int], answer: Future[Rows]) -> None:
@@ -147,10 +187,6 @@ class HotRows:
             self._bytes += _size(row)
         while self._bytes > self.budget and self._rows:
             self._bytes -= _size(self._rows.popitem(last=False)[1])
-
-    def _add(self, more: Mapping[str, int]) -> None:
-        now = {name: getattr(self._figures, name) + count for name, count in more.items()}
-        self._figures = replace(self._figures, **now)
 
 
 def _size(row: Row | None) -> int:

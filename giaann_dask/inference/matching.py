@@ -1,7 +1,8 @@
-"""When a prediction is right: the rule of section 8, "Match", and what it adds up to.
+"""When a prediction is right: the rule of section 8, "Match".
 
-Covers: comparing predicted neurons with the tokens of encoded sequences by their words.
-Does not cover: making predictions (`session`).
+Covers: comparing predicted neurons with the tokens of encoded sequences by their words, the best
+prediction alone or the best few. Does not cover: making predictions (`session`), collecting them in
+a task (`recording`), and what they add up to (`accuracy`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.inference.hot_rows import RowFigures
 from giaann_dask.network.keys import unpack_neuron
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -34,10 +36,20 @@ class Predictions:
         Neuron key of the token; int64.
     surface : tuple of str
         The token's word where it is a noun, else empty.
+    part : ndarray
+        Part of speech of the token: its place in `giaann_dask.spec.PARTS_OF_SPEECH` counted from 1, 0
+        where it is not known; uint8.
+    candidates : ndarray
+        How many neurons could have been predicted; int64.
+    runners_up : ndarray
+        The next best of them, best first, -1 where there are fewer and where nothing was predicted;
+        int64, shape ``(steps, ranks - 1)``.
     tokens : int
         Tokens of the sequences, seed tokens included.
     stopped : int
         Sequences that ended before their last token.
+    rows : RowFigures or None
+        How rows were come by; None where all were here.
     """
 
     sequence: npt.NDArray[np.int64]
@@ -45,8 +57,12 @@ class Predictions:
     predicted: npt.NDArray[np.int64]
     target: npt.NDArray[np.int64]
     surface: tuple[str, ...]
+    part: npt.NDArray[np.uint8]
+    candidates: npt.NDArray[np.int64]
+    runners_up: npt.NDArray[np.int64]
     tokens: int
     stopped: int
+    rows: RowFigures | None = None
 
 
 def match_predictions(predictions: Predictions, vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:
@@ -69,34 +85,53 @@ def match_predictions(predictions: Predictions, vocabulary: Vocabulary) -> npt.N
     ndarray of bool
         Shape ``(steps,)``.
     """
-    predicted_column, predicted_feature = unpack_neuron(np.maximum(predictions.predicted, 0))
+    return _match(predictions.predicted, predictions, vocabulary)
+
+
+def match_ranks(predictions: Predictions, vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
+    """Return at which rank the first right candidate of each step is.
+
+    Parameters
+    ----------
+    predictions : Predictions
+        Steps of the prediction phase, with the runners-up of each.
+    vocabulary : Vocabulary
+        Dictionaries, expanded by the sequences.
+
+    Returns
+    -------
+    ndarray of int64
+        1 for a right prediction, 0 where none of the candidates kept is right; shape ``(steps,)``.
+    """
+    rank = _match(predictions.predicted, predictions, vocabulary).astype(np.int64)
+    for place in range(predictions.runners_up.shape[1]):
+        open_yet = np.where(rank == 0, predictions.runners_up[:, place], NO_PREDICTION)
+        rank[_match(open_yet, predictions, vocabulary)] = place + 2
+    return rank
+
+
+def _match(predicted: npt.NDArray[np.int64], predictions: Predictions, vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:
+    """Return which of some neurons, one for each step or -1 for none, are right."""
+    found_column, found_feature = unpack_neuron(np.maximum(predicted, 0))
     column, feature = unpack_neuron(predictions.target)
-    made = predictions.predicted != NO_PREDICTION
-    right = np.zeros(len(made), np.bool_)
-    for i in np.flatnonzero(made):
-        prime = predicted_feature[i] == 0
-        word = _word(vocabulary, int(predicted_column[i]), int(predicted_feature[i]))
-        if feature[i] == 0:
-            same_concept = bool(prime) and predicted_column[i] == column[i]
-            right[i] = same_concept or word == predictions.surface[i]
-        else:
-            right[i] = word == vocabulary.features[int(feature[i])]
+    made = predicted != NO_PREDICTION
+    noun, prime = feature == 0, found_feature == 0
+    # A word is one feature, and a lemma one column; only a word of the one kind and one of the other are compared.
+    right: npt.NDArray[np.bool_] = made & np.where(noun, prime & (found_column == column), found_feature == feature)
+    for i in np.flatnonzero(made & ~right & (noun | prime)).tolist():
+        word = vocabulary.concepts[found_column[i]] if prime[i] else vocabulary.features[found_feature[i]]
+        right[i] = word == (predictions.surface[i] if noun[i] else vocabulary.features[feature[i]])
     return right
 
 
-def _word(vocabulary: Vocabulary, column: int, feature: int) -> str:
-    return vocabulary.features[feature] if feature else vocabulary.concepts[column]
-
-
 def join(parts: Sequence[Predictions]) -> Predictions:
-    """Return the predictions of several tasks as one."""
-    empty = [np.zeros(0, np.int64)]
+    """Return the predictions of several tasks as one; of one at least, all with as many runners-up."""
+    rows = [p.rows for p in parts if p.rows is not None]
+    columns = ("sequence", "position", "predicted", "target", "part", "candidates", "runners_up")
     return Predictions(
-        sequence=np.concatenate(empty + [p.sequence for p in parts]),
-        position=np.concatenate(empty + [p.position for p in parts]),
-        predicted=np.concatenate(empty + [p.predicted for p in parts]),
-        target=np.concatenate(empty + [p.target for p in parts]),
+        **{name: np.concatenate([getattr(p, name) for p in parts]) for name in columns},
         surface=tuple(word for p in parts for word in p.surface),
         tokens=sum(p.tokens for p in parts),
         stopped=sum(p.stopped for p in parts),
+        rows=sum(rows[1:], rows[0]) if rows else None,
     )

@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future as Answer
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any, Literal, get_args
 
@@ -24,7 +24,7 @@ from distributed.protocol import to_serialize
 from distributed.threadpoolexecutor import thread_state
 
 from giaann_dask.errors import ClusterError, OptionError
-from giaann_dask.inference.hot_rows import HotRows, RowFigures, Rows
+from giaann_dask.inference.hot_rows import HotRows, RowCounter, RowFigures, Rows
 from giaann_dask.inference.row_service import NAME, OPERATION, RowAnswer, RowQuestion, Trim
 from giaann_dask.inference.rows import RunRows
 from giaann_dask.network.placement import Placement
@@ -139,6 +139,7 @@ class RemoteRows:
         self._trim = trim or Trim()
         self._snapshot = f"{regions.snapshot} {self._trim}"
         self._owners: dict[int, str] = {}
+        self._counter = RowCounter()
         hot.budget = regions.options.cache_bytes
 
     @classmethod
@@ -166,6 +167,11 @@ class RemoteRows:
     def figures(self) -> RowFigures:
         """What this process has counted so far, over all its tasks."""
         return self._hot.figures
+
+    @property
+    def own_figures(self) -> RowFigures:
+        """What was counted through this object, so in one task; each request is counted where it was made."""
+        return self._counter.figures
 
     def row(self, neuron: int) -> Row | None:
         """Return the row of a neuron, or None without connections; see `rows`."""
@@ -210,6 +216,8 @@ class RemoteRows:
         distinct = list(dict.fromkeys(neurons))
         found, answers = self._hot.look_up(self._snapshot, distinct, ahead=ahead)
         missing = [neuron for neuron in distinct if neuron not in found and neuron not in answers]
+        if not ahead:
+            self._counter.count(hits=len(found), awaited=len(answers), misses=len(missing))
         if missing:
             loop = self._home.loop.asyncio_loop
             answer = asyncio.run_coroutine_threadsafe(self._fetch(np.array(missing, np.int64)), loop)
@@ -286,12 +294,14 @@ class RemoteRows:
         found = {region: answer for region, answer in zip(regions, answers, strict=True) if answer is not None}
         for region in set(regions) - set(found):
             self._owners.pop(region, None)
-        self._hot.count(
+        figures = RowFigures(
             requests=1 if reply else 0,
             rows=sum(answer.answered for answer in found.values()),
             received_bytes=sum(answer.rows.nbytes for answer in found.values()),
             retries=len(regions) - len(found),
         )
+        for counter in (self._hot, self._counter):
+            counter.count(**asdict(figures))
         return found
 
     async def _call(self, owner: str, questions: list[RowQuestion]) -> dict[str, Any] | None:

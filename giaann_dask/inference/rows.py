@@ -72,6 +72,10 @@ class RunRows:
     def prefetch(self, neurons: Iterable[int]) -> None:
         """Do nothing, because all rows are here."""
 
+    @property
+    def own_figures(self) -> None:
+        """None, because no row is asked for."""
+
 
 def as_tensor(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
     """Return an array as a tensor, on the CPU without copying it where that is possible.

@@ -155,7 +155,8 @@ class NetworkStore:
                 f"one such as {known}",
                 "list them with inspect",
             ) from error
-        return CommitReader(self.path, commit, session)
+        # An identity can be spelled in more ways than one.
+        return CommitReader(self.path, str(session.snapshot_id), session)
 
     def blank(self) -> bool:
         """Return whether a process died between making the folder and the first commit."""

@@ -141,7 +141,7 @@ class NetworkEngine:
 def _token(trace: StepTrace, neuron: int, vocabulary: Vocabulary, options: CompletionOptions) -> Token:
     """Return what a step predicted, in words."""
     assert trace.candidates is not None
-    best, values = best_candidates(trace.candidates, options.candidates)
+    best, values = best_candidates(trace.candidates, options.candidates, neuron)
     candidates = tuple(
         Candidate(*word_and_column(int(n), vocabulary), float(v)) for n, v in zip(best, values, strict=True)
     )

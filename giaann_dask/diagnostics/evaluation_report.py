@@ -1,0 +1,186 @@
+"""A report of an evaluation as one web page or one picture.
+
+Covers: the picture of accuracy by place in the sequence and by part of speech, the page that holds it
+inline beside all figures, and writing either to a file. Does not cover: the figures
+(`giaann_dask.inference.evaluation`, `giaann_dask.inference.accuracy`) and pictures of networks
+(`drawing`).
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from giaann_dask.diagnostics.drawing import SUFFIXES, rendered, save_figure
+from giaann_dask.errors import OptionError
+from giaann_dask.inference.accuracy import Group
+from giaann_dask.inference.evaluation import EvaluationReport
+from giaann_dask.representations import bar
+from giaann_dask.storage import writing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+REPORT_SUFFIXES = (".html", *SUFFIXES)
+
+# From dark to light, for growing k.
+_SHADES = ("#1f5f99", "#3b82c4", "#6aa7dc", "#9cc6ea", "#c7dff4")
+_INK, _FAINT = "#1c2430", "#66727f"
+_LEAST_SCALE = 0.05
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{title}</title>
+<style>
+body {{ font: 15px/1.5 system-ui, sans-serif; color: #1c2430; background: #fff }}
+body {{ max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
+h1 {{ font-size: 1.5rem }}
+h2 {{ font-size: 1.15rem; margin: 2rem 0 .5rem }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}
+th, td {{ text-align: right; padding: .15rem .9rem .15rem 0; border-bottom: 1px solid #e3e7ec }}
+th:first-child, td:first-child {{ text-align: left }}
+img {{ max-width: 100%; height: auto }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+{body}
+</body>
+</html>
+"""
+
+
+def draw_evaluation(report: EvaluationReport) -> Figure:
+    """Draw the accuracy of an evaluation by place in the sequence and by part of speech.
+
+    Parameters
+    ----------
+    report : EvaluationReport
+        From `giaann_dask.api.Network.evaluate`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Made without pyplot, so that no window opens. Bars of growing k lie one behind the other; a bar
+        beside them is the share of steps without candidates.
+    """
+    from matplotlib.figure import Figure
+
+    accuracy = report.accuracy
+    rows = max(len(accuracy.by_position), len(accuracy.by_part), 1)
+    figure = Figure(figsize=(11, 1.6 + 0.32 * rows), dpi=120, facecolor="#fff", layout="constrained")
+    left, right = figure.subplots(1, 2)
+    _draw_groups(left, accuracy.by_position, accuracy.top_k, "index of the token in its sequence")
+    _draw_groups(right, accuracy.by_part, accuracy.top_k, "part of speech of the token")
+    *handles, bare = left.get_legend_handles_labels()[0]
+    handles = [*reversed(handles), bare]
+    labels = [handle.get_label() for handle in handles]
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, labelcolor=_INK)
+    overall = ", ".join(f"top-{k} {accuracy.overall.share(k):.4f}" for k in accuracy.top_k)
+    figure.suptitle(f"{overall}; {report.prediction_tokens:,} tokens, commit {report.commit}", color=_INK, size=11)
+    return figure
+
+
+def save_report(report: EvaluationReport, path: str | Path) -> Path:
+    """Write the report of an evaluation; the same report gives the same bytes.
+
+    Parameters
+    ----------
+    report : EvaluationReport
+        From `giaann_dask.api.Network.evaluate`.
+    path : str or Path
+        ``.html`` for one page that needs no other file, ``.png``, ``.svg`` or ``.pdf`` for the picture
+        alone; its folder is made where it is missing.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    OptionError
+        If the name ends otherwise.
+    StoreWriteError
+        If the disk is full.
+    """
+    path = Path(path)
+    check_report_name(path)
+    if path.suffix.lower() != ".html":
+        return save_figure(draw_evaluation(report), path)
+    page = evaluation_page(report)
+    with writing(f"the report {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf-8")
+    return path
+
+
+def check_report_name(path: Path) -> None:
+    """Raise an OptionError when no report can be written under a name."""
+    if path.suffix.lower() not in REPORT_SUFFIXES:
+        raise OptionError(f"the report {path}", f"a name that ends in {', '.join(REPORT_SUFFIXES)}", "rename it")
+
+
+def evaluation_page(report: EvaluationReport) -> str:
+    """Return the report of an evaluation as one HTML page, its picture and style inside."""
+    accuracy = report.accuracy
+    picture = base64.b64encode(rendered(draw_evaluation(report), "png")).decode("ascii")
+    rules = ", ".join(f"{name} {value}" for name, value in vars(report.options).items())
+    skipped = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in report.skipped.items())
+    body = [
+        f"<p>Commit <code>{html.escape(report.commit)}</code>; {html.escape(rules)}.</p>",
+        report.summary().html(),
+        f"<p>Sequences that were skipped: {html.escape(skipped)}.</p>" if skipped else "",
+        f'<p><img alt="Accuracy by place and by part of speech" src="data:image/png;base64,{picture}"></p>',
+        *_table("By the index of the token in its sequence, counted from 0", accuracy.by_position, accuracy.top_k),
+        *_table("By the part of speech of the token", accuracy.by_part, accuracy.top_k),
+    ]
+    return _PAGE.format(title="Evaluation of a GIAANN network", body="\n".join(body))
+
+
+def _table(title: str, groups: Sequence[Group], top_k: Sequence[int]) -> list[str]:
+    """Return a heading and a table of groups."""
+    heads = ["", *(f"top-{k}" for k in top_k), "without candidates", "steps"]
+    lines = [f"<h2>{html.escape(title)}</h2>", "<table>"]
+    lines.append("<tr>" + "".join(f'<th scope="col">{head}</th>' for head in heads) + "</tr>")
+    for group in groups:
+        cells = [html.escape(group.name), bar(group.share(top_k[0]))]
+        cells += [f"{100 * group.share(k):.1f} %" for k in top_k[1:]]
+        cells += [f"{100 * group.share_without_candidates:.1f} %", f"{group.steps:,}"]
+        lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    return [*lines, "</table>"]
+
+
+def _draw_groups(axes: Axes, groups: Sequence[Group], top_k: Sequence[int], title: str) -> None:
+    """Draw one bar a group, the first group on top."""
+    places = range(len(groups))
+    # The widest bar first, so that those of smaller k lie on it.
+    for number, k in sorted(enumerate(top_k), reverse=True):
+        shares = [group.share(k) for group in groups]
+        shade = _SHADES[min(number, len(_SHADES) - 1)]
+        axes.barh(places, shares, height=0.62, color=shade, label=f"top-{k}", zorder=2)
+    bare = [group.share_without_candidates for group in groups]
+    axes.barh(
+        [place + 0.4 for place in places], bare, height=0.12, color="#d9731a", label="without candidates", zorder=2
+    )
+    for place, group in enumerate(groups):
+        share = f"{100 * group.share(top_k[0]):.1f} % of {group.steps:,}"
+        widest = max(group.share(top_k[-1]), _LEAST_SCALE / 5)
+        axes.text(widest, place, f" {share}", va="center", size=8, color=_FAINT, zorder=3)
+    axes.set_yticks(list(places), [group.name for group in groups])
+    axes.invert_yaxis()
+    axes.set_xlim(0, max(_LEAST_SCALE, *bare, *(1.3 * group.share(top_k[-1]) for group in groups), 0))
+    axes.set_xticks([share for share in axes.get_xticks() if share <= 1])
+    axes.xaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
+    axes.set_title(title, size=10, color=_INK, loc="left")
+    axes.tick_params(colors=_FAINT, labelcolor=_INK, length=0)
+    axes.grid(axis="x", color="#e3e7ec", zorder=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
