@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -102,14 +103,25 @@ class Advance:
         Steps that were done, the one included at which a sequence ended for lack of a prediction.
     finished : bool
         Whether this was the last of it.
-    candidates : Candidates or None
-        Of the last of these steps.
+    results : tuple of StepResult
+        Their records.
+    neuron, value : ndarray
+        Candidates of the last of these steps, int64, and their values, float32.
     """
 
     number: int
     steps: range
     finished: bool
-    candidates: Candidates | None
+    results: tuple[StepResult, ...]
+    neuron: Integers
+    value: npt.NDArray[np.float32]
+
+    @property
+    def candidates(self) -> Candidates | None:
+        """The candidates of the last of these steps, if any."""
+        if not len(self.neuron):
+            return None
+        return Candidates(torch.from_numpy(self.neuron), torch.from_numpy(self.value), int(self.value.argmax()))
 
 
 @dataclass(eq=False)
@@ -197,12 +209,12 @@ class Batch:
             if under.number == number:
                 self._release(slot)
 
-    def step(self) -> list[tuple[Advance, tuple[StepResult, ...]]]:
+    def step(self) -> list[Advance]:
         """Do the next steps of all sequences: those of the seed together with the first after them.
 
         Returns
         -------
-        list of (Advance, tuple of StepResult)
+        list of Advance
             One for each sequence under way, in the order of their slots; those finished have left.
         """
         slots, which = self._slots, np.array(sorted(self._under), np.int64)
@@ -213,23 +225,21 @@ class Batch:
         begin = slots.done[which]
         pointer, neuron, value = advance(slots, which, until, self.held.table, self._rules)
         done = slots.done[which]
-        found = []
-        for i, slot in enumerate(which.tolist()):
-            under, first, last = self._under[slot], int(begin[i]), int(done[i])
-            stopped = last < until[i]
-            end, here = last + stopped, slice(int(pointer[i]), int(pointer[i + 1]))
-            candidates = None
-            if here.start < here.stop:
-                values = value[here]
-                best = int(values.argmax())
-                candidates = Candidates(torch.from_numpy(neuron[here]), torch.from_numpy(values), best)
+        # A step at which a sequence ends for lack of a prediction is recorded and not done.
+        end = done + (done < until)
+        results = iter(self._results(*_pairs(which, begin, end)))
+        lines = zip(which.tolist(), begin.tolist(), end.tolist(), (done < until).tolist(), strict=True)
+        bounds, found = pointer.tolist(), []
+        for i, (slot, first, last, stopped) in enumerate(lines):
+            under, here = self._under[slot], slice(bounds[i], bounds[i + 1])
             finished = stopped or last == under.end
-            steps = self._results(slot, first, end)
-            found.append((Advance(under.number, range(first, end), finished, candidates), steps))
+            its = tuple(islice(results, last - first))
+            found.append(Advance(under.number, range(first, last), finished, its, neuron[here], value[here]))
             if finished:
                 self._release(slot)
-            elif slots.feeds[slot]:
-                slots.mode[slot, last] = self._mode(under.prompt, int(slots.source[slot, last]))
+            elif slots.feeds[slot] and its[-1].predicted is not None:
+                mode = under.prompt.flags.mode(its[-1].predicted & _FEATURE_MASK, under.prompt.sequence.number)
+                slots.mode[slot, last] = _MODES.index(mode)
         return found
 
     def _until(self, slot: int) -> int:
@@ -261,56 +271,43 @@ class Batch:
             for slot in which.tolist():
                 line = slots.row[slot, 1 : slots.done[slot]]
                 line[line >= 0] = moved[line[line >= 0]]
-        begin = np.maximum(slots.done[which], 1)
-        counts = np.maximum(until - begin, 0)
-        line = np.repeat(which, counts)
-        step = np.arange(len(line)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(begin, counts)
+        line, step = _pairs(which, np.maximum(slots.done[which], 1), until)
         slots.row[line, step] = self.held.places(slots.source[line, step])
-
-    def _mode(self, prompt: Prompt, source: int) -> int:
-        return _MODES.index(prompt.flags.mode(source & _FEATURE_MASK, prompt.sequence.number))
 
     def _release(self, slot: int) -> None:
         del self._under[slot]
         self._free.append(slot)
 
-    def _results(self, slot: int, begin: int, end: int) -> tuple[StepResult, ...]:
-        """Return the records of some steps of a slot."""
-        slots, seeds = self._slots, int(self._slots.seeds[slot])
-        part = slice(begin, end)
-        nouns = slots.nouns[slot, max(begin - 1, 0) : end].tolist()
-        nouns = nouns if begin else [0, *nouns]
-        source = slots.source[slot, begin : end + 1].tolist()
-        feeds = bool(slots.feeds[slot])
-        columns = (slots.activity, slots.mode, slots.candidates, slots.ties, slots.value, slots.predicted, slots.stop)
-        lines = zip(*(column[slot, part].tolist() for column in columns), strict=True)
-        results = []
-        for at, (activity, mode, candidates, ties, value, predicted, stop) in enumerate(lines):
-            index = begin + at
-            seed = index < seeds
-            following: int | None = source[at + 1]
-            if not seed and feeds:
-                following = predicted if stop == GOES_ON else None
-            results.append(
-                StepResult(
-                    index=index,
-                    seed=seed,
-                    source=source[at],
-                    column_time=nouns[at],
-                    activity=activity if index else None,
-                    mode=None if seed or (stop == NO_CONNECTIONS) else _MODES[mode],
-                    candidates=candidates,
-                    ties=ties,
-                    value=value if candidates else None,
-                    predicted=None if predicted == NONE else predicted,
-                    stop=_STOPS[stop],
-                    next=following,
-                )
+    def _results(self, line: Integers, step: Integers) -> Iterator[StepResult]:
+        """Return the records of steps by their slots."""
+        slots = self._slots
+        seed = step < slots.seeds[line]
+        following = np.where(seed | ~slots.feeds[line], slots.source[line, step + 1], slots.predicted[line, step])
+        columns = (
+            *(step, seed, slots.source[line, step], np.where(step > 0, slots.nouns[line, step - 1], 0)),
+            *(array[line, step] for array in (slots.activity, slots.mode, slots.candidates, slots.ties)),
+            *(slots.value[line, step], slots.predicted[line, step], slots.stop[line, step], following),
+        )
+        for index, is_seed, source, time, activity, mode, candidates, ties, value, predicted, stop, after in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
+            yield StepResult(
+                index=index,
+                seed=is_seed,
+                source=source,
+                column_time=time,
+                activity=activity if index else None,
+                mode=None if is_seed or stop == NO_CONNECTIONS else _MODES[mode],
+                candidates=candidates,
+                ties=ties,
+                value=value if candidates else None,
+                predicted=None if predicted == NONE else predicted,
+                stop=_STOPS[stop],
+                next=None if after == NONE else after,
             )
-        return tuple(results)
 
 
-def run_prompts(batch: Batch, prompts: Iterable[Prompt]) -> Iterator[tuple[Advance, tuple[StepResult, ...]]]:
+def run_prompts(batch: Batch, prompts: Iterable[Prompt]) -> Iterator[Advance]:
     """Advance prompts to their ends, each entering as soon as there is room for it.
 
     Parameters
@@ -322,7 +319,7 @@ def run_prompts(batch: Batch, prompts: Iterable[Prompt]) -> Iterator[tuple[Advan
 
     Yields
     ------
-    Advance, tuple of StepResult
+    Advance
         As `Batch.step` returns them.
     """
     waiting = iter(prompts)
@@ -341,8 +338,8 @@ def run_sequences(batch: Batch, prompts: Iterable[Prompt]) -> Iterator[SequenceR
     steps: dict[int, list[StepResult]] = {}
     finished: set[int] = set()
     following = 0
-    for advanced, results in run_prompts(batch, prompts):
-        steps.setdefault(advanced.number, []).extend(results)
+    for advanced in run_prompts(batch, prompts):
+        steps.setdefault(advanced.number, []).extend(advanced.results)
         if advanced.finished:
             finished.add(advanced.number)
         while following in finished:
@@ -350,6 +347,13 @@ def run_sequences(batch: Batch, prompts: Iterable[Prompt]) -> Iterator[SequenceR
             every = tuple(steps.pop(following))
             yield SequenceResult(every, every[-1].stop if every[-1].next is None else None)
             following += 1
+
+
+def _pairs(slot: Integers, begin: Integers, end: Integers) -> tuple[Integers, Integers]:
+    """Return slot and step of every step from `begin` to before `end` of some slots."""
+    counts = np.maximum(end - begin, 0)
+    before = np.cumsum(counts) - counts
+    return np.repeat(slot, counts), np.arange(int(counts.sum())) + np.repeat(begin - before, counts)
 
 
 def _modes(flags: FlagTable, feature: Integers, number: int) -> npt.NDArray[np.int8]:
@@ -376,9 +380,9 @@ def _empty_slots(slots: int, steps: int) -> Slots:
         source=line(np.int64, 1),
         row=np.full((slots, steps + 1), NONE, np.int64),
         mode=line(np.int8, 1),
+        activity=line(np.int8, 1),
         nouns=line(np.int32),
         drive=line(np.float32),
-        activity=line(np.int8),
         burst=np.full((slots, steps), NONE, np.int64),
         predicted=np.full((slots, steps), NONE, np.int64),
         stop=line(np.int8),

@@ -116,10 +116,12 @@ class Slots(NamedTuple):
         Its row's place in the table, `NONE` without connections; int64, the same shape.
     mode : ndarray
         Its mode, 0 none, 1 delimiter, 2 internal; int8, the same shape.
+    activity : ndarray
+        Its active branches, int8, the same shape.
     nouns : ndarray
         Concepts among tokens 0 to w, int32, shape ``(slots, steps)``, as all that follow.
-    drive, activity : ndarray
-        What the source of step w sent, float32, and its active branches, int8.
+    drive : ndarray
+        What the source of step w sent, float32.
     burst : ndarray
         Neuron burst at the end of step w, or `NONE`; int64.
     predicted, stop : ndarray
@@ -137,9 +139,9 @@ class Slots(NamedTuple):
     source: Integers
     row: Integers
     mode: Bytes
+    activity: Bytes
     nouns: Small
     drive: Floats
-    activity: Bytes
     burst: Integers
     predicted: Integers
     stop: Bytes
@@ -162,7 +164,7 @@ def _pointer(context: Any, address: Any) -> Any:
     return types.CPointer(types.int64)(address), generate
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def advance(
     slots: Slots, which: Integers, until: Integers, table: RowTable, rules: Rules
 ) -> tuple[Integers, Integers, Floats]:
@@ -209,53 +211,51 @@ def advance(
     return pointer, neuron[: pointer[-1]].copy(), value[: pointer[-1]].copy()
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _step(slots: Slots, slot: int, w: int, table: RowTable, rules: Rules) -> tuple[Integers, Floats]:
     """Do one step of a sequence (contract, section 8); where it is not completed, `done` stays."""
-    nothing, worthless = np.empty(0, np.int64), np.empty(0, np.float32)
+    found, worth = np.empty(0, np.int64), np.empty(0, np.float32)
     source = slots.source[slot, w]
     if w > 0:
-        active = _activity(slots, slot, w, source, table, rules)
-        slots.activity[slot, w], slots.drive[slot, w] = active, rules.drives[active]
+        # Of a predicted neuron the step before has seen it.
+        if w <= slots.seeds[slot] or not slots.feeds[slot]:
+            slots.activity[slot, w] = _activity(slots, slot, w, source, table, rules)
+        slots.drive[slot, w] = rules.drives[slots.activity[slot, w]]
     if w == 0 or w < slots.seeds[slot]:
         slots.burst[slot, w] = slots.source[slot, w + 1]
         slots.done[slot] = w + 1
-        return nothing, worthless
+        return found, worth
     slots.burst[slot, w] = NONE
     connected = _connected(slots.row[slot, w], table, rules)
-    stop = NO_CONNECTIONS
+    stop, active = NO_CONNECTIONS, 0
     if len(connected) or not slots.feeds[slot]:
         stop = NO_CANDIDATES
-        nothing, worthless = _score(slots, slot, w, connected, table, rules)
-    if len(nothing):
-        best = 0
-        for i in range(1, len(nothing)):
-            if worthless[i] > worthless[best]:
-                best = i
-        slots.candidates[slot, w], slots.value[slot, w] = len(nothing), worthless[best]
-        slots.ties[slot, w] = (worthless == worthless[best]).sum()
-        rejected = slots.mode[slot, w] == INTERNAL and nothing[best] >> _FEATURE_BITS != source >> _FEATURE_BITS
+        found, worth, best, active = _score(slots, slot, w, connected, table, rules)
+    if len(found):
+        slots.candidates[slot, w], slots.value[slot, w] = len(found), worth[best]
+        slots.ties[slot, w] = (worth == worth[best]).sum()
+        rejected = slots.mode[slot, w] == INTERNAL and found[best] >> _FEATURE_BITS != source >> _FEATURE_BITS
         stop = REJECTED if rejected else GOES_ON
         if not rejected:
-            slots.predicted[slot, w] = nothing[best]
+            slots.predicted[slot, w] = found[best]
     slots.stop[slot, w] = stop
     if slots.feeds[slot]:
         if stop != GOES_ON:
-            return nothing, worthless
+            return found, worth
         following = slots.predicted[slot, w]
-        slots.source[slot, w + 1] = following
+        slots.source[slot, w + 1], slots.activity[slot, w + 1] = following, active
         if w >= slots.given[slot]:
             slots.nouns[slot, w] = slots.nouns[slot, w - 1] + (1 if following & _FEATURE_MASK == 0 else 0)
     slots.done[slot] = w + 1
-    return nothing, worthless
+    return found, worth
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _targets(at: int, table: RowTable) -> Integers:
     return nb.carray(_pointer(table.address[at]), (table.bounds[at, -1],), np.int64)
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _connected(at: int, table: RowTable, rules: Rules) -> Integers:
     """Return the neurons that a row reaches in the last segment, ascending, distinct."""
     if at < 0:
@@ -277,22 +277,40 @@ def _connected(at: int, table: RowTable, rules: Rules) -> Integers:
 def _activity(slots: Slots, slot: int, steps: int, neuron: int, table: RowTable, rules: Rules) -> int:
     """Return how many branches of a neuron are active after some steps (contract, section 8.4a)."""
     one, place = np.array([neuron]), np.zeros(1, np.int64)
+    acted = 0
+    for step in range(steps):
+        acted += (slots.source[slot, step] == neuron) + (slots.burst[slot, step] == neuron)
+    fresh = acted == 1 and slots.burst[slot, steps - 1] == neuron
+    if acted == 0 or fresh:
+        # A burst that nothing followed makes branch 0 active, whatever else has reached it.
+        others = 1 if fresh else 0
+        if not len(_reachable(slots, slot, steps, (one, place), (rules.segments, others), table, rules)):
+            return others
     state = _empty_entries(1, rules)
     _replay(slots, slot, steps, (one, place), (0, rules.segments, True), state, table, rules)
+    return _active_branches(state, 0, rules)
+
+
+@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _active_branches(state: Entries, place: int, rules: Rules) -> int:
     active = 0
     for branch in range(rules.branches):
         positive = False
         for s in range(rules.segments):
-            positive |= state[0][s, 0, branch] > 0
-        active += positive and state[2][-1, 0, branch]
+            positive |= state[0][s, place, branch] > 0
+        active += positive and state[2][-1, place, branch]
     return active
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _score(
     slots: Slots, slot: int, w: int, connected: Integers, table: RowTable, rules: Rules
-) -> tuple[Integers, Floats]:
-    """Return which connected neurons can be predicted in step w, and their values (section 8.6b)."""
+) -> tuple[Integers, Floats, int, int]:
+    """Score the connected neurons in step w (contract, section 8.6b).
+
+    Returns those that can be predicted, their values, the place of the first largest, and how many of its
+    branches are active.
+    """
     state = _empty_entries(len(connected), rules)
     acted = np.zeros(len(connected), np.bool_)
     for step in range(w + 1):
@@ -303,6 +321,8 @@ def _score(
     # One that was a source or burst has to be followed whole, because of what it is deactivated by.
     whole, others = np.flatnonzero(acted), np.flatnonzero(~acted)
     steps, columns, segments = w + 1, rules.columns, rules.segments
+    # The source's own row reaches the last segment of all of them.
+    others = _reachable(slots, slot, w, (connected, others), (segments - 1, 0), table, rules)
     if len(whole):
         _replay(slots, slot, steps, (connected, whole), (0, segments, True), state, table, rules)
     _replay(slots, slot, steps, (connected, others), (columns, segments, False), state, table, rules)
@@ -315,14 +335,17 @@ def _score(
     value = np.empty(len(places), np.float32)
     given = w < slots.given[slot]
     nouns = slots.nouns[slot, w] if given else slots.nouns[slot, w - 1]
+    best = 0
     for i in range(len(places)):
         concept = connected[places[i]] & _FEATURE_MASK == 0
         column_time = nouns + 1 if concept and not given else nouns
         value[i] = _worth(state, places[i], (column_time, w), rules)
-    return connected[places], value
+        best = i if value[i] > value[best] else best
+    active = _active_branches(state, places[best], rules) if len(places) else 0
+    return connected[places], value, best, active
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _worth(state: Entries, place: int, times: tuple[int, int], rules: Rules) -> np.float32:
     """Return the sum over segments of the largest value over branches that have an entry."""
     value, time, found = state
@@ -341,18 +364,71 @@ def _worth(state: Entries, place: int, times: tuple[int, int], rules: Rules) -> 
     return total
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _empty_entries(neurons: int, rules: Rules) -> Entries:
     """Return the entries of some neurons before the first step, shape ``(segments, neurons, branches)``."""
     shape = (rules.segments, neurons, rules.branches)
     return np.zeros(shape, np.float32), np.zeros(shape, np.int32), np.zeros(shape, np.bool_)
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _place(neurons: Integers, neuron: int) -> int:
     """Return where a neuron is among ascending ones, or `NONE`."""
     place = np.searchsorted(neurons, neuron)
     return place if place < len(neurons) and neurons[place] == neuron else NONE
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _reachable(
+    slots: Slots,
+    slot: int,
+    steps: int,
+    chosen: tuple[Integers, Integers],
+    last: tuple[int, int],
+    table: RowTable,
+    rules: Rules,
+) -> Integers:
+    """Return the places of neurons whose last segment can have been reached from the first, one after the other.
+
+    From the last of the segments before ``last[0]`` back to the first feature segment, with a step before that
+    of the segment after it for each; in the last segment of all, branches before ``last[1]`` do not count.
+    The segments far from the first are small, so that most neurons are given up after few searches.
+    """
+    neurons, places = chosen
+    if not rules.sequential or not len(places):
+        return places
+    alive, before = places.copy(), np.full(len(places), steps, np.int64)
+    search = np.empty((3, len(places)), np.int64)
+    missing, hit = np.empty(len(places), np.int64), np.empty(len(places), np.int64)
+    for s in range(last[0] - 1, rules.columns - 1, -1):
+        hit[: len(alive)] = NONE
+        for step in range(steps - 1, 0, -1):
+            row = slots.row[slot, step]
+            if row < 0 or table.bounds[row, s] == table.bounds[row, s + 1]:
+                continue
+            count = 0
+            for i in range(len(alive)):
+                if hit[i] < 0 and before[i] > step:
+                    missing[count] = i
+                    search[1, count] = (s << SEGMENT_SHIFT) | (neurons[alive[i]] << BRANCH_BITS)
+                    count += 1
+            target, end = _targets(row, table), table.bounds[row, s + 1]
+            _find(target, table.bounds[row, s], end, search, count)
+            for i in range(count):
+                entry, least = search[2, i], last[1] if s == rules.segments - 1 else 0
+                while entry < end and target[entry] < search[1, i] + least:
+                    entry += 1
+                if entry < end and target[entry] >> BRANCH_BITS == search[1, i] >> BRANCH_BITS:
+                    hit[missing[i]] = step
+        count = 0
+        for i in range(len(alive)):
+            if hit[i] >= 0:
+                alive[count], before[count] = alive[i], hit[i]
+                count += 1
+        alive = alive[:count]
+        if count == 0:
+            break
+    return alive
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -373,43 +449,55 @@ def _replay(
     """
     neurons, places = chosen
     low, high, acts = part
-    if not len(places):
-        return
     search = np.empty((3, len(places)), np.int64)
     waiting = False
-    for step in range(steps):
-        if step > 0:
-            row = slots.row[slot, step]
-            for s in range(high - 1, low - 1, -1):
-                if row >= 0 and table.bounds[row, s] < table.bounds[row, s + 1]:
-                    now = slots.nouns[slot, step - 1] if s < rules.columns else step - 1
-                    pulse = (slots.drive[slot, step], np.int32(now))
-                    bounds = (table.bounds[row, s], table.bounds[row, s + 1])
-                    _take(_targets(row, table), bounds, s, pulse, chosen, search, state, rules)
-            if waiting and rules.boolean_from < rules.segments:
-                state[0][-1, :, 0] = np.sign(state[0][-1, :, 0])
-            waiting = False
-        if not acts:
-            continue
-        source = _place(neurons, slots.source[slot, step])
-        if source >= 0:
-            if step == 0:
-                _burst(state, source)
-            _deactivate(state, source, rules)
-        burst = _place(neurons, slots.burst[slot, step])
-        if burst >= 0:
-            _burst(state, burst)
-            waiting = True
+    for step in range(steps if len(places) else 0):
+        row = slots.row[slot, step] if step > 0 else NONE
+        drive = slots.drive[slot, step]
+        # Without times an entry of value 0 matters in the last segment only, where it makes a candidate.
+        first = rules.segments - 1 if drive == 0 and rules.timing == 0 else low
+        for s in range(high - 1, first - 1 if row >= 0 else high - 1, -1):
+            begin, end = table.bounds[row, s], table.bounds[row, s + 1]
+            if begin == end:
+                continue
+            count = _select(s, neurons, places, search, state[0], rules)
+            if count == 0:
+                continue
+            target = _targets(row, table)
+            _find(target, begin, end, search, count)
+            now = slots.nouns[slot, step - 1] if s < rules.columns else step - 1
+            _take(target, end, s, (drive, now), search, count, state, rules)
+        if waiting:
+            for place in range(len(neurons)):
+                if rules.boolean_from < rules.segments and state[0][-1, place, 0] > 0:
+                    state[0][-1, place, 0] = np.float32(1)
+        waiting = False
+        if acts:
+            waiting = _act(slots.source[slot, step], slots.burst[slot, step], step, neurons, state, rules)
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _act(source: int, burst: int, step: int, neurons: Integers, state: Entries, rules: Rules) -> bool:
+    """Deactivate a source and burst a neuron, where they are among some; return whether one was burst."""
+    place = _place(neurons, source)
+    if place >= 0:
+        if step == 0:
+            _burst(state, place)
+        _deactivate(state, place, rules)
+    place = _place(neurons, burst)
+    if place >= 0:
+        _burst(state, place)
+    return place >= 0
+
+
+@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _burst(state: Entries, place: int) -> None:
     """Add 1 to branch 0 of a neuron's last segment."""
     state[0][-1, place, 0] += np.float32(1)
     state[2][-1, place, 0] = True
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _deactivate(state: Entries, place: int, rules: Rules) -> None:
     """Set the strongest branch of a neuron to 0; the lowest of equal ones."""
     best, most = 0, np.float32(-1)
@@ -422,35 +510,62 @@ def _deactivate(state: Entries, place: int, rules: Rules) -> None:
     state[0][:, place, best] = np.float32(0)
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _select(s: int, neurons: Integers, places: Integers, search: Integers, value: Floats, rules: Rules) -> int:
+    """Write down the neurons of which a connection in a segment could change anything; return how many.
+
+    In `search`: their places, their keys, and where their search begins.
+    """
+    gated = rules.sequential and s != 0 and s != rules.columns
+    stays = rules.timing == 0 and s >= rules.boolean_from
+    count = 0
+    for i in range(len(places)):
+        place = places[i]
+        reachable, changes = not gated, not stays
+        for branch in range(rules.branches):
+            reachable |= gated and value[s - 1, place, branch] > 0
+            changes |= stays and value[s, place, branch] != 1
+        if reachable and changes:
+            search[0, count] = place
+            search[1, count] = (s << SEGMENT_SHIFT) | (neurons[place] << BRANCH_BITS)
+            count += 1
+    return count
+
+
+@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _find(target: Integers, begin: int, end: int, search: Integers, count: int) -> None:
+    """Write down the first entry of a slice that is not before each key."""
+    size = end - begin
+    for i in range(count):
+        search[2, i] = begin
+    while size > 1:
+        half = size // 2
+        for i in range(count):
+            at = search[2, i]
+            search[2, i] = at + half if target[at + half - 1] < search[1, i] else at
+        size -= half
+    for i in range(count):
+        search[2, i] += target[search[2, i]] < search[1, i]
+
+
+@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _take(
     target: Integers,
-    bounds: tuple[int, int],
+    end: int,
     s: int,
-    pulse: tuple[np.float32, np.int32],
-    chosen: tuple[Integers, Integers],
+    pulse: tuple[np.float32, int],
     search: Integers,
+    count: int,
     state: Entries,
     rules: Rules,
 ) -> None:
-    """Take in what one segment of a row sends to some neurons (contract, section 8.4)."""
+    """Take in what one segment of a row sends to the neurons found (contract, section 8.4)."""
     drive, now = pulse
     value, time, found = state
     gated = s != 0 and s != rules.columns
-    # Without times an entry of value 0 matters in the last segment only, where it makes a candidate.
-    if drive == 0 and rules.timing == 0 and s != rules.segments - 1:
-        return
-    count = 0
-    for place in chosen[1]:
-        if _can_change(state, s, place, gated, rules):
-            search[0, count] = place
-            search[1, count] = (s << SEGMENT_SHIFT) | (chosen[0][place] << BRANCH_BITS)
-            search[2, count] = bounds[0]
-            count += 1
-    _lower_bounds(target, bounds, search[1, :count], search[2, :count])
     for i in range(count):
         place, entry, base = search[0, i], search[2, i], search[1, i] >> BRANCH_BITS
-        while entry < bounds[1] and target[entry] >> BRANCH_BITS == base:
+        while entry < end and target[entry] >> BRANCH_BITS == base:
             branch = target[entry] & _BRANCH_MASK
             entry += 1
             if gated and rules.sequential and not value[s - 1, place, branch] > 0:
@@ -464,33 +579,3 @@ def _take(
             found[s, place, branch] = True
             if rules.timing > 0:
                 time[s, place, branch] = now
-
-
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _can_change(state: Entries, s: int, place: int, gated: bool, rules: Rules) -> bool:
-    """Return whether a connection to a neuron in a segment could change anything."""
-    if rules.sequential and gated:
-        reachable = False
-        for branch in range(rules.branches):
-            reachable |= state[0][s - 1, place, branch] > 0
-        if not reachable:
-            return False
-    if rules.timing > 0 or s < rules.boolean_from:
-        return True
-    for branch in range(rules.branches):
-        if state[0][s, place, branch] != 1:
-            return True
-    return False
-
-
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _lower_bounds(target: Integers, bounds: tuple[int, int], keys: Integers, at: Integers) -> None:
-    """Move places, all at the begin of a slice, to the first entry that is not before each key."""
-    size = bounds[1] - bounds[0]
-    while size > 1:
-        half = size // 2
-        for i in range(len(keys)):
-            at[i] += half if target[at[i] + half - 1] < keys[i] else 0
-        size -= half
-    for i in range(len(keys)):
-        at[i] += target[at[i]] < keys[i]
