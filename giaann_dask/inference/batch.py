@@ -31,6 +31,7 @@ from giaann_dask.inference.sequence import (
     PreparedSequence,
     SequenceResult,
     StepResult,
+    StepTrace,
     StopReason,
 )
 from giaann_dask.spec import FEATURE_BITS, MAXIMUM_FEATURES, Specification
@@ -53,8 +54,7 @@ class BatchOptions:
     held_bytes : int
         Bytes of rows after which those that no sequence under way needs are let go.
     ahead : bool
-        Do all steps of a sequence at once whose own tokens are fed. Then candidates are known of its
-        last step only.
+        Do all steps of a sequence at once whose own tokens are fed.
 
     Raises
     ------
@@ -105,23 +105,31 @@ class Advance:
         Whether this was the last of it.
     results : tuple of StepResult
         Their records.
-    neuron, value : ndarray
-        Candidates of the last of these steps, int64, and their values, float32.
+    pointer, neuron, value : ndarray
+        Candidates: those of the i-th step are ``pointer[i]:pointer[i + 1]`` of `neuron` (neuron keys) and of
+        `value`; int64, int64, float32.
     """
 
     number: int
     steps: range
     finished: bool
     results: tuple[StepResult, ...]
+    pointer: Integers
     neuron: Integers
     value: npt.NDArray[np.float32]
 
     @property
-    def candidates(self) -> Candidates | None:
-        """The candidates of the last of these steps, if any."""
-        if not len(self.neuron):
-            return None
-        return Candidates(torch.from_numpy(self.neuron), torch.from_numpy(self.value), int(self.value.argmax()))
+    def traces(self) -> Iterator[StepTrace]:
+        """The steps with their candidates."""
+        bounds = self.pointer.tolist()
+        for at, result in enumerate(self.results):
+            here = slice(bounds[at], bounds[at + 1])
+            found = None
+            if here.start < here.stop:
+                value = self.value[here]
+                neurons = torch.from_numpy(self.neuron[here])
+                found = Candidates(neurons, torch.from_numpy(value), int(value.argmax()))
+            yield StepTrace(result, found, None)
 
 
 @dataclass(eq=False)
@@ -228,19 +236,32 @@ class Batch:
         # A step at which a sequence ends for lack of a prediction is recorded and not done.
         end = done + (done < until)
         results = iter(self._results(*_pairs(which, begin, end)))
-        lines = zip(which.tolist(), begin.tolist(), end.tolist(), (done < until).tolist(), strict=True)
-        bounds, found = pointer.tolist(), []
-        for i, (slot, first, last, stopped) in enumerate(lines):
-            under, here = self._under[slot], slice(bounds[i], bounds[i + 1])
+        asked = np.cumsum(until - begin) - (until - begin)
+        lines = zip(which.tolist(), begin.tolist(), end.tolist(), (done < until).tolist(), asked.tolist(), strict=True)
+        found = []
+        for slot, first, last, stopped, at in lines:
+            under, its = self._under[slot], tuple(islice(results, last - first))
             finished = stopped or last == under.end
-            its = tuple(islice(results, last - first))
-            found.append(Advance(under.number, range(first, last), finished, its, neuron[here], value[here]))
+            bounds = pointer[at : at + last - first + 1]
+            found.append(Advance(under.number, range(first, last), finished, its, bounds, neuron, value))
             if finished:
                 self._release(slot)
             elif slots.feeds[slot] and its[-1].predicted is not None:
-                mode = under.prompt.flags.mode(its[-1].predicted & _FEATURE_MASK, under.prompt.sequence.number)
-                slots.mode[slot, last] = _MODES.index(mode)
+                self._set_mode(slot, last, its[-1].predicted)
         return found
+
+    def feed(self, number: int, neuron: int) -> None:
+        """Feed a sequence another neuron than the one that it has just predicted, if it is under way."""
+        for slot, under in self._under.items():
+            if under.number == number:
+                last = int(self._slots.done[slot])
+                self._slots.source[slot, last] = neuron
+                self._slots.activity[slot, last] = NONE
+                self._set_mode(slot, last, neuron)
+
+    def _set_mode(self, slot: int, step: int, source: int) -> None:
+        prompt = self._under[slot].prompt
+        self._slots.mode[slot, step] = _MODES.index(prompt.flags.mode(source & _FEATURE_MASK, prompt.sequence.number))
 
     def _until(self, slot: int) -> int:
         under, slots = self._under[slot], self._slots
@@ -260,8 +281,9 @@ class Batch:
         _stay_in_column(source, mode)
         slots.source[slot, : known + 1] = source
         slots.mode[slot, : known + 1] = mode
-        for array, value in ((slots.candidates, 0), (slots.ties, 0), (slots.predicted, NONE), (slots.stop, GOES_ON)):
-            array[slot] = value
+        for array in (slots.candidates, slots.ties, slots.stop):
+            array[slot] = 0
+        slots.predicted[slot] = slots.activity[slot] = NONE
 
     def _find_rows(self, which: Integers, until: Integers) -> None:
         """Fetch the rows of the steps to do."""

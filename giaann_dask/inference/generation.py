@@ -30,6 +30,7 @@ from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader
 from giaann_dask.spec import MAXIMUM_TOKENS, Specification
 from giaann_dask.text.blocks import CANDIDATE, NO_CONCEPT, BlockBuilder, FilterOptions
+from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.segmentation import encode_block
 from giaann_dask.text.tagged import tag_sentences
 from giaann_dask.text.tokens import Part, TaggedSentence
@@ -195,7 +196,19 @@ class Continuation:
 
 
 @dataclass(frozen=True, eq=False)
-class _Prepared:
+class PreparedPrompt:
+    """A prompt divided into columns.
+
+    Attributes
+    ----------
+    sequence : PreparedSequence
+        Its neurons.
+    words : tuple of str
+        Its words, nouns merged.
+    change : FlagChange
+        What its words change in the flags of the commit.
+    """
+
     sequence: PreparedSequence
     words: tuple[str, ...]
     change: FlagChange
@@ -232,8 +245,8 @@ def generate_text(client: Client, reader: CommitReader, prompt: str, options: Ge
         If the prompt cannot be divided into concept columns.
     """
     vocabulary = reader.saved_vocabulary()
-    prepared = _prepare(reader, vocabulary, prompt, options.tagger)
     specification = reader.manifest().specification
+    prepared = prepare_prompt(prompt, vocabulary, reader.ever(), branches=specification.branches, tagger=options.tagger)
     regions, flags = open_regions(client, reader, options.rows), submit_flags(client, reader)
     key = task_key("generate", reader.commit, str(reader.path), prompt, options)
     network = (flags, submit_placement(client, reader), regions.argument, specification)
@@ -273,7 +286,7 @@ def generate(
             continue
         reasons = session.explain(outcome.steps, step.index) if options.reasons else ()
         ranked = sorted(reasons, key=lambda r: -r.contribution)[: options.reasons]
-        best, values = _best(candidates, options.runners_up)
+        best, values = best_candidates(candidates, options.runners_up)
         tokens.append(
             RawToken(
                 step.predicted,
@@ -286,25 +299,43 @@ def generate(
     return tokens, outcome.stop
 
 
-def _best(candidates: Candidates, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+def best_candidates(candidates: Candidates, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """Return the best candidates, ties in the order of column and feature."""
     values = candidates.value.cpu().numpy()
     order = np.argsort(-values, kind="stable")[:count]
     return candidates.neuron.cpu().numpy()[order], values[order]
 
 
-def _prepare(reader: CommitReader, vocabulary: Vocabulary, prompt: str, tagger: str) -> _Prepared:
-    """Divide a prompt into columns, expanding the dictionaries in memory."""
+def prepare_prompt(prompt: str, vocabulary: Vocabulary, ever: EverPos, *, branches: int, tagger: str) -> PreparedPrompt:
+    """Divide a prompt into columns.
+
+    Parameters
+    ----------
+    prompt : str
+        Some words, with at least one noun.
+    vocabulary : Vocabulary
+        The saved dictionaries of the commit; expanded in place.
+    ever : EverPos
+        Which words can end a column.
+    branches : int
+        Of the network.
+    tagger : str
+        How the prompt is tagged.
+
+    Raises
+    ------
+    PromptError
+        If it cannot be divided.
+    """
     base = np.array(vocabulary.probable_since, np.int64)
     part = Part("the prompt", "text", (prompt,), (0,))
     sentences = [s for _, group in tag_sentences(part, tagger) for s in group]
     joined = TaggedSentence(*([x for s in sentences for x in s[i]] for i in range(4)))
-    builder = BlockBuilder(reader.ever(), FilterOptions(seed_tokens=0, maximum_tokens=MAXIMUM_TOKENS))
+    builder = BlockBuilder(ever, FilterOptions(seed_tokens=0, maximum_tokens=MAXIMUM_TOKENS))
     builder.add_part([(0, [joined])])
     block = builder.build()
     if len(block) == 0:
         raise PromptError(f"the prompt has {len(joined.forms)} words", f"1 to {MAXIMUM_TOKENS}", "give another prompt")
-    branches = reader.manifest().specification.branches
     encoded = encode_block(block, vocabulary.extend(summarise(block)), branches)
     if encoded.status[0] != CANDIDATE:
         missing = "a noun" if encoded.status[0] == NO_CONCEPT else "a verb or preposition between its nouns"
@@ -318,26 +349,27 @@ def _prepare(reader: CommitReader, vocabulary: Vocabulary, prompt: str, tagger: 
         noun=encoded.feature == 0,
         number=encoded.first_sequence,
     )
-    return _Prepared(sequence, words, FlagChange.between(base, vocabulary))
+    return PreparedPrompt(sequence, words, FlagChange.between(base, vocabulary))
 
 
 def _in_words(token: RawToken, vocabulary: Vocabulary) -> GeneratedToken:
-    word, column = _names(token.neuron, vocabulary)
+    word, column = word_and_column(token.neuron, vocabulary)
     chosen = [i for i, n in enumerate(token.best) if int(n) == token.neuron]
     order = [*chosen, *(i for i in range(len(token.best)) if i not in chosen)]
     return GeneratedToken(
         word,
         column,
-        tuple(Candidate(*_names(int(token.best[i]), vocabulary), float(token.values[i])) for i in order),
+        tuple(Candidate(*word_and_column(int(token.best[i]), vocabulary), float(token.values[i])) for i in order),
         token.candidates,
         tuple(
-            Reason(*_names(source, vocabulary), position - 1, segment, branch, strength, contribution)
+            Reason(*word_and_column(source, vocabulary), position - 1, segment, branch, strength, contribution)
             for position, source, segment, branch, strength, contribution in token.reasons
         ),
     )
 
 
-def _names(neuron: int, vocabulary: Vocabulary) -> tuple[str, str]:
+def word_and_column(neuron: int, vocabulary: Vocabulary) -> tuple[str, str]:
+    """Return the word of a neuron key, and the concept of its column."""
     column, feature = (int(x[0]) for x in unpack_neuron(np.array([neuron])))
     concept = vocabulary.concepts[column]
     return (vocabulary.features[feature] if feature else concept), concept

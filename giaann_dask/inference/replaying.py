@@ -117,7 +117,7 @@ class Slots(NamedTuple):
     mode : ndarray
         Its mode, 0 none, 1 delimiter, 2 internal; int8, the same shape.
     activity : ndarray
-        Its active branches, int8, the same shape.
+        Its active branches, negative before they are known; int8, the same shape.
     nouns : ndarray
         Concepts among tokens 0 to w, int32, shape ``(slots, steps)``, as all that follow.
     drive : ndarray
@@ -185,30 +185,31 @@ def advance(
     Returns
     -------
     pointer, neuron, value : ndarray
-        Candidates of the last step of each of them: those of the i-th are ``pointer[i]:pointer[i + 1]``;
-        int64, int64, float32.
+        Candidates of each of the steps asked for, slot by slot: those of the i-th are
+        ``pointer[i]:pointer[i + 1]``; int64, int64, float32.
     """
-    room = 0
+    room = steps = 0
     last = rules.segments - 1
     for i in range(len(which)):
-        at = slots.row[which[i], until[i] - 1]
-        if at >= 0:
-            room += table.bounds[at, last + 1] - table.bounds[at, last]
+        for w in range(slots.done[which[i]], until[i]):
+            at, steps = slots.row[which[i], w], steps + 1
+            if at >= 0 and w >= slots.seeds[which[i]]:
+                room += table.bounds[at, last + 1] - table.bounds[at, last]
     neuron, value = np.empty(room, np.int64), np.empty(room, np.float32)
-    pointer = np.zeros(len(which) + 1, np.int64)
+    pointer = np.zeros(steps + 1, np.int64)
+    step = filled = 0
     for i in range(len(which)):
-        slot = which[i]
-        filled = pointer[i]
-        pointer[i + 1] = filled
-        for w in range(slots.done[slot], until[i]):
-            found, worth = _step(slots, slot, w, table, rules)
-            if w == until[i] - 1:
+        begin, ended = slots.done[which[i]], False
+        for w in range(begin, until[i]):
+            if not ended:
+                found, worth = _step(slots, which[i], w, table, rules)
+                ended = slots.done[which[i]] == w
                 neuron[filled : filled + len(found)] = found
                 value[filled : filled + len(found)] = worth
-                pointer[i + 1] = filled + len(found)
-            if slots.done[slot] == w:
-                break
-    return pointer, neuron[: pointer[-1]].copy(), value[: pointer[-1]].copy()
+                filled += len(found)
+            step += 1
+            pointer[step] = filled
+    return pointer, neuron[:filled].copy(), value[:filled].copy()
 
 
 @nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
@@ -218,7 +219,7 @@ def _step(slots: Slots, slot: int, w: int, table: RowTable, rules: Rules) -> tup
     source = slots.source[slot, w]
     if w > 0:
         # Of a predicted neuron the step before has seen it.
-        if w <= slots.seeds[slot] or not slots.feeds[slot]:
+        if slots.activity[slot, w] < 0:
             slots.activity[slot, w] = _activity(slots, slot, w, source, table, rules)
         slots.drive[slot, w] = rules.drives[slots.activity[slot, w]]
     if w == 0 or w < slots.seeds[slot]:
@@ -542,7 +543,7 @@ def _find(target: Integers, begin: int, end: int, search: Integers, count: int) 
         half = size // 2
         for i in range(count):
             at = search[2, i]
-            search[2, i] = at + half if target[at + half - 1] < search[1, i] else at
+            search[2, i] = at + half * (target[at + half - 1] < search[1, i])
         size -= half
     for i in range(count):
         search[2, i] += target[search[2, i]] < search[1, i]

@@ -9,7 +9,7 @@ Does not cover: how the activation of neurons is known: by pushing whole rows in
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -146,10 +146,29 @@ class Stepper(ABC, Generic[State, Keys]):
         -------
         Generation
         """
-        state, source = self._begin(prompt.neuron, len(prompt) - 1), int(prompt.neuron[0])
         steps: list[StepResult] = []
         candidates: list[Candidates | None] = []
-        nouns, stop = 0, None
+        for trace in self.stream(prompt, tokens):
+            steps.append(trace.result)
+            candidates.append(trace.candidates)
+            if observer is not None:
+                observer(trace)
+        stop = steps[-1].stop if steps[-1].next is None else None
+        return Generation(prompt, tuple(steps), tuple(candidates), stop)
+
+    @torch.inference_mode()
+    def stream(self, prompt: PreparedSequence, tokens: int) -> Iterator[StepTrace]:
+        """Yield the steps of `generate` one by one, those of the prompt included.
+
+        Parameters
+        ----------
+        prompt : PreparedSequence
+            The tokens given.
+        tokens : int
+            Number of tokens to predict. A step without a next source is the last one.
+        """
+        state, source = self._begin(prompt.neuron, len(prompt) - 1), int(prompt.neuron[0])
+        nouns = 0
         for index in range(len(prompt) + tokens):
             given = index < len(prompt)
             noun = given and bool(prompt.noun[index])
@@ -161,16 +180,11 @@ class Stepper(ABC, Generic[State, Keys]):
                 number=prompt.number,
             )
             result, found, state = self._advance(state, source, token, "prediction", None)
-            steps.append(result)
-            candidates.append(found)
-            if observer is not None:
-                observer(StepTrace(result, found, self._shown(state)))
+            yield StepTrace(result, found, self._shown(state))
             if result.next is None:
-                stop = result.stop
-                break
+                return
             source = result.next
             nouns += noun if given else _feature(source) == 0
-        return Generation(prompt, tuple(steps), tuple(candidates), stop)
 
     @abstractmethod
     def _begin(self, known: npt.NDArray[np.int64], first: int) -> State:
