@@ -20,10 +20,10 @@ from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.opened import FlagChange, changed_flags, open_regions, submit_flags, submit_placement
 from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.pull import open_session
 from giaann_dask.inference.remote_rows import RegionKeys, RowOptions, row_source
 from giaann_dask.inference.row_service import Trim
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence
-from giaann_dask.inference.session import Session
 from giaann_dask.network.keys import pack_neuron, unpack_neuron
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Run
@@ -254,7 +254,7 @@ def generate_text(client: Client, reader: CommitReader, prompt: str, options: Ge
     tokens, stop = result(future)
     return Continuation(
         prepared.words,
-        tuple(_in_words(token, vocabulary) for token in tokens),
+        tuple(in_words(token, vocabulary) for token in tokens),
         stop,
         reader.commit,
     )
@@ -271,7 +271,7 @@ def generate(
 ) -> tuple[list[RawToken], str | None]:
     """Continue a prepared prompt, as a task."""
     rows = row_source(placement, regions, trim=Trim(strengths=options.reasons > 0))
-    session = Session(
+    session = open_session(
         specification,
         rows,
         changed_flags(flags, change),
@@ -352,7 +352,8 @@ def prepare_prompt(prompt: str, vocabulary: Vocabulary, ever: EverPos, *, branch
     return PreparedPrompt(sequence, words, FlagChange.between(base, vocabulary))
 
 
-def _in_words(token: RawToken, vocabulary: Vocabulary) -> GeneratedToken:
+def in_words(token: RawToken, vocabulary: Vocabulary) -> GeneratedToken:
+    """Return a generated token in words, the chosen candidate first."""
     word, column = word_and_column(token.neuron, vocabulary)
     chosen = [i for i, n in enumerate(token.best) if int(n) == token.neuron]
     order = [*chosen, *(i for i in range(len(token.best)) if i not in chosen)]
