@@ -6,13 +6,12 @@ session is opened where. Does not cover: many sequences at once (`batch`) and th
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
 import torch
 
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.batch import Advance, Batch, BatchOptions, Prompt
+from giaann_dask.inference.batch import Batch, BatchOptions, Prompt
 from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.rows import RowSource
@@ -27,7 +26,7 @@ from giaann_dask.inference.sequence import (
     StopReason,
 )
 from giaann_dask.inference.session import Session
-from giaann_dask.inference.steps import Choice, Observer
+from giaann_dask.inference.steps import Observer
 from giaann_dask.spec import Specification
 
 
@@ -69,18 +68,17 @@ class ReplaySession:
         self.options = options or InferenceOptions()
         if device is not None and device.type != "cpu":
             raise OptionError(f"device is {device}", "cpu", "take Session for other devices")
-        self._batch = self._one(ahead=True)
+        self._batch = self._one()
 
-    def run_sequence(
-        self, sequence: PreparedSequence, *, observer: Observer | None = None, choose: Choice | None = None
-    ) -> SequenceResult:
+    def run_sequence(self, sequence: PreparedSequence, *, observer: Observer | None = None) -> SequenceResult:
         """Predict every token of a sentence after the seed tokens; see `Session.run_sequence`."""
-        batch = self._batch if choose is None else self._one(ahead=False)
-        batch.enter(Prompt(sequence=sequence, flags=self.flags))
+        self._batch.enter(Prompt(sequence=sequence, flags=self.flags))
         steps: list[StepResult] = []
-        while len(batch):
-            for advance in batch.step():
-                steps.extend(self._observe(batch, advance, observer, choose))
+        while len(self._batch):
+            for advance in self._batch.step():
+                steps.extend(advance.results)
+                for trace in advance.traces if observer is not None else ():
+                    observer(trace)
         return SequenceResult(tuple(steps), _stop(steps[-1]))
 
     def generate(self, prompt: PreparedSequence, tokens: int, *, observer: Observer | None = None) -> Generation:
@@ -96,7 +94,7 @@ class ReplaySession:
 
     def stream(self, prompt: PreparedSequence, tokens: int) -> Iterator[StepTrace]:
         """Yield the steps of `generate` one by one, those of the prompt included."""
-        batch = self._one(ahead=True)
+        batch = self._one()
         batch.enter(Prompt(sequence=prompt, flags=self.flags, tokens=tokens))
         while len(batch):
             for advance in batch.step():
@@ -106,34 +104,8 @@ class ReplaySession:
         """Return the connections that raised what a step predicted (see `Session.explain`)."""
         return Session(self.specification, self.rows, self.flags, options=self.options).explain(steps, index)
 
-    def _one(self, *, ahead: bool) -> Batch:
-        batch = BatchOptions(slots=1, ahead=ahead)
-        return Batch(self.specification, self.rows, options=self.options, batch=batch)
-
-    def _observe(
-        self, batch: Batch, advance: Advance, observer: Observer | None, choose: Choice | None
-    ) -> Iterator[StepResult]:
-        if observer is None and choose is None:
-            yield from advance.results
-            return
-        for trace in advance.traces:
-            result = trace.result
-            if choose is not None and trace.candidates is not None:
-                result = _chosen(result, trace.candidates, choose, self.options)
-                if result.next is not None and self.options.feed == "prediction":
-                    batch.feed(advance.number, result.next)
-            if observer is not None:
-                observer(StepTrace(result, trace.candidates, None))
-            yield result
-
-
-def _chosen(result: StepResult, candidates: Candidates, choose: Choice, options: InferenceOptions) -> StepResult:
-    """Return the record of a step with another of its candidates predicted."""
-    if result.predicted is None:
-        return result
-    neuron = int(candidates.neuron[choose(result.index, candidates)])
-    following = neuron if options.feed == "prediction" else result.next
-    return dataclasses.replace(result, predicted=neuron, next=following)
+    def _one(self) -> Batch:
+        return Batch(self.specification, self.rows, options=self.options, batch=BatchOptions(slots=1))
 
 
 def _stop(last: StepResult) -> StopReason | None:
