@@ -53,9 +53,7 @@ def read_prompts(reader: CommitReader, text: str, wanted: int, words: int) -> li
     sources = SourceOptions(tagger="lexicon", ever=reader.ever(), filter=limits)
     options = StreamOptions(branches=specification.branches, maximum_sequences=2 * wanted)
     with gd.connect(workers=0) as client:
-        stream = EncodingStream(
-            client, reader.saved_vocabulary(), sources, options
-        )
+        stream = EncodingStream(client, reader.saved_vocabulary(), sources, options)
         for streamed in stream.blocks([text]):
             block = result(streamed.encoded)
             for q in np.flatnonzero(block.status[: streamed.mapping.sequences] == CANDIDATE).tolist():

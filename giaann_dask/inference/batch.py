@@ -23,7 +23,8 @@ from giaann_dask.inference.activation import Layout
 from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.held_rows import HeldRows
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.replaying import GOES_ON, INTERNAL, NONE, NO_CONNECTIONS, Rules, Slots, advance
+from giaann_dask.inference.replay_tables import INTERNAL, NO_CONNECTIONS, NONE, Rules, empty_slots, widened
+from giaann_dask.inference.replaying import advance
 from giaann_dask.inference.rows import RowSource
 from giaann_dask.inference.sequence import (
     FlagTable,
@@ -174,7 +175,7 @@ class Batch:
         self._specification = specification
         self._rules = Rules.of(Layout.of(specification, torch.device("cpu")), self.options)
         self.held = HeldRows(rows, specification.segments, self.batch.held_bytes)
-        self._slots = _empty_slots(self.batch.slots, 32)
+        self._slots = empty_slots(self.batch.slots, 32)
         self._under: dict[int, _Under] = {}
         self._free = list(range(self.batch.slots))[::-1]
         self._entered = 0
@@ -202,7 +203,7 @@ class Batch:
         length = len(prompt.sequence)
         end = length if prompt.tokens is None else length + prompt.tokens
         if end > self._slots.nouns.shape[1]:
-            self._slots = _widened(self._slots, max(end, 2 * self._slots.nouns.shape[1]))
+            self._slots = widened(self._slots, max(end, 2 * self._slots.nouns.shape[1]))
         feeds = prompt.tokens is not None or self.options.feed == "prediction"
         seeds = length if prompt.tokens is not None else min(self._specification.seed_tokens, length)
         self._fill(slot, prompt, seeds, length if not feeds else seeds)
@@ -392,35 +393,3 @@ def _stay_in_column(source: Integers, mode: npt.NDArray[np.int8]) -> None:
     for step in range(int(leaving[0]), len(source) - 1) if len(leaving) else ():
         if mode[step] == INTERNAL:
             source[step + 1] = (source[step] >> FEATURE_BITS << FEATURE_BITS) | (source[step + 1] & _FEATURE_MASK)
-
-
-def _empty_slots(slots: int, steps: int) -> Slots:
-    def line(kind: type[np.generic], more: int = 0) -> npt.NDArray[np.generic]:
-        return np.zeros((slots, steps + more), kind)
-
-    return Slots(  # type: ignore[arg-type]
-        source=line(np.int64, 1),
-        row=np.full((slots, steps + 1), NONE, np.int64),
-        mode=line(np.int8, 1),
-        activity=line(np.int8, 1),
-        nouns=line(np.int32),
-        drive=line(np.float32),
-        burst=np.full((slots, steps), NONE, np.int64),
-        predicted=np.full((slots, steps), NONE, np.int64),
-        stop=line(np.int8),
-        candidates=line(np.int32),
-        ties=line(np.int32),
-        value=line(np.float32),
-        done=np.zeros(slots, np.int64),
-        seeds=np.zeros(slots, np.int64),
-        given=np.zeros(slots, np.int64),
-        feeds=np.zeros(slots, np.bool_),
-    )
-
-
-def _widened(slots: Slots, steps: int) -> Slots:
-    """Return the slots with room for more steps."""
-    wide = _empty_slots(len(slots.done), steps)
-    for old, new in zip(slots, wide, strict=True):
-        new[tuple(slice(size) for size in old.shape)] = old
-    return wide

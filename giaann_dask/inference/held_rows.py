@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.inference.replaying import NONE, RowTable
+from giaann_dask.inference.replay_tables import NONE, RowTable
 from giaann_dask.inference.rows import RowSource
 from giaann_dask.network.keys import SEGMENT_SHIFT
 from giaann_dask.network.run import Row

@@ -77,8 +77,9 @@ class ReplaySession:
         while len(self._batch):
             for advance in self._batch.step():
                 steps.extend(advance.results)
-                for trace in advance.traces if observer is not None else ():
-                    observer(trace)
+                if observer is not None:
+                    for trace in advance.traces:
+                        observer(trace)
         return SequenceResult(tuple(steps), _stop(steps[-1]))
 
     def generate(self, prompt: PreparedSequence, tokens: int, *, observer: Observer | None = None) -> Generation:

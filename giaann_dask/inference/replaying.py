@@ -15,11 +15,14 @@ Most searches are never made: an entry behind one that is not active is not reac
 that is already 1 stays 1, and the column segments of a neuron whose last segment was not reached do
 not matter, because it is no candidate. The float32 operations that are left are those of
 `activation`, in the same order.
+
+All kernels are in one module, because numba keeps compiled code by module: a caller in another module would
+go on with the old code of what it calls.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numba as nb
 import numpy as np
@@ -28,130 +31,28 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from giaann_dask.inference.activation import Layout
-from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.replay_tables import (
+    GOES_ON,
+    INTERNAL,
+    NO_CANDIDATES,
+    NO_CONNECTIONS,
+    NONE,
+    REJECTED,
+    Floats,
+    Integers,
+    RowTable,
+    Rules,
+    Slots,
+)
 from giaann_dask.network.keys import SEGMENT_SHIFT
 from giaann_dask.spec import BRANCH_BITS, MAXIMUM_FEATURES, NEURON_BITS
 
-Integers: TypeAlias = npt.NDArray[np.int64]
-Floats: TypeAlias = npt.NDArray[np.float32]
-Small: TypeAlias = npt.NDArray[np.int32]
-Bytes: TypeAlias = npt.NDArray[np.int8]
 Entries: TypeAlias = tuple[npt.NDArray[np.float32], npt.NDArray[np.int32], npt.NDArray[np.bool_]]
-
-NONE = -1
-INTERNAL = 2
-GOES_ON, NO_CONNECTIONS, NO_CANDIDATES, REJECTED = range(4)
 
 _NEURON_MASK = (1 << NEURON_BITS) - 1
 _BRANCH_MASK = (1 << BRANCH_BITS) - 1
 _FEATURE_MASK = MAXIMUM_FEATURES - 1
 _FEATURE_BITS = MAXIMUM_FEATURES.bit_length() - 1
-
-
-class Rules(NamedTuple):
-    """What the kernels read of a specification and of options, as integers.
-
-    Attributes
-    ----------
-    segments, columns, branches : int
-        All segments, the column segments among them, and branches.
-    timing : int
-        0 none, 1 biased, 2 exact.
-    boolean_from : int
-        First segment whose entries are 0 or 1; `segments` for none.
-    sequential : bool
-        Whether an entry needs the one before it.
-    drives : ndarray
-        Drive by activity, float32, shape ``(branches + 1,)``.
-    """
-
-    segments: int
-    columns: int
-    branches: int
-    timing: int
-    boolean_from: int
-    sequential: bool
-    drives: Floats
-
-    @classmethod
-    def of(cls, layout: Layout, options: InferenceOptions) -> Rules:
-        """Return the rules of a network and of options."""
-        segments = layout.last_segment + 1
-        boolean = {"boolf": layout.column_segments, "boolf+c": 0, "intf+c": segments}
-        return cls(
-            segments,
-            layout.column_segments,
-            layout.branches,
-            ("none", "biased", "exact").index(options.timing),
-            boolean[options.activations],
-            options.sequential,
-            np.array(layout.drives, np.float32),
-        )
-
-
-class RowTable(NamedTuple):
-    """Where rows are in memory, by a row's place in the table.
-
-    Attributes
-    ----------
-    address : ndarray
-        Of the first target key, int64, shape ``(rows,)``; who fills it in keeps the arrays.
-    bounds : ndarray
-        Where each segment begins, and the end, int64, shape ``(rows, segments + 1)``.
-    """
-
-    address: Integers
-    bounds: Integers
-
-
-class Slots(NamedTuple):
-    """All steps of the sequences of a batch, a line for each; step w predicts token w.
-
-    Attributes
-    ----------
-    source : ndarray
-        Source neuron of step w, int64, shape ``(slots, steps + 1)``.
-    row : ndarray
-        Its row's place in the table, `NONE` without connections; int64, the same shape.
-    mode : ndarray
-        Its mode, 0 none, 1 delimiter, 2 internal; int8, the same shape.
-    activity : ndarray
-        Its active branches, negative before they are known; int8, the same shape.
-    nouns : ndarray
-        Concepts among tokens 0 to w, int32, shape ``(slots, steps)``, as all that follow.
-    drive : ndarray
-        What the source of step w sent, float32.
-    burst : ndarray
-        Neuron burst at the end of step w, or `NONE`; int64.
-    predicted, stop : ndarray
-        Neuron predicted or `NONE`, int64, and why none was, int8.
-    candidates, ties, value : ndarray
-        How many candidates, how many with the largest value, and this value; int32, int32, float32.
-    done : ndarray
-        Steps done, int64, shape ``(slots,)``, as both that follow.
-    seeds, given : ndarray
-        Steps of the seed phase, and tokens that are known.
-    feeds : ndarray
-        Whether predictions are fed, bool, shape ``(slots,)``.
-    """
-
-    source: Integers
-    row: Integers
-    mode: Bytes
-    activity: Bytes
-    nouns: Small
-    drive: Floats
-    burst: Integers
-    predicted: Integers
-    stop: Bytes
-    candidates: Small
-    ties: Small
-    value: Floats
-    done: Integers
-    seeds: Integers
-    given: Integers
-    feeds: npt.NDArray[np.bool_]
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -161,7 +62,7 @@ def _pointer(context: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
 
-    return types.CPointer(types.int64)(address), generate
+    return types.CPointer(types.int64)(address), generate  # type: ignore[attr-defined]
 
 
 @nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
@@ -253,7 +154,8 @@ def _step(slots: Slots, slot: int, w: int, table: RowTable, rules: Rules) -> tup
 
 @nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _targets(at: int, table: RowTable) -> Integers:
-    return nb.carray(_pointer(table.address[at]), (table.bounds[at, -1],), np.int64)
+    target: Integers = nb.carray(_pointer(table.address[at]), (table.bounds[at, -1],), np.int64)
+    return target
 
 
 @nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
@@ -289,7 +191,8 @@ def _activity(slots: Slots, slot: int, steps: int, neuron: int, table: RowTable,
             return others
     state = _empty_entries(1, rules)
     _replay(slots, slot, steps, (one, place), (0, rules.segments, True), state, table, rules)
-    return _active_branches(state, 0, rules)
+    active: int = _active_branches(state, 0, rules)
+    return active
 
 
 @nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
@@ -376,7 +279,8 @@ def _empty_entries(neurons: int, rules: Rules) -> Entries:
 def _place(neurons: Integers, neuron: int) -> int:
     """Return where a neuron is among ascending ones, or `NONE`."""
     place = np.searchsorted(neurons, neuron)
-    return place if place < len(neurons) and neurons[place] == neuron else NONE
+    found = place < len(neurons) and neurons[place] == neuron
+    return int(place) if found else NONE
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -488,7 +392,7 @@ def _act(source: int, burst: int, step: int, neurons: Integers, state: Entries, 
     place = _place(neurons, burst)
     if place >= 0:
         _burst(state, place)
-    return place >= 0
+    return bool(place >= 0)
 
 
 @nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]

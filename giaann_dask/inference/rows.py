@@ -19,7 +19,6 @@ from torch.utils.dlpack import from_dlpack
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Row, Run
 
-
 Integers = npt.NDArray[np.int64]
 
 # Fewer rows than this are looked up faster one by one.
@@ -93,8 +92,8 @@ class RunRows:
             run, its = self.runs[number], keys[place == number]
             at = np.minimum(run.source.searchsorted(its), max(len(run.source) - 1, 0))
             there = run.source[at] == its if len(run.source) else np.zeros(len(its), np.bool_)
-            spans = zip(its[there].tolist(), run.pointer[at[there]].tolist(), run.pointer[at[there] + 1].tolist())
-            for neuron, begin, end in spans:
+            named, at = its[there].tolist(), at[there]
+            for neuron, begin, end in zip(named, run.pointer[at].tolist(), run.pointer[at + 1].tolist(), strict=True):
                 found[neuron] = Row(run.target[begin:end], run.strength[begin:end])
         return found
 
