@@ -83,7 +83,7 @@ def alone(prompt: Prompt, specification: Specification, rows: RunRows, options: 
     return traces
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32),
     st.sampled_from(SPECIFICATIONS),

@@ -9,6 +9,9 @@ the counts of all entries, which a trace of the pushed path knows.
 Neurons whose turn is known to come (all, where a sentence's own tokens are fed) are followed from
 the first step on. Where predictions are fed, the neurons that can be predicted are known only when
 their source is; then the history of the sequence so far is replayed for them.
+
+This is the plain form, in NumPy; `giaann_dask.inference.replaying` does the same for many sequences in
+compiled code, which is what `open_session` opens on the CPU.
 """
 
 from __future__ import annotations
