@@ -52,6 +52,7 @@ class CountingRows:
     def __init__(self, rows: RunRows) -> None:
         self._rows = rows
         self.asked: list[list[int]] = []
+        self.ahead: list[list[int]] = []
 
     def row(self, neuron: int) -> Row | None:
         return self._rows.row(neuron)
@@ -59,6 +60,9 @@ class CountingRows:
     def rows(self, neurons: Sequence[int]) -> dict[int, Row | None]:
         self.asked.append(list(neurons))
         return self._rows.rows(neurons)
+
+    def prefetch(self, neurons: Sequence[int]) -> None:
+        self.ahead.append(list(neurons))
 
 
 def random_prompts(rng: np.random.Generator, neurons: np.ndarray, longest: int) -> list[Prompt]:
@@ -215,6 +219,9 @@ def test_distinct_sources_are_asked_for_together() -> None:
     every = [neuron for asked in rows.asked for neuron in asked]
     assert len(every) == len(set(every)) == batch.held.fetched
     assert batch.held.wanted > batch.held.fetched
+    # What is fed next is asked for as soon as it is known.
+    assert rows.ahead
+    assert rows.ahead == rows.asked[1:]
 
 
 def test_rows_that_nobody_needs_are_let_go() -> None:

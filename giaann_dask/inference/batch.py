@@ -239,7 +239,7 @@ class Batch:
         results = iter(self._results(*_pairs(which, begin, end)))
         asked = np.cumsum(until - begin) - (until - begin)
         lines = zip(which.tolist(), begin.tolist(), end.tolist(), (done < until).tolist(), asked.tolist(), strict=True)
-        found = []
+        found, following = [], list[int]()
         for slot, first, last, stopped, at in lines:
             under, its = self._under[slot], tuple(islice(results, last - first))
             finished = stopped or last == under.end
@@ -249,6 +249,9 @@ class Batch:
                 self._release(slot)
             elif slots.feeds[slot] and its[-1].predicted is not None:
                 self._set_mode(slot, last, its[-1].predicted)
+                following.append(its[-1].predicted)
+        # They are under way while the caller looks at what was predicted.
+        self.held.ask_ahead(following)
         return found
 
     def feed(self, number: int, neuron: int) -> None:

@@ -7,7 +7,7 @@ requests behind a source (`remote_rows`, `hot_rows`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -83,6 +83,13 @@ class HeldRows:
             for neuron, row in zip(missing, fetch_rows(self._source, missing), strict=True):
                 self._add(neuron, row)
         return np.array([self._place[neuron] for neuron in named], np.int64)
+
+    def ask_ahead(self, neurons: Iterable[int]) -> None:
+        """Let a source that can do so fetch the rows of neurons that are not held, without waiting for them."""
+        prefetch = getattr(self._source, "prefetch", None)
+        missing = [neuron for neuron in dict.fromkeys(neurons) if neuron not in self._place]
+        if prefetch is not None and missing:
+            prefetch(missing)
 
     def let_go(self, used: Integers) -> Integers | None:
         """Let go of the rows that are not used, when there are too many.
