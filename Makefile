@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test test-all check lint types doctest notebooks bench bench-train bench-links bench-serve soak gpu-check clean
+.PHONY: demo test test-all check lint types doctest notebooks bench bench-train bench-infer bench-links bench-serve soak gpu-check clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -45,6 +45,9 @@ notebooks: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/stages.py $(BENCH)
+
+bench-infer: $(READY)
+	$(BIN)/python benchmarks/inference.py $(BENCH)
 
 bench-train: $(READY)
 	$(BIN)/python benchmarks/training.py $(BENCH)

@@ -6,7 +6,7 @@ in. Does not cover: any of the work itself, which each layer below does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
@@ -20,9 +20,11 @@ from giaann_dask.encoding.lexicon import DEFAULT, choose_ever
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.events import Observer, ignore
+from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.evaluation import EvaluationOptions, EvaluationReport, evaluate_network
 from giaann_dask.inference.generation import Continuation, GenerationOptions, generate_text
 from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.sessions import OpenedCommit, PromptSession, Sessions
 from giaann_dask.network.exporting import Exported, connection_table, export_network
 from giaann_dask.network.manifest import Manifest
 from giaann_dask.network.store import CommitReader, NetworkStore
@@ -88,6 +90,7 @@ class Network(Summarised):
         self.path = Path(path)
         self._store = NetworkStore(path)
         self._reader: CommitReader = self._store.open(self._store.head() if commit is None else commit)
+        self._opened: OpenedCommit | None = None
 
     @property
     def commit(self) -> str:
@@ -162,6 +165,38 @@ class Network(Summarised):
             return generate_text(client, self._reader, prompt, options or GenerationOptions())
         with connect(options=ClusterOptions(workers=0)) as own:
             return generate_text(own, self._reader, prompt, options or GenerationOptions())
+
+    @attempt()
+    def session(
+        self, prompt: str, *, client: Client | None = None, options: GenerationOptions | None = None
+    ) -> PromptSession:
+        """Return the continuation of a prompt token by token; see `sessions`."""
+        return PromptSession(self.sessions([prompt], client=client, options=options, batch=BatchOptions(slots=1)))
+
+    @attempt()
+    def sessions(
+        self,
+        prompts: Iterable[str],
+        *,
+        client: Client | None = None,
+        options: GenerationOptions | None = None,
+        batch: BatchOptions | None = None,
+    ) -> Sessions:
+        """Return the continuations of many prompts, advanced together, as they come.
+
+        Without a client the network is read into this process, once for this object and commit; with one its
+        workers hold it. Each prompt is continued as it would be alone.
+        """
+        wanted = options or GenerationOptions(reasons=0)
+        return Sessions(self._open(client, wanted), prompts, options=wanted, batch=batch)
+
+    def _open(self, client: Client | None, options: GenerationOptions) -> OpenedCommit:
+        if client is not None:
+            strengths = options.reasons > 0
+            return OpenedCommit(self._reader, client=client, rows=options.rows, strengths=strengths)
+        if self._opened is None:
+            self._opened = OpenedCommit(self._reader)
+        return self._opened
 
     def table(self) -> ConnectionTable:
         """Return all connections as coordinate arrays, in this process's memory."""
@@ -314,6 +349,7 @@ def _filter(specification: Specification, drop_short: bool = False) -> FilterOpt
 
 
 __all__ = [
+    "BatchOptions",
     "EncodedCorpus",
     "EvaluationOptions",
     "GenerationOptions",

@@ -19,6 +19,7 @@ from giaann_dask.inference.activation import Layout, Pulse
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.pull import PullSession, open_session
 from giaann_dask.inference.pulled import PulledNeurons
+from giaann_dask.inference.replay_session import ReplaySession
 from giaann_dask.inference.rows import RunRows
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.session import Session
@@ -182,6 +183,4 @@ def test_only_the_processor() -> None:
     with pytest.raises(OptionError, match="take Session"):
         PullSession(SPECIFICATIONS[0], rows, flags, device=meta)
     assert isinstance(open_session(SPECIFICATIONS[0], rows, flags, device=meta), Session)
-    assert isinstance(open_session(SPECIFICATIONS[0], rows, flags), PullSession)
-    fed = InferenceOptions(feed="prediction")
-    assert isinstance(open_session(SPECIFICATIONS[0], rows, flags, options=fed), Session)
+    assert isinstance(open_session(SPECIFICATIONS[0], rows, flags), ReplaySession)

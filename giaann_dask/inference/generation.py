@@ -6,6 +6,7 @@ Does not cover: one step (`steps`) and looking ahead (`beam`).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ from giaann_dask.inference.beam import BeamOptions, BeamSession
 from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.opened import FlagChange, changed_flags, open_regions, submit_flags, submit_placement
 from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.pull import open_session
 from giaann_dask.inference.remote_rows import RegionKeys, RowOptions, row_source
 from giaann_dask.inference.row_service import Trim
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence
@@ -258,7 +260,7 @@ def generate_text(client: Client, reader: CommitReader, prompt: str, options: Ge
     tokens, stop = result(future)
     return Continuation(
         prepared.words,
-        tuple(_in_words(token, vocabulary) for token in tokens),
+        tuple(in_words(token, vocabulary) for token in tokens),
         stop,
         reader.commit,
     )
@@ -275,11 +277,11 @@ def generate(
 ) -> tuple[list[RawToken], str | None]:
     """Continue a prepared prompt, as a task."""
     rows = row_source(placement, regions, trim=Trim(strengths=options.reasons > 0 or options.beam.weighs))
-    session = BeamSession(
+    begin = functools.partial(BeamSession, beam=options.beam) if options.beam.searches else open_session
+    session = begin(
         specification,
         rows,
         changed_flags(flags, change),
-        beam=options.beam,
         options=options.inference,
         device=select_device(options.device),
     )
@@ -361,7 +363,8 @@ def prepare_prompt(prompt: str, vocabulary: Vocabulary, ever: EverPos, *, branch
     return PreparedPrompt(sequence, words, FlagChange.between(base, vocabulary))
 
 
-def _in_words(token: RawToken, vocabulary: Vocabulary) -> GeneratedToken:
+def in_words(token: RawToken, vocabulary: Vocabulary) -> GeneratedToken:
+    """Return a generated token in words, the chosen candidate first."""
     word, column = word_and_column(token.neuron, vocabulary)
     chosen = [i for i, n in enumerate(token.best) if int(n) == token.neuron]
     order = [*chosen, *(i for i in range(len(token.best)) if i not in chosen)]

@@ -9,6 +9,9 @@ the counts of all entries, which a trace of the pushed path knows.
 Neurons whose turn is known to come (all, where a sentence's own tokens are fed) are followed from
 the first step on. Where predictions are fed, the neurons that can be predicted are known only when
 their source is; then the history of the sequence so far is replayed for them.
+
+This is the plain form, in NumPy; `giaann_dask.inference.replaying` does the same for many sequences in
+compiled code, which is what `open_session` opens on the CPU.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from giaann_dask.inference.activation import Pulse
 from giaann_dask.inference.candidates import Candidates, TokenTimes, weigh_entries
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.pulled import Change, Integers, PulledNeurons
+from giaann_dask.inference.replay_session import ReplaySession
 from giaann_dask.inference.rows import RowSource
 from giaann_dask.inference.sequence import Contribution, FlagTable, StepResult
 from giaann_dask.inference.session import Session
@@ -177,17 +181,15 @@ def open_session(
     *,
     options: InferenceOptions | None = None,
     device: torch.device | None = None,
-) -> PullSession | Session:
-    """Return the session that evaluates fastest; both give the same answers.
+) -> ReplaySession | Session:
+    """Return the session that predicts fastest; both give the same answers.
 
     Parameters
     ----------
     specification, rows, flags, options, device
-        As for `Session`. What can win is pulled on the CPU where a sentence's own tokens are fed.
-        Where predictions are fed, the history is replayed in every step, which costs about what
-        pushing does; then, and on other devices, whole rows are pushed.
+        As for `Session`. On the CPU what can win is replayed in compiled code; on other devices whole
+        rows are pushed.
     """
     on_cpu = device is None or device.type == "cpu"
-    fed = options is None or options.feed == "target"
-    kind = PullSession if on_cpu and fed else Session
+    kind = ReplaySession if on_cpu else Session
     return kind(specification, rows, flags, options=options, device=device)

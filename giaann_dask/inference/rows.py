@@ -19,6 +19,11 @@ from torch.utils.dlpack import from_dlpack
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Row, Run
 
+Integers = npt.NDArray[np.int64]
+
+# Fewer rows than this are looked up faster one by one.
+_MANY = 4
+
 
 class RowSource(Protocol):
     """Anything that can answer the row of a source neuron."""
@@ -49,6 +54,8 @@ class RunRows:
         One for each region.
     place_of : callable
         Returns which of them a neuron key belongs to.
+    places_of : callable, optional
+        Returns the same for an array of neuron keys at once.
 
     Examples
     --------
@@ -58,16 +65,37 @@ class RunRows:
 
     runs: Sequence[Run]
     place_of: Callable[[int], int]
+    places_of: Callable[[Integers], Integers] | None = None
 
     @classmethod
     def placed(cls, placement: Placement, runs: Sequence[Run]) -> RunRows:
         """Return the rows of a network whose live regions have these runs, in the order of `Placement.live`."""
-        places = {region: place for place, region in enumerate(placement.live())}
-        return cls(runs, lambda neuron: places[placement.region_of(neuron)])
+        live = np.array(placement.live(), np.int64)
+
+        def places_of(neurons: Integers) -> Integers:
+            return live.searchsorted(placement.regions_of(neurons))
+
+        return cls(runs, lambda neuron: int(live.searchsorted(placement.region_of(neuron))), places_of)
 
     def row(self, neuron: int) -> Row | None:
         """Return the row of a neuron as views of its region's run, or None without connections."""
         return self.runs[self.place_of(neuron)].row(neuron)
+
+    def rows(self, neurons: Sequence[int]) -> dict[int, Row | None]:
+        """Return the rows of distinct neurons by neuron, as `row` does."""
+        keys = np.array(neurons, np.int64)
+        if self.places_of is None or len(keys) < _MANY:
+            return {neuron: self.row(neuron) for neuron in neurons}
+        place = self.places_of(keys)
+        found: dict[int, Row | None] = dict.fromkeys(neurons)
+        for number in np.unique(place).tolist():
+            run, its = self.runs[number], keys[place == number]
+            at = np.minimum(run.source.searchsorted(its), max(len(run.source) - 1, 0))
+            there = run.source[at] == its if len(run.source) else np.zeros(len(its), np.bool_)
+            named, at = its[there].tolist(), at[there]
+            for neuron, begin, end in zip(named, run.pointer[at].tolist(), run.pointer[at + 1].tolist(), strict=True):
+                found[neuron] = Row(run.target[begin:end], run.strength[begin:end])
+        return found
 
     def prefetch(self, neurons: Iterable[int]) -> None:
         """Do nothing, because all rows are here."""

@@ -106,7 +106,7 @@ class Session(Stepper[ActivationState, Tensor]):
     ) -> tuple[list[Contribution], ActivationState]:
         """Push the part of a step's row that ends at one neuron; return what it raised."""
         row = self.rows.row(step.source)
-        if row is None:
+        if row is None or not len(row.target):
             return [], state
         entries = self._layout.entries(neuron).reshape(-1).sort().values.cpu().numpy()
         at = np.searchsorted(row.target, entries)

@@ -1,0 +1,235 @@
+"""Time inference: one prompt with local and with remote columns, batches, and growth with the network.
+
+Prints one JSON object: milliseconds a token (median and 99th percentile) for one prompt, tokens a second
+in batches, rows and bytes a token, hit rate of the cache, and how the cost grows from a tenth of the
+sequences to all of them. Prompts are the first words of the text's own sentences; prompts count in the
+time of batches, not among the tokens. What is compared is run in turns. Figures of one run are comparable
+with each other; machines differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import giaann_dask as gd
+from giaann_dask.cluster import result
+from giaann_dask.device import one_thread
+from giaann_dask.encoding.sources import SourceOptions
+from giaann_dask.encoding.stream import EncodingStream, StreamOptions
+from giaann_dask.inference.batch import Batch, BatchOptions, Prompt, run_prompts
+from giaann_dask.inference.opened import open_regions
+from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.remote_rows import RemoteRows, RowOptions
+from giaann_dask.inference.replay_session import ReplaySession
+from giaann_dask.inference.row_service import Trim
+from giaann_dask.inference.rows import RowSource
+from giaann_dask.inference.sequence import PreparedSequence
+from giaann_dask.inference.session import Session
+from giaann_dask.inference.sessions import OpenedCommit
+from giaann_dask.network.keys import pack_neuron
+from giaann_dask.network.store import CommitReader, NetworkStore
+from giaann_dask.text.blocks import CANDIDATE, FilterOptions
+
+BOOKS = Path(__file__).resolve().parents[2] / "shared" / "data" / "books"
+OPTIONS = InferenceOptions(feed="prediction")
+
+
+def read_prompts(reader: CommitReader, text: str, wanted: int, words: int) -> list[PreparedSequence]:
+    """Return the first words of sentences of a text, from its first on."""
+    specification, found = reader.manifest().specification, list[PreparedSequence]()
+    limits = FilterOptions(
+        seed_tokens=specification.seed_tokens, maximum_tokens=specification.maximum_tokens, drop_short=True
+    )
+    sources = SourceOptions(tagger="lexicon", ever=reader.ever(), filter=limits)
+    options = StreamOptions(branches=specification.branches, maximum_sequences=2 * wanted)
+    with gd.connect(workers=0) as client:
+        stream = EncodingStream(client, reader.saved_vocabulary(), sources, options)
+        for streamed in stream.blocks([text]):
+            block = result(streamed.encoded)
+            for q in np.flatnonzero(block.status[: streamed.mapping.sequences] == CANDIDATE).tolist():
+                part = slice(int(block.offsets[q]), int(block.offsets[q + 1]))
+                neuron = pack_neuron(block.column[part], block.feature[part])[:words]
+                noun = block.feature[part][:words] == 0
+                found.append(PreparedSequence(neuron=neuron, noun=noun, number=reader.manifest().sequences))
+    return found[:wanted]
+
+
+def one_by_one(session: Session | ReplaySession, prompts: Sequence[PreparedSequence], tokens: int) -> list[float]:
+    """Return the milliseconds of every token generated after the prompts."""
+    taken = []
+    for prompt in prompts:
+        before = time.perf_counter()
+        for trace in session.stream(prompt, tokens):
+            now = time.perf_counter()
+            if trace.result.predicted is not None:
+                taken.append((now - before) * 1000)
+            before = now
+    return taken
+
+
+def in_batches(opened: OpenedCommit, rows: RowSource, prompts: list[Prompt], slots: int) -> dict[str, float]:
+    """Return tokens a second of wall and of processor time, and rows and bytes a token."""
+    batch = Batch(opened.specification, rows, options=OPTIONS, batch=BatchOptions(slots=slots))
+    begun, used = time.perf_counter(), time.process_time()
+    tokens = sum(step.predicted is not None for advance in run_prompts(batch, prompts) for step in advance.results)
+    wall, used = time.perf_counter() - begun, time.process_time() - used
+    held = batch.held
+    return {
+        "tokens": tokens,
+        "tokens_per_s": tokens / wall,
+        "tokens_per_processor_s": tokens / used,
+        "rows_per_token": held.fetched / tokens,
+        "bytes_per_token": held.fetched_bytes / tokens,
+        "held_rate": 1 - held.fetched / held.wanted,
+    }
+
+
+def on_cores(opened: OpenedCommit, prompts: list[Prompt], slots: int, cores: int) -> float:
+    """Return tokens a second of some processes that share this one's memory, each with a batch of its own."""
+    context = multiprocessing.get_context("fork")
+    gates = [context.Pipe() for _ in range(cores)]
+
+    def work(gate: Any, part: list[Prompt]) -> None:
+        gate.send(None)
+        gate.recv()
+        gate.send(in_batches(opened, opened.rows, part, slots)["tokens"])
+
+    workers = [context.Process(target=work, args=(gates[i][1], prompts[i::cores])) for i in range(cores)]
+    for worker in workers:
+        worker.start()
+    for gate, _ in gates:
+        gate.recv()
+    begun = time.perf_counter()
+    for gate, _ in gates:
+        gate.send(None)
+    tokens = sum(gate.recv() for gate, _ in gates)
+    seconds = time.perf_counter() - begun
+    for worker in workers:
+        worker.join(60)
+    return float(tokens / seconds)
+
+
+def spread(milliseconds: Sequence[float]) -> dict[str, float]:
+    """Return median, 99th percentile and mean."""
+    p50, p99 = np.percentile(milliseconds, [50, 99])
+    return {"p50_ms": float(p50), "p99_ms": float(p99), "mean_ms": float(np.mean(milliseconds))}
+
+
+def measure_local(
+    opened: OpenedCommit, prompts: list[PreparedSequence], arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """Return the figures with all columns in this process."""
+    basis = (opened.specification, opened.rows, opened.flags)
+    pushed, replayed = Session(*basis, options=OPTIONS), ReplaySession(*basis, options=OPTIONS)
+    one_by_one(replayed, prompts[:2], 2)
+    single: dict[str, list[float]] = {"replayed": [], "pushed": []}
+    few = prompts[:: max(1, len(prompts) // arguments.single)][: arguments.single]
+    for _ in range(arguments.turns):
+        single["replayed"] += one_by_one(replayed, few, arguments.tokens)
+        single["pushed"] += one_by_one(pushed, few[::4], arguments.tokens)
+    every = [Prompt(sequence=prompt, flags=opened.flags, tokens=arguments.tokens) for prompt in prompts]
+    batches: dict[int, list[dict[str, float]]] = {slots: [] for slots in arguments.slots}
+    for _ in range(arguments.turns):
+        for slots in batches:
+            batches[slots].append(in_batches(opened, opened.rows, every if slots > 1 else every[:64], slots))
+    return {
+        "one_prompt": {name: spread(taken) for name, taken in single.items()},
+        "batches": {
+            slots: {name: float(np.median([turn[name] for turn in turns])) for name in turns[0]}
+            for slots, turns in batches.items()
+        },
+        "tokens_per_s_on_cores": {
+            arguments.cores: max(
+                on_cores(opened, every * 2, max(arguments.slots), arguments.cores) for _ in range(arguments.turns)
+            )
+        },
+    }
+
+
+def measure_remote(
+    reader: CommitReader, prompts: list[PreparedSequence], arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """Return the figures with the columns on worker processes, asked from this one."""
+    options = RowOptions(way="asked")
+    with gd.connect(workers=arguments.workers) as client:
+        regions = open_regions(client, reader, options)
+        assert regions.keys is not None
+        opened = OpenedCommit(reader, client=client, rows=options)
+        found: dict[str, Any] = {}
+        for name, cache in (("cold_cache", 0), ("cache", options.cache_bytes)):
+            keys = replace(regions.keys, options=replace(options, cache_bytes=cache))
+            rows = RemoteRows.of_client(client, reader.placement(), keys, trim=Trim(strengths=False))
+            session = ReplaySession(opened.specification, rows, opened.flags, options=OPTIONS)
+            taken = one_by_one(session, prompts[: arguments.single], arguments.tokens)
+            figures = rows.figures
+            found[name] = spread(taken) | {
+                "hit_rate": figures.hit_rate,
+                "rows_per_token": figures.rows / len(taken),
+                "bytes_per_token": figures.received_bytes / len(taken),
+            }
+            every = [Prompt(sequence=prompt, flags=opened.flags, tokens=arguments.tokens) for prompt in prompts]
+            found[name]["batch"] = in_batches(opened, rows, every, max(arguments.slots))
+        return found
+
+
+def networks(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield name and path of the networks to measure, training those that are not given."""
+    if arguments.network:
+        yield from ((path.name, path) for path in arguments.network)
+        return
+    texts = [str(book) for book in arguments.books]
+    with gd.connect(workers=arguments.workers) as client:
+        whole, report = gd.train(texts, folder / "whole", client=client)
+        tenth = gd.TrainingOptions(maximum_sequences=max(1, report.sequences // 10))
+        gd.train(texts, folder / "tenth", client=client, options=tenth)
+    yield from (("tenth", folder / "tenth"), ("whole", whole.path))
+
+
+def main() -> None:
+    """Run the benchmark and print one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("books", nargs="*", type=Path, default=[BOOKS / "pride-and-prejudice.txt.gz"])
+    parser.add_argument("--all-books", action="store_true", help="train on all books; takes minutes")
+    parser.add_argument("--network", type=Path, action="append", help="measure this one instead; may be repeated")
+    parser.add_argument("--prompts", type=int, default=512)
+    parser.add_argument("--words", type=int, default=8, help="words of a prompt")
+    parser.add_argument("--tokens", type=int, default=20, help="tokens generated after a prompt at most")
+    parser.add_argument("--single", type=int, default=48, help="prompts for the times of one prompt")
+    parser.add_argument("--slots", type=int, nargs="+", default=[1, 8, 64, 256])
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--cores", type=int, default=2)
+    arguments = parser.parse_args()
+    if arguments.all_books:
+        arguments.books = sorted(BOOKS.glob("*.txt.gz"))
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder, one_thread():
+        for name, path in networks(arguments, Path(folder)):
+            store = NetworkStore(path)
+            reader = store.open(store.head())
+            prompts = read_prompts(reader, str(arguments.books[0]), arguments.prompts, arguments.words)
+            remote = measure_remote(reader, prompts, arguments)
+            local = measure_local(OpenedCommit(reader), prompts, arguments)
+            found[name] = {"connections": reader.manifest().connections, "local": local, "remote": remote}
+    if len(found) > 1:
+        first, *_, last = found.values()
+        one = [figures["local"]["one_prompt"]["replayed"]["mean_ms"] for figures in (first, last)]
+        found["growth"] = {
+            "connections": last["connections"] / first["connections"],
+            "mean_ms_of_one_prompt": one[1] / one[0],
+        }
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

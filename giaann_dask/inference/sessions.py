@@ -1,0 +1,328 @@
+"""Continuations of one prompt or of many, token by token as they come, in this process.
+
+Covers: opening a commit for sessions, here or from the workers that hold its regions; preparing prompts
+as there is room for them; and words for what a batch predicts. Does not cover: the batch (`batch`), a
+whole continuation as one task of a cluster (`generation`), and a server (`giaann_dask.serving`).
+
+A prompt never sees another: each expands a copy of the dictionaries, and what is predicted after it does
+not depend on which others are under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from distributed import Client
+
+from giaann_dask.cluster import results
+from giaann_dask.device import one_thread
+from giaann_dask.errors import OptionError, PromptError
+from giaann_dask.inference.batch import Batch, BatchOptions, Prompt
+from giaann_dask.inference.generation import (
+    Continuation,
+    GeneratedToken,
+    GenerationOptions,
+    PreparedPrompt,
+    RawToken,
+    best_candidates,
+    in_words,
+    prepare_prompt,
+)
+from giaann_dask.inference.opened import OpenedRegions, changed_flags, open_region, open_regions
+from giaann_dask.inference.remote_rows import RemoteRows, RowOptions
+from giaann_dask.inference.row_service import Trim
+from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.sequence import FlagTable, StepResult, StepTrace
+from giaann_dask.inference.session import Session
+from giaann_dask.network.run import Run
+from giaann_dask.network.store import CommitReader
+from giaann_dask.text.vocabulary import Vocabulary
+
+
+class OpenedCommit:
+    """A commit opened for sessions in this process; training goes on beside it and changes nothing here.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit.
+    client : Client, optional
+        Of the cluster that holds its regions; without one they are read here.
+    rows : RowOptions, optional
+        How rows are come by from a cluster.
+    strengths : bool
+        Whether rows are asked for with their strengths, which explanations need.
+    """
+
+    def __init__(
+        self,
+        reader: CommitReader,
+        *,
+        client: Client | None = None,
+        rows: RowOptions | None = None,
+        strengths: bool = False,
+    ) -> None:
+        self.commit, self.ever = reader.commit, reader.ever()
+        self.specification = reader.manifest().specification
+        self.vocabulary = reader.saved_vocabulary()
+        known = self.vocabulary
+        self.flags = FlagTable(np.array(known.delimiter, np.bool_), np.array(known.probable_since, np.int64))
+        # Its futures keep the regions on the workers.
+        self._regions: OpenedRegions | None = None
+        self.rows: RunRows | RemoteRows
+        if client is None:
+            self.rows = RunRows.placed(reader.placement(), _read_regions(reader))
+            return
+        self._regions = open_regions(client, reader, rows or RowOptions())
+        if self._regions.keys is None:
+            self.rows = RunRows.placed(reader.placement(), results(self._regions.futures))
+        else:
+            trim = Trim(strengths=strengths)
+            self.rows = RemoteRows.of_client(client, reader.placement(), self._regions.keys, trim=trim)
+
+    def prepare(self, prompt: str, tagger: str) -> tuple[PreparedPrompt, Vocabulary]:
+        """Divide a prompt into columns; return it with the dictionaries that its words have expanded.
+
+        Raises
+        ------
+        PromptError
+            If it cannot be divided.
+        """
+        vocabulary = self.vocabulary.copy()
+        branches = self.specification.branches
+        return prepare_prompt(prompt, vocabulary, self.ever, branches=branches, tagger=tagger), vocabulary
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What is new of one of many continuations.
+
+    Attributes
+    ----------
+    number : int
+        Which prompt, counted from 0.
+    token : GeneratedToken or None
+        The next token; None where there is none, at the end or because of an error.
+    finished : bool
+        Whether this is the last piece of the prompt.
+    stop : str or None
+        Why there are fewer tokens than asked for.
+    error : PromptError or None
+        Why the prompt cannot be continued at all; the others go on.
+    """
+
+    number: int
+    token: GeneratedToken | None
+    finished: bool
+    stop: str | None = None
+    error: PromptError | None = None
+
+
+@dataclass(eq=False)
+class _Text:
+    """A prompt under way."""
+
+    number: int
+    prepared: PreparedPrompt
+    vocabulary: Vocabulary
+    flags: FlagTable
+    steps: list[StepResult] = field(default_factory=list)
+
+
+class Sessions:
+    """Many prompts that are continued together; an iterator of `Piece`, and a context manager.
+
+    Prompts are drawn as there is room for them, and each is finished as soon as its own end is reached.
+
+    Parameters
+    ----------
+    opened : OpenedCommit
+        The commit that answers.
+    prompts : iterable of str
+        Some words each, with at least one noun; may be endless.
+    options : GenerationOptions, optional
+        How much is generated; without reasons by default, which take longer than the tokens.
+    batch : BatchOptions, optional
+        How many advance together.
+    """
+
+    def __init__(
+        self,
+        opened: OpenedCommit,
+        prompts: Iterable[str],
+        *,
+        options: GenerationOptions | None = None,
+        batch: BatchOptions | None = None,
+    ) -> None:
+        self._opened = opened
+        self._options = options or GenerationOptions(reasons=0)
+        if self._options.beam.searches:
+            beam = self._options.beam
+            raise OptionError(
+                f"beam width {beam.width} and depth {beam.depth}", "1 and 1 for sessions", "look ahead with generate"
+            )
+        self._batch = Batch(opened.specification, opened.rows, options=self._options.inference, batch=batch)
+        self._under: dict[int, _Text] = {}
+        self._words: dict[int, tuple[str, ...]] = {}
+        self._pieces = self._run(iter(prompts))
+
+    def __iter__(self) -> Iterator[Piece]:
+        """Return this."""
+        return self
+
+    def __next__(self) -> Piece:
+        """Return the next piece of any of the prompts."""
+        return next(self._pieces)
+
+    def __enter__(self) -> Self:
+        """Return this."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def close(self) -> None:
+        """End all that is under way and let go of the rows; nothing comes after that."""
+        self._pieces.close()
+        self._under.clear()
+
+    def continuations(self) -> Iterator[Continuation]:
+        """Yield whole continuations in the order of the prompts.
+
+        Raises
+        ------
+        PromptError
+            If a prompt cannot be divided into concept columns.
+        """
+        tokens: dict[int, list[GeneratedToken]] = {}
+        ended: dict[int, Piece] = {}
+        following = 0
+        for piece in self:
+            if piece.error is not None:
+                raise piece.error
+            if piece.token is not None:
+                tokens.setdefault(piece.number, []).append(piece.token)
+            if piece.finished:
+                ended[piece.number] = piece
+            while following in ended:
+                last = ended.pop(following)
+                words, its = self._words.pop(following), tuple(tokens.pop(following, ()))
+                yield Continuation(words, its, last.stop, self._opened.commit)
+                following += 1
+
+    def _run(self, prompts: Iterator[str]) -> Generator[Piece, None, None]:
+        waiting = enumerate(prompts)
+        more = True
+        while more or len(self._batch):
+            while more and self._batch.room:
+                number, prompt = next(waiting, (-1, ""))
+                more = number >= 0
+                if more:
+                    try:
+                        self._enter(number, prompt)
+                    except PromptError as error:
+                        yield Piece(number, None, True, error=error)
+            for advance in self._batch.step():
+                text = self._under[advance.number]
+                for trace in advance.traces:
+                    text.steps.append(trace.result)
+                    if not trace.result.seed:
+                        last = advance.finished and trace.result.index == advance.steps[-1]
+                        yield Piece(text.number, self._token(text, trace), last, _stop(trace.result))
+                if advance.finished:
+                    del self._under[advance.number]
+
+    def _enter(self, number: int, prompt: str) -> None:
+        prepared, vocabulary = self._opened.prepare(prompt, self._options.tagger)
+        flags = changed_flags(self._opened.flags, prepared.change)
+        entered = self._batch.enter(Prompt(sequence=prepared.sequence, flags=flags, tokens=self._options.tokens))
+        self._under[entered] = _Text(number, prepared, vocabulary, flags)
+        self._words[number] = prepared.words
+
+    def _token(self, text: _Text, trace: StepTrace) -> GeneratedToken | None:
+        """Return what a step predicted, in words."""
+        if trace.result.predicted is None or trace.candidates is None:
+            return None
+        reasons: tuple[tuple[int, int, int, int, float, float], ...] = ()
+        if self._options.reasons:
+            options, opened = self._options.inference, self._opened
+            session = Session(opened.specification, opened.rows, text.flags, options=options)
+            with one_thread():
+                found = session.explain(tuple(text.steps), trace.result.index)
+            ranked = sorted(found, key=lambda r: -r.contribution)[: self._options.reasons]
+            reasons = tuple((r.step, r.source, r.segment, r.branch, r.strength, r.contribution) for r in ranked)
+        best, values = best_candidates(trace.candidates, self._options.runners_up, trace.result.predicted)
+        raw = RawToken(trace.result.predicted, best, values, trace.result.candidates, reasons)
+        return in_words(raw, text.vocabulary)
+
+
+class PromptSession:
+    """One prompt that is continued token by token; an iterator of `GeneratedToken`, and a context manager.
+
+    Attributes
+    ----------
+    tokens : tuple of GeneratedToken
+        What has come so far.
+    stop : str or None
+        Why there are fewer tokens than asked for, once it has ended.
+    """
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self.tokens: tuple[GeneratedToken, ...] = ()
+        self.stop: str | None = None
+
+    def __iter__(self) -> Iterator[GeneratedToken]:
+        """Return this."""
+        return self
+
+    def __next__(self) -> GeneratedToken:
+        """Return the next token.
+
+        Raises
+        ------
+        PromptError
+            If the prompt cannot be divided into concept columns.
+        """
+        piece = next(self._sessions)
+        if piece.error is not None:
+            raise piece.error
+        if piece.token is None:
+            self.stop = piece.stop
+            raise StopIteration
+        self.tokens = (*self.tokens, piece.token)
+        return piece.token
+
+    def __enter__(self) -> Self:
+        """Return this."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def close(self) -> None:
+        """End the continuation."""
+        self._sessions.close()
+
+
+def _read_regions(reader: CommitReader) -> list[Run]:
+    """Read all regions of a commit into this process."""
+    path, runs = str(reader.path.resolve()), reader.manifest().runs
+    return [
+        open_region(path, reader.commit, [run.identity for run in runs if run.region == region])
+        for region in reader.placement().live()
+    ]
+
+
+def _stop(last: StepResult) -> str | None:
+    return last.stop if last.next is None else None

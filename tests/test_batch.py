@@ -1,0 +1,345 @@
+"""Sequences in batches against each by itself: the same steps, whatever else is in the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conformance import golden_run, inference_files, prepared
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from test_golden_inference import EWT_FOLDERS, EWT_SAMPLE, STOP_REASONS, SYN_FOLDER, Follower, follow
+from test_pull import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, random_run
+from village import write_village
+
+import giaann_dask as gd
+from giaann_dask.errors import OptionError, PromptError
+from giaann_dask.inference.batch import Advance, Batch, BatchOptions, Prompt, run_prompts, run_sequences
+from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.replay_session import ReplaySession
+from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.inference.session import Session
+from giaann_dask.network.keys import pack_neuron
+from giaann_dask.network.run import Row, Run
+from giaann_dask.spec import Specification
+
+NO_FLAGS = FlagTable(np.zeros(FEATURES, bool), np.full(FEATURES, 0))
+
+
+def split_rows(run: Run, regions: int) -> RunRows:
+    """The rows of a run dealt to some regions."""
+    runs = []
+    for region in range(regions):
+        chosen = np.flatnonzero(run.source % regions == region)
+        parts = [slice(run.pointer[at], run.pointer[at + 1]) for at in chosen]
+        counts = [part.stop - part.start for part in parts]
+        none = Run.empty()
+        target = np.concatenate([none.target, *(run.target[part] for part in parts)])
+        strength = np.concatenate([none.strength, *(run.strength[part] for part in parts)])
+        runs.append(Run(run.source[chosen], np.concatenate([[0], np.cumsum(counts)]).astype(int), target, strength))
+    return RunRows(runs, lambda neuron: neuron % regions, lambda neurons: neurons % regions)
+
+
+class CountingRows:
+    """Rows that are asked for together, with what was asked."""
+
+    def __init__(self, rows: RunRows) -> None:
+        self._rows = rows
+        self.asked: list[list[int]] = []
+        self.ahead: list[list[int]] = []
+
+    def row(self, neuron: int) -> Row | None:
+        return self._rows.row(neuron)
+
+    def rows(self, neurons: Sequence[int]) -> dict[int, Row | None]:
+        self.asked.append(list(neurons))
+        return self._rows.rows(neurons)
+
+    def prefetch(self, neurons: Sequence[int]) -> None:
+        self.ahead.append(list(neurons))
+
+
+def random_prompts(rng: np.random.Generator, neurons: np.ndarray, longest: int) -> list[Prompt]:
+    """One to seven sentences and prompts, each with flags of its own."""
+    prompts = []
+    for number in range(rng.integers(1, 8)):
+        length = int(rng.integers(1, longest + 1)) if number else longest
+        flags = FlagTable(rng.random(FEATURES) < 0.5, rng.integers(-1, 3, FEATURES))
+        sequence = PreparedSequence(neuron=rng.choice(neurons, length), noun=rng.random(length) < 0.4, number=1)
+        tokens = None if rng.random() < 0.5 else int(rng.integers(1, 9))
+        prompts.append(Prompt(sequence=sequence, flags=flags, tokens=tokens))
+    return prompts
+
+
+def alone(prompt: Prompt, specification: Specification, rows: RunRows, options: InferenceOptions) -> list[StepTrace]:
+    """The steps of a prompt by itself, with whole rows pushed."""
+    session, traces = Session(specification, rows, prompt.flags, options=options), list[StepTrace]()
+    if prompt.tokens is None:
+        session.run_sequence(prompt.sequence, observer=traces.append)
+    else:
+        session.generate(prompt.sequence, prompt.tokens, observer=traces.append)
+    return traces
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(SPECIFICATIONS),
+    st.sampled_from(OPTIONS),
+    st.sampled_from([0.05, 0.2, 0.5]),
+    st.integers(3, 12),
+    st.integers(1, 24),
+    st.builds(
+        BatchOptions, slots=st.integers(1, 5), held_bytes=st.sampled_from([0, 3000, 1 << 30]), ahead=st.booleans()
+    ),
+    st.integers(1, 5),
+)
+def test_the_same_steps_as_alone(
+    seed: int,
+    specification: Specification,
+    options: InferenceOptions,
+    fullness: float,
+    size: int,
+    longest: int,
+    batch: BatchOptions,
+    regions: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    neurons = np.unique(pack_neuron(rng.integers(0, 3, size), rng.integers(0, FEATURES, size)))
+    run = random_run(rng, specification, neurons, fullness)
+    prompts = random_prompts(rng, neurons, longest)
+    whole = RunRows([run], lambda _: 0)
+    found: dict[int, list[StepTrace]] = {}
+    one = Batch(specification, split_rows(run, regions), options=options, batch=batch)
+    finished = []
+    for advance in run_prompts(one, prompts):
+        found.setdefault(advance.number, []).extend(advance.traces)
+        assert [trace.result for trace in advance.traces] == list(advance.results)
+        finished += [advance.number] * advance.finished
+    assert sorted(finished) == list(range(len(prompts)))
+    for number, prompt in enumerate(prompts):
+        traces = alone(prompt, specification, whole, options)
+        assert_same(traces, found[number])
+        event(f"predicted {any(trace.result.predicted is not None for trace in traces)}")
+
+
+class BatchFollower(Follower):
+    """Follows all sentences of a golden file at once, a few under way, with the regions split."""
+
+    def __init__(self, path: Path, run: Run) -> None:
+        super().__init__(path, run)
+        rows, options = split_rows(run, 3), BatchOptions(slots=7, held_bytes=20_000, ahead=False)
+        self.batch = Batch(self.session.specification, rows, options=self.options, batch=options)
+
+    def follow(self) -> Any:
+        """Compare all sentences; return the totals."""
+        flags = self.dictionary.flags()
+        chosen = [(line, n) for n, line in enumerate(self.lines, start=1) if line["status"] == "inferred"]
+        prompts = (Prompt(sequence=prepared(line, n), flags=flags) for line, n in chosen)
+        last: dict[int, int] = {}
+        for advance in run_prompts(self.batch, prompts):
+            line = chosen[advance.number][0]
+            for trace in self._chosen(advance, line):
+                self._compare(line, trace, f"{self.path.name}, sentence {line['sent']}, step {trace.result.index}")
+                last[advance.number] = trace.result.index
+                stopped = trace.result.next is None
+            if advance.finished:
+                result = advance.results[-1]
+                reason = STOP_REASONS[result.stop] if stopped and result.stop else None
+                assert line["stop"] == ({"w": result.index, "reason": reason} if reason else None)
+        assert last == {number: len(line["steps"]) - 1 for number, (line, _) in enumerate(chosen)}
+        return self.totals
+
+    def _chosen(self, advance: Advance, line: dict[str, Any]) -> Iterator[StepTrace]:
+        """The steps with the recorded prediction among ties, which is fed."""
+        for trace in advance.traces:
+            result = trace.result
+            recorded = line["steps"][result.index]["pred"]
+            if self.options.feed == "prediction" and not self.ties_as_ours and recorded is not None:
+                neuron = int(pack_neuron(*recorded))
+                assert trace.candidates is not None
+                assert neuron in trace.candidates.ties
+                self.batch.feed(advance.number, neuron)
+                result = replace(result, predicted=neuron, next=neuron)
+            yield StepTrace(result, trace.candidates, None)
+
+    def _compare_state(self, record: dict[str, Any], trace: StepTrace, where: str) -> None:
+        assert trace.state is None, where
+
+
+@pytest.fixture(scope="module")
+def syn_run() -> Run:
+    return golden_run(SYN_FOLDER)
+
+
+@pytest.mark.parametrize("path", inference_files(SYN_FOLDER), ids=lambda path: path.name[6:-9])
+def test_synthetic_steps(path: Path, syn_run: Run) -> None:
+    follow(path, syn_run, BatchFollower)
+
+
+@pytest.mark.parametrize("name", EWT_FOLDERS)
+def test_ewt_sample(name: str, shared_folder: Path) -> None:
+    folder = shared_folder / "golden" / "v1" / name
+    run = golden_run(folder)
+    for file in EWT_SAMPLE:
+        follow(folder / file, run, BatchFollower)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EWT_FOLDERS)
+def test_ewt_steps(name: str, shared_folder: Path) -> None:
+    folder = shared_folder / "golden" / "v1" / name
+    run = golden_run(folder)
+    for path in inference_files(folder):
+        follow(path, run, BatchFollower)
+
+
+def dense_rows(seed: int = 3) -> tuple[np.ndarray, Run]:
+    rng = np.random.default_rng(seed)
+    neurons = np.unique(pack_neuron(rng.integers(0, 4, 12), rng.integers(0, FEATURES, 12)))
+    return neurons, random_run(rng, SPECIFICATIONS[0], neurons, 0.5)
+
+
+def test_distinct_sources_are_asked_for_together() -> None:
+    neurons, run = dense_rows()
+    rows = CountingRows(RunRows([run], lambda _: 0))
+    batch = Batch(SPECIFICATIONS[0], rows, batch=BatchOptions(slots=4))
+    sequence = PreparedSequence(neuron=neurons[:5], noun=np.ones(5, bool), number=1)
+    for _ in range(4):
+        batch.enter(Prompt(sequence=sequence, flags=NO_FLAGS, tokens=4))
+    while len(batch):
+        batch.step()
+    assert rows.asked[0] == neurons[:5].tolist()
+    every = [neuron for asked in rows.asked for neuron in asked]
+    assert len(every) == len(set(every)) == batch.held.fetched
+    assert batch.held.wanted > batch.held.fetched
+    # What is fed next is asked for as soon as it is known.
+    assert rows.ahead
+    assert rows.ahead == rows.asked[1:]
+
+
+def test_rows_that_nobody_needs_are_let_go() -> None:
+    neurons, run = dense_rows()
+    prompts = [
+        Prompt(sequence=PreparedSequence(neuron=np.roll(neurons, n)[:3], noun=np.ones(3, bool), number=1),
+               flags=NO_FLAGS, tokens=1)
+        for n in range(6)
+    ]  # fmt: skip
+    few, many = (
+        Batch(SPECIFICATIONS[0], RunRows([run], lambda _: 0), batch=BatchOptions(slots=1, held_bytes=held))
+        for held in (0, 1 << 30)
+    )
+    assert [x.steps for x in run_sequences(few, prompts)] == [x.steps for x in run_sequences(many, prompts)]
+    assert len(few.held) < len(many.held)
+    assert few.held.fetched > many.held.fetched
+
+
+def test_a_full_batch_takes_no_more_and_one_may_leave() -> None:
+    neurons, run = dense_rows()
+    batch = Batch(SPECIFICATIONS[0], RunRows([run], lambda _: 0), batch=BatchOptions(slots=1))
+    prompt = Prompt(
+        sequence=PreparedSequence(neuron=neurons[:3], noun=np.ones(3, bool), number=1), flags=NO_FLAGS, tokens=9
+    )
+    number = batch.enter(prompt)
+    with pytest.raises(OptionError, match="full batch"):
+        batch.enter(prompt)
+    batch.step()
+    batch.leave(number)
+    assert (len(batch), batch.room) == (0, 1)
+    assert batch.step() == []
+    assert batch.enter(prompt) == number + 1
+    with pytest.raises(OptionError, match="slots is 0"):
+        BatchOptions(slots=0)
+
+
+def test_one_by_one_is_the_same_session() -> None:
+    neurons, run = dense_rows()
+    rows, rng = RunRows([run], lambda _: 0), np.random.default_rng(1)
+    pushed = Session(SPECIFICATIONS[0], rows, NO_FLAGS)
+    replayed = ReplaySession(SPECIFICATIONS[0], rows, NO_FLAGS)
+    for _ in range(3):
+        sequence = PreparedSequence(neuron=rng.choice(neurons, 14), noun=rng.random(14) < 0.4, number=1)
+        traces: tuple[list[StepTrace], list[StepTrace]] = ([], [])
+        one = pushed.run_sequence(sequence, observer=traces[0].append)
+        other = replayed.run_sequence(sequence, observer=traces[1].append)
+        assert (other.steps, other.stop) == (one.steps, one.stop)
+        assert_same(*traces)
+        streams = [replayed.stream(sequence, 6) for _ in range(2)]
+        both = list(zip(*streams, strict=True))
+        expected = pushed.generate(sequence, 6)
+        assert [a.result for a, b in both] == [b.result for a, b in both] == list(expected.steps)
+        assert replayed.generate(sequence, 6).tokens == expected.tokens
+        for step in expected.steps:
+            assert replayed.explain(expected.steps, step.index) == pushed.explain(expected.steps, step.index)
+    with pytest.raises(OptionError, match="take Session"):
+        ReplaySession(SPECIFICATIONS[0], rows, NO_FLAGS, device=torch.device("meta"))
+
+
+def test_a_row_without_connections_explains_nothing() -> None:
+    """A source of rows may answer an empty row instead of none."""
+    neurons, run = dense_rows()
+
+    class EmptyRows(CountingRows):
+        def row(self, neuron: int) -> Row | None:
+            return self._rows.row(neuron) or Row(np.zeros(0, np.int64), np.zeros(0, np.int32))
+
+    silent = int(neurons.max()) + 1
+    neuron = np.array([run.source[0], silent, *run.source[1:7]])
+    prompt = PreparedSequence(neuron=neuron, noun=np.ones(8, bool), number=1)
+    session = Session(SPECIFICATIONS[0], EmptyRows(RunRows([run], lambda _: 0)), NO_FLAGS)
+    generation = session.generate(prompt, 3)
+    assert generation.tokens
+    assert session.explain(generation.steps, 8)
+
+
+@pytest.fixture(scope="module")
+def village_network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
+    folder = tmp_path_factory.mktemp("village")
+    with gd.connect(workers=0) as client:
+        network, _ = gd.train(write_village(folder / "village.txt", 600), folder / "net", client=client)
+    return network
+
+
+def test_sessions_give_what_generate_gives(village_network: gd.Network) -> None:
+    prompts = [
+        "The old miller carried the",
+        "The quiet captain crossed the boat near the grey",
+        "The teacher painted the",
+    ]
+    options = gd.GenerationOptions(tokens=8, reasons=2)
+    expected = [village_network.generate(prompt, options=options) for prompt in prompts]
+    assert sum(len(continuation.tokens) for continuation in expected) > 4
+    batch = BatchOptions(slots=2)
+    assert list(village_network.sessions(prompts, options=options, batch=batch).continuations()) == expected
+    with gd.connect(workers=0) as client:
+        asked = replace(options, rows=replace(options.rows, way="asked"))
+        assert list(village_network.sessions(prompts, client=client, options=asked).continuations()) == expected
+    for prompt, continuation in zip(prompts, expected, strict=True):
+        with village_network.session(prompt, options=options) as session:
+            assert tuple(session) == session.tokens == continuation.tokens
+            assert session.stop == continuation.stop
+
+
+def test_a_prompt_that_cannot_be_continued_leaves_the_others_alone(village_network: gd.Network) -> None:
+    prompts = ["The miller carried the", "of the and", "The miller carried the"]
+    with village_network.sessions(iter(prompts), options=gd.GenerationOptions(tokens=3)) as sessions:
+        pieces = list(sessions)
+    assert [piece.number for piece in pieces if isinstance(piece.error, PromptError)] == [1]
+    tokens = [[p.token for p in pieces if p.number == number and p.token] for number in range(3)]
+    assert tokens[0] == tokens[2]
+    assert tokens[0]
+    with pytest.raises(PromptError, match="lacks a noun"):
+        next(village_network.session(prompts[1]))
+
+
+def test_closed_sessions_end(village_network: gd.Network) -> None:
+    sessions = village_network.sessions(iter(lambda: "The miller carried the", None))
+    assert next(sessions).token is not None
+    sessions.close()
+    assert list(sessions) == []

@@ -1,0 +1,112 @@
+"""A state in parts against the undivided one: the same entries, values and answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conformance import golden_run
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from test_golden_inference import SYN_FOLDER, Follower, follow
+from test_pull import FEATURES, OPTIONS, SPECIFICATIONS, random_run
+
+from giaann_dask.errors import OptionError
+from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.inference.session import Session
+from giaann_dask.inference.spread import ENTRY_BYTES, SpreadSession, SpreadState
+from giaann_dask.network.keys import pack_neuron
+from giaann_dask.network.run import Run
+from giaann_dask.spec import Specification
+
+CPU = torch.device("cpu")
+
+
+class WatchedSession(SpreadSession):
+    """Keeps the largest number of parts, and checks each."""
+
+    most = 0
+
+    def _within_budget(self, state: SpreadState) -> SpreadState:
+        after = super()._within_budget(state)
+        self.most = max(self.most, len(after.parts))
+        assert list(after.starts) == sorted(set(after.starts))
+        for place, part in enumerate(after.parts):
+            neurons = (part.key >> 7) & ((1 << 51) - 1)
+            assert {after.place(int(neuron)) for neuron in neurons} <= {place}
+            assert ENTRY_BYTES * len(part) <= self._budget or len(neurons.unique()) == 1
+        return after
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(SPECIFICATIONS),
+    st.sampled_from(OPTIONS),
+    st.integers(3, 12),
+    st.integers(1, 20),
+    st.sampled_from([16, 160, 1000, 1 << 20]),
+)
+def test_the_same_steps_and_states_as_undivided(
+    seed: int, specification: Specification, options: InferenceOptions, size: int, length: int, budget: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    neurons = np.unique(pack_neuron(rng.integers(0, 3, size), rng.integers(0, FEATURES, size)))
+    rows = RunRows([random_run(rng, specification, neurons, 0.4)], lambda _: 0)
+    flags = FlagTable(rng.random(FEATURES) < 0.5, rng.integers(-1, 3, FEATURES))
+    sequence = PreparedSequence(neuron=rng.choice(neurons, length), noun=rng.random(length) < 0.4, number=1)
+    spread = WatchedSession(
+        specification, rows, flags, budget_bytes=budget, devices=(CPU, torch.device("cpu")), options=options
+    )
+    traces: tuple[list[StepTrace], list[StepTrace]] = ([], [])
+    for session, seen in zip((Session(specification, rows, flags, options=options), spread), traces, strict=True):
+        session.run_sequence(sequence, observer=seen.append)
+        session.generate(sequence, 5, observer=seen.append)
+    event(f"parts {min(spread.most, 3)}")
+    assert len(traces[0]) == len(traces[1])
+    for one, other in zip(*traces, strict=True):
+        assert one.result == other.result
+        assert one.state is not None
+        assert other.state is not None
+        for name in ("key", "value", "time"):
+            assert torch.equal(getattr(one.state, name), getattr(other.state, name))
+        assert (one.candidates is None) == (other.candidates is None)
+        if one.candidates is not None and other.candidates is not None:
+            assert torch.equal(one.candidates.neuron, other.candidates.neuron)
+            assert torch.equal(one.candidates.value, other.candidates.value)
+            assert one.candidates.best == other.candidates.best
+
+
+class SpreadFollower(Follower):
+    """Follows a golden file with a budget of some entries."""
+
+    def __init__(self, path: Path, run: Run) -> None:
+        super().__init__(path, run)
+        plain = self.session
+        self.session = SpreadSession(  # type: ignore[assignment]
+            plain.specification, plain.rows, plain.flags, budget_bytes=4096, options=self.options
+        )
+
+
+@pytest.mark.parametrize("name", ["syntest40_exact_target"])
+def test_golden_files_with_a_tiny_budget(name: str) -> None:
+    path = next(SYN_FOLDER.glob(f"infer_{name}*.jsonl.gz"))
+    follow(path, golden_run(SYN_FOLDER), SpreadFollower)
+
+
+def test_a_tiny_budget_is_spread() -> None:
+    rng = np.random.default_rng(1)
+    neurons = np.unique(pack_neuron(rng.integers(0, 3, 12), rng.integers(0, FEATURES, 12)))
+    rows = RunRows([random_run(rng, SPECIFICATIONS[0], neurons, 0.5)], lambda _: 0)
+    flags = FlagTable(np.zeros(FEATURES, bool), np.zeros(FEATURES, int))
+    session = WatchedSession(SPECIFICATIONS[0], rows, flags, budget_bytes=200)
+    session.generate(PreparedSequence(neuron=neurons[:6], noun=np.ones(6, bool), number=1), 3)
+    assert session.most == len(neurons)
+    with pytest.raises(OptionError, match="budget_bytes is 15"):
+        SpreadSession(SPECIFICATIONS[0], rows, flags, budget_bytes=15)
+    with pytest.raises(OptionError, match="devices is empty"):
+        SpreadSession(SPECIFICATIONS[0], rows, flags, budget_bytes=16, devices=())
