@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +86,13 @@ def complete(server: Process, **fields: Any) -> Any:
 def test_an_engine_says_what_generation_says(network: Path, way: Way) -> None:
     store = NetworkStore(network)
     reader = store.open(store.head())
+    wanted = CompletionOptions(tokens=20, candidates=5, columns=3)
     with gd.connect(workers=0) as client:
         known = gd.Network(network).generate(PROMPT, client=client)
-        engine = NetworkEngine(client, reader, EngineOptions(rows=RowOptions(way=way)))
-        given, *parts = (
-            part for part in engine.complete(PROMPT, CompletionOptions(tokens=20, candidates=5, columns=3)) if part
-        )
+        with closing(NetworkEngine(client, reader, EngineOptions(rows=RowOptions(way=way)))) as engine:
+            given, *parts = (part for part in engine.complete(PROMPT, wanted) if part)
+            shared = [part for part in engine.complete(PROMPT, replace(wanted, columns=0)) if part]
+    assert shared == [given, *(replace(part, columns=()) if isinstance(part, Token) else part for part in parts)]
     ended = parts.pop()
     assert given == Given(known.prompt)
     assert ended == Ended(known.stop)

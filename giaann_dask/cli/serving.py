@@ -5,6 +5,7 @@ Covers: arguments, help and the announcement. Does not cover: the server (`giaan
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from giaann_dask.cli.stopping import stop_on_signals
     help="Answer only those who present this key.  [env: GIAANN_API_KEY, which other users cannot see]",
 )
 @click.option("--model-name", metavar="NAME", help="Name of the model.  [default: that of the network's folder]")
-@click.option("--places", type=int, default=2, show_default=True, help="Prompts that are continued at once.")
+@click.option("--places", type=int, default=32, show_default=True, help="Prompts that are continued at once.")
 @click.option("--waiting", type=int, default=64, show_default=True, help="Prompts that wait; more are answered 429.")
 @click.option("--wait", "wait_s", type=float, default=10, show_default=True, help="Seconds they wait at most.")
 @click.option("--timeout", "timeout_s", type=float, default=60, show_default=True, help="Seconds of a request.")
@@ -72,7 +73,9 @@ def serve(network: Path, **values: Any) -> None:
         line=LineOptions(places=values["places"], waiting=values["waiting"], wait_s=values["wait_s"]),
     )
     inference = read_inference_options(values, "prediction")
-    engine_options = EngineOptions(inference=inference, tagger=values["tagger"], device=values["device"])
+    engine_options = EngineOptions(
+        inference=inference, tagger=values["tagger"], device=values["device"], places=options.line.places
+    )
     cluster, store = cluster_options(values, LOCAL), NetworkStore(network)
     reader = store.open(values["commit"] or store.head())
     with (
@@ -80,8 +83,8 @@ def serve(network: Path, **values: Any) -> None:
         stop_on_signals("ending what is under way") as stop,
         connect(options=cluster) as client,
         attempt(),
+        closing(NetworkEngine(client, reader, engine_options)) as engine,
     ):
-        engine = NetworkEngine(client, reader, engine_options)
         shown = {"url": address_of(bound), "model": options.name or engine.name, "commit": engine.commit}
         run_server(
             build_app(engine, options),

@@ -1,39 +1,33 @@
-"""An engine that advances each prompt by itself, in this process.
+"""An engine that continues prompts from one commit, many of them a step at a time.
 
-Covers: opening one commit, whole or from the workers that hold its regions, and generation token by
-token with candidates and concept columns. Does not cover: many prompts in one step, and who asks
-(`line`).
+Covers: opening the commit, whole or from the workers that hold its regions, and generation token by
+token with candidates and concept columns. Does not cover: how prompts share steps (`shared_batch`) and
+who asks (`line`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import suppress
+from collections.abc import Generator, Iterable
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 from distributed import Client
 
-from giaann_dask.cluster import results
 from giaann_dask.device import one_thread, select_device
 from giaann_dask.errors import PromptError
 from giaann_dask.inference.activation import ActivationState
-from giaann_dask.inference.generation import (
-    Candidate,
-    PreparedPrompt,
-    best_candidates,
-    prepare_prompt,
-    word_and_column,
-)
-from giaann_dask.inference.opened import changed_flags, open_regions
+from giaann_dask.inference.batch import Batch, BatchOptions, Prompt
+from giaann_dask.inference.generation import Candidate, best_candidates, word_and_column
+from giaann_dask.inference.opened import changed_flags
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.remote_rows import RemoteRows, RowOptions
-from giaann_dask.inference.row_service import Trim
-from giaann_dask.inference.rows import RunRows
-from giaann_dask.inference.sequence import FlagTable, StepTrace
+from giaann_dask.inference.remote_rows import RowOptions
+from giaann_dask.inference.sequence import StepTrace
 from giaann_dask.inference.session import Session
+from giaann_dask.inference.sessions import OpenedCommit
 from giaann_dask.network.store import CommitReader
 from giaann_dask.serving.engine import Column, CompletionOptions, Ended, Given, Part, Token
+from giaann_dask.serving.shared_batch import SharedBatch
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, NEURON_BITS
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -54,18 +48,22 @@ class EngineOptions:
         Device of the activation state.
     rows : RowOptions
         How this process comes by the network's rows.
+    places : int
+        Prompts that share a step at most.
     """
 
     inference: InferenceOptions = field(default_factory=lambda: InferenceOptions(feed="prediction"))
     tagger: str = "lexicon"
     device: str = "auto"
     rows: RowOptions = field(default_factory=RowOptions)
+    places: int = 32
 
 
 class NetworkEngine:
     """Continues prompts from a commit that is held here, or by workers that are asked for its rows.
 
-    What is trained meanwhile changes nothing.
+    What is trained meanwhile changes nothing. On the CPU all prompts share their steps. Each is advanced
+    by itself where the whole activation has to be known, for concept columns, and on other devices.
 
     Parameters
     ----------
@@ -85,24 +83,14 @@ class NetworkEngine:
     def __init__(self, client: Client, reader: CommitReader, options: EngineOptions | None = None) -> None:
         self._options = options or EngineOptions()
         self._device = select_device(self._options.device)
-        self._specification = reader.manifest().specification
         self._name, self._commit = reader.path.resolve().name, reader.commit
-        self._ever = reader.ever()
-        self._vocabulary = reader.saved_vocabulary()
-        self._flags = FlagTable(
-            np.array(self._vocabulary.delimiter, np.bool_), np.array(self._vocabulary.probable_since, np.int64)
-        )
-        # Their futures keep the regions on the workers.
-        self._regions = open_regions(client, reader, self._options.rows)
-        self._rows: RunRows | RemoteRows
-        if self._regions.keys is None:
-            self._rows = RunRows.placed(reader.placement(), results(self._regions.futures))
-        else:
-            trim = Trim(strengths=False)
-            self._rows = RemoteRows.of_client(client, reader.placement(), self._regions.keys, trim=trim)
+        self._opened = opened = OpenedCommit(reader, client=client, rows=self._options.rows)
         # Taggers load their words when first used: not while a client waits.
         with suppress(PromptError):
-            self._prepare("the word", self._vocabulary.copy())
+            opened.prepare("the word", self._options.tagger)
+        slots = BatchOptions(slots=self._options.places)
+        batch = Batch(opened.specification, opened.rows, options=self._options.inference, batch=slots)
+        self._shared = SharedBatch(batch)
 
     @property
     def name(self) -> str:
@@ -114,28 +102,39 @@ class NetworkEngine:
         """Identity of the commit that answers."""
         return self._commit
 
+    def close(self) -> None:
+        """End what is under way; nothing is continued after that."""
+        self._shared.close()
+
     def complete(self, prompt: str, options: CompletionOptions) -> Generator[Part | None, None, None]:
         """Continue a prompt; see `Engine.complete`."""
-        vocabulary = self._vocabulary.copy()
-        prepared = self._prepare(prompt, vocabulary)
-        flags = changed_flags(self._flags, prepared.change)
-        rules = self._options.inference
-        session = Session(self._specification, self._rows, flags, options=rules, device=self._device)
+        opened = self._opened
+        prepared, vocabulary = opened.prepare(prompt, self._options.tagger)
+        flags = changed_flags(opened.flags, prepared.change)
         yield Given(prepared.words)
-        with one_thread():
-            for trace in session.stream(prepared.sequence, options.tokens):
-                if trace.result.seed:
-                    yield None
-                elif trace.result.predicted is None:
-                    yield Ended(trace.result.stop)
-                    return
-                else:
-                    yield _token(trace, trace.result.predicted, vocabulary, options)
-        yield Ended(None)
+        if options.columns or self._device.type != "cpu":
+            rules = self._options.inference
+            session = Session(opened.specification, opened.rows, flags, options=rules, device=self._device)
+            with one_thread():
+                yield from _parts(session.stream(prepared.sequence, options.tokens), vocabulary, options)
+        else:
+            given = Prompt(sequence=prepared.sequence, flags=flags, tokens=options.tokens)
+            with closing(self._shared.run(given)) as steps:
+                yield from _parts(steps, vocabulary, options)
 
-    def _prepare(self, prompt: str, vocabulary: Vocabulary) -> PreparedPrompt:
-        branches, tagger = self._specification.branches, self._options.tagger
-        return prepare_prompt(prompt, vocabulary, self._ever, branches=branches, tagger=tagger)
+
+def _parts(
+    steps: Iterable[StepTrace | None], vocabulary: Vocabulary, options: CompletionOptions
+) -> Generator[Part | None, None, None]:
+    for trace in steps:
+        if trace is None or trace.result.seed:
+            yield None
+        elif trace.result.predicted is None:
+            yield Ended(trace.result.stop)
+            return
+        else:
+            yield _token(trace, trace.result.predicted, vocabulary, options)
+    yield Ended(None)
 
 
 def _token(trace: StepTrace, neuron: int, vocabulary: Vocabulary, options: CompletionOptions) -> Token:

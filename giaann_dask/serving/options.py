@@ -68,7 +68,7 @@ class LineOptions:
         If a value is out of range.
     """
 
-    places: int = 2
+    places: int = 32
     waiting: int = 64
     wait_s: float = 10.0
 
