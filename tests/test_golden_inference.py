@@ -22,7 +22,6 @@ from conformance import (
 )
 
 from giaann_dask.inference.candidates import Candidates
-from giaann_dask.inference.pull import PullSession
 from giaann_dask.inference.rows import RunRows
 from giaann_dask.inference.sequence import StepTrace
 from giaann_dask.inference.session import Session
@@ -54,7 +53,7 @@ def pair(neuron: int | None) -> list[int] | None:
 class Follower:
     """Runs one golden file and compares each step with its record."""
 
-    kind: type[Session] | type[PullSession] = Session
+    kind: type[Session] = Session
 
     def __init__(self, path: Path, run: Run) -> None:
         self.path = path

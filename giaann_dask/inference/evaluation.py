@@ -35,9 +35,9 @@ from giaann_dask.inference.opened import (
     submit_placement,
 )
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.pull import open_session
 from giaann_dask.inference.recording import StepRecords
 from giaann_dask.inference.remote_rows import RegionKeys, RemoteRows, RowOptions, row_source
+from giaann_dask.inference.replay_session import open_session
 from giaann_dask.inference.row_service import Trim
 from giaann_dask.inference.rows import RunRows
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence

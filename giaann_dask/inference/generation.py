@@ -22,8 +22,8 @@ from giaann_dask.inference.beam import BeamOptions, BeamSession
 from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.opened import FlagChange, changed_flags, open_regions, submit_flags, submit_placement
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.pull import open_session
 from giaann_dask.inference.remote_rows import RegionKeys, RowOptions, row_source
+from giaann_dask.inference.replay_session import open_session
 from giaann_dask.inference.row_service import Trim
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence
 from giaann_dask.network.keys import pack_neuron, unpack_neuron

@@ -111,3 +111,24 @@ class ReplaySession:
 
 def _stop(last: StepResult) -> StopReason | None:
     return last.stop if last.next is None else None
+
+
+def open_session(
+    specification: Specification,
+    rows: RowSource,
+    flags: FlagTable,
+    *,
+    options: InferenceOptions | None = None,
+    device: torch.device | None = None,
+) -> ReplaySession | Session:
+    """Return the session that predicts fastest; both give the same answers.
+
+    Parameters
+    ----------
+    specification, rows, flags, options, device
+        As for `Session`. On the CPU what can win is replayed in compiled code; on other devices whole
+        rows are pushed.
+    """
+    on_cpu = device is None or device.type == "cpu"
+    kind = ReplaySession if on_cpu else Session
+    return kind(specification, rows, flags, options=options, device=device)

@@ -7,7 +7,7 @@ Does not cover: which sequences advance, where rows come from and what is fed (`
 other devices (`dense`), or the state of all neurons (`activation`).
 
 The history of a neuron depends on the sources of its sequence and on its own bursts and
-deactivations, never on other targets (`pulled`). A row is sorted by segment, then target, so that what
+deactivations, never on other targets. A row is sorted by segment, then target, so that what
 a source sends to a neuron is found by a search in a slice. All searches of a slice go down together, one
 halving after the other, so that the memory is waited for once and not once for each.
 

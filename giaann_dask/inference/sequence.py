@@ -134,7 +134,7 @@ class StepResult:
 class StepTrace:
     """A step with its tensors: the candidates, if any, and the state after the step.
 
-    The state is None where no more of it is known than the step needed (`giaann_dask.inference.pull`).
+    The state is None where no more of it is known than the step needed (`giaann_dask.inference.replay_session`).
     """
 
     result: StepResult

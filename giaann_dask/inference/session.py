@@ -3,7 +3,8 @@
 Covers: evaluation of a given sentence and generation after a prompt with a state that knows every
 entry, and the explanation of a generated token by the connections that raised it.
 Does not cover: the order of the sub-steps (`steps`), the values that go in and come out
-(`sequence`), the same answers from fewer entries (`pull`), the sentence's preparation (section 7;
+(`sequence`), the same answers from fewer entries
+(`replay_session`), the sentence's preparation (section 7;
 `giaann_dask.text`), whether a prediction counts as a match and accuracy (`evaluation`), or many
 prompts at once.
 """

@@ -3,7 +3,8 @@
 Covers: section 8 of the contract for one sequence at a time: the order of the sub-steps, the modes,
 the choice, what is fed to the next step, and the record of every step.
 Does not cover: how the activation of neurons is known: by pushing whole rows into one state
-(`session`), or by pulling what ends at the neurons in question (`pull`).
+(`session`), or by replaying the history of neurons that can win
+(`replaying`, which follows these rules in compiled code).
 """
 
 from __future__ import annotations

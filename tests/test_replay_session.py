@@ -1,25 +1,19 @@
-"""Pulling what ends at some neurons against pushing every row: the same values, step by step."""
+"""Replaying what can win against pushing every row: the same values, step by step."""
 
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from conformance import golden_run, inference_files
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from test_golden_inference import EWT_FOLDERS, EWT_SAMPLE, SYN_FOLDER, Follower, follow
 
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.activation import Layout, Pulse
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.pull import PullSession, open_session
-from giaann_dask.inference.pulled import PulledNeurons
-from giaann_dask.inference.replay_session import ReplaySession
+from giaann_dask.inference.replay_session import ReplaySession, open_session
 from giaann_dask.inference.rows import RunRows
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.session import Session
@@ -53,7 +47,7 @@ def both(run: Run, flags: FlagTable, specification: Specification, options: Infe
     rows = RunRows([run], lambda neuron: 0)
     return (
         Session(specification, rows, flags, options=options),
-        PullSession(specification, rows, flags, options=options),
+        ReplaySession(specification, rows, flags, options=options),
     )
 
 
@@ -102,85 +96,10 @@ def test_the_same_steps_as_pushing(
         assert pulled.explain(other.steps, step.index) == pushed.explain(one.steps, step.index)
 
 
-class PullFollower(Follower):
-    """Follows a golden file with what is pulled; the counts of all entries are not known there."""
-
-    kind = PullSession
-
-    def _compare_state(self, record: dict[str, Any], trace: StepTrace, where: str) -> None:
-        assert trace.state is None, where
-
-
-@pytest.fixture(scope="module")
-def syn_run() -> Run:
-    return golden_run(SYN_FOLDER)
-
-
-@pytest.mark.parametrize("path", inference_files(SYN_FOLDER), ids=lambda path: path.name[6:-9])
-def test_synthetic_steps(path: Path, syn_run: Run) -> None:
-    follow(path, syn_run, PullFollower)
-
-
-@pytest.mark.parametrize("name", EWT_FOLDERS)
-def test_ewt_sample(name: str, shared_folder: Path) -> None:
-    folder = shared_folder / "golden" / "v1" / name
-    run = golden_run(folder)
-    for file in EWT_SAMPLE:
-        follow(folder / file, run, PullFollower)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EWT_FOLDERS)
-def test_ewt_steps(name: str, shared_folder: Path) -> None:
-    folder = shared_folder / "golden" / "v1" / name
-    run = golden_run(folder)
-    for path in inference_files(folder):
-        follow(path, run, PullFollower)
-
-
-@pytest.mark.parametrize("options", OPTIONS[::2], ids=lambda o: f"{o.timing}-{o.activations}-{o.sequential}")
-def test_any_choice_of_neurons_is_reached_alike(options: InferenceOptions) -> None:
-    """A long row is searched for few neurons and filtered for many; both find the same entries."""
-    rng = np.random.default_rng(5)
-    neurons = np.unique(pack_neuron(rng.integers(0, 2**26, 400), rng.integers(0, 2**25, 400)))
-    specification = SPECIFICATIONS[1]
-    run = random_run(rng, specification, neurons, 0.05)
-    layout = Layout.of(specification, torch.device("cpu"))
-    every = PulledNeurons(neurons, layout, options)
-    few = [PulledNeurons(neurons[at : at + 3].copy(), layout, options) for at in range(0, 60, 3)]
-    for step in range(12):
-        begin, end = run.pointer[step : step + 2]
-        pulse = Pulse(drive=layout.drives[step % 3], column_time=step // 2, feature_time=step)
-        for some in (every, *few):
-            some.propagate(run.target[begin:end], pulse)
-            some.deactivate(int(neurons[step]))
-            some.burst(int(neurons[step + 1]))
-    for at, some in enumerate(few):
-        place = every.places(some.neuron)
-        assert place is not None
-        assert place[0] == 3 * at
-        assert np.array_equal(every.value[:, place], some.value)
-        assert np.array_equal(every.time[:, place], some.time)
-        assert np.array_equal(every.found[:, place], some.found)
-    assert every.found.any()
-    assert not every.found.all()
-
-
-def test_a_choice_knows_its_neurons() -> None:
-    neuron = np.array([3, 5, 9])
-    some = PulledNeurons(neuron, Layout.of(SPECIFICATIONS[0], torch.device("cpu")), InferenceOptions())
-    assert [some.place(n) for n in (2, 3, 4, 9, 10)] == [None, 0, None, 2, None]
-    place = some.places(neuron[1:])
-    assert place is not None
-    assert place.tolist() == [1, 2]
-    assert some.places(np.array([3, 4])) is None
-    assert some.places(np.array([9, 10])) is None
-
-
 def test_only_the_processor() -> None:
     flags = FlagTable(np.zeros(1, bool), np.full(1, -1))
     rows, meta = RunRows([Run.empty()], lambda _: 0), torch.device("meta")
     with pytest.raises(OptionError, match="take Session"):
-        PullSession(SPECIFICATIONS[0], rows, flags, device=meta)
+        ReplaySession(SPECIFICATIONS[0], rows, flags, device=meta)
     assert isinstance(open_session(SPECIFICATIONS[0], rows, flags, device=meta), Session)
     assert isinstance(open_session(SPECIFICATIONS[0], rows, flags), ReplaySession)
