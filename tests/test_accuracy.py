@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from test_pull import FEATURES, OPTIONS, SPECIFICATIONS, both, random_run
+from random_networks import FEATURES, OPTIONS, SPECIFICATIONS, both, random_run
 from village import write_village
 
 import giaann_dask as gd

@@ -13,8 +13,8 @@ import torch
 from conformance import golden_run, inference_files, prepared
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, random_run
 from test_golden_inference import EWT_FOLDERS, EWT_SAMPLE, STOP_REASONS, SYN_FOLDER, Follower, follow
-from test_replay_session import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, random_run
 from village import write_village
 
 import giaann_dask as gd

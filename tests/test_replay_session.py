@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, both, random_run
 
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.options import InferenceOptions
@@ -17,49 +15,9 @@ from giaann_dask.inference.replay_session import ReplaySession, open_session
 from giaann_dask.inference.rows import RunRows
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.session import Session
-from giaann_dask.network.keys import pack_neuron, pack_target
+from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.run import Run
 from giaann_dask.spec import Specification
-
-FEATURES = 5
-OPTIONS = [
-    InferenceOptions(timing=timing, activations=activations, sequential=sequential, feed=feed)  # type: ignore[arg-type]
-    for timing, activations, sequential, feed in itertools.product(
-        ("none", "biased", "exact"), ("boolf", "boolf+c", "intf+c"), (True, False), ("target", "prediction")
-    )
-]
-SPECIFICATIONS = [Specification(seed_tokens=8), Specification(seed_tokens=6, branches=3)]
-
-
-def random_run(rng: np.random.Generator, specification: Specification, neurons: np.ndarray, fullness: float) -> Run:
-    """Every possible connection between neurons with about the given probability; some neurons have none."""
-    segment, target, branch = np.meshgrid(
-        np.arange(specification.segments), neurons, np.arange(specification.branches), indexing="ij"
-    )
-    keys = np.sort(pack_target(segment, target, branch).reshape(-1))
-    rows = [keys[rng.random(len(keys)) < fullness * rng.integers(0, 3)] for _ in neurons]
-    counts = np.array([len(row) for row in rows])
-    pointer = np.concatenate([[0], np.cumsum(counts[counts > 0])])
-    return Run(neurons[counts > 0], pointer, np.concatenate(rows), np.full(counts.sum(), 5 << 20, np.int32))
-
-
-def both(run: Run, flags: FlagTable, specification: Specification, options: InferenceOptions) -> tuple[Any, Any]:
-    rows = RunRows([run], lambda neuron: 0)
-    return (
-        Session(specification, rows, flags, options=options),
-        ReplaySession(specification, rows, flags, options=options),
-    )
-
-
-def assert_same(pushed: list[StepTrace], pulled: list[StepTrace]) -> None:
-    assert [trace.result for trace in pulled] == [trace.result for trace in pushed]
-    for one, other in zip(pushed, pulled, strict=True):
-        assert other.state is None
-        assert (one.candidates is None) == (other.candidates is None)
-        if one.candidates is not None and other.candidates is not None:
-            assert torch.equal(one.candidates.neuron, other.candidates.neuron)
-            assert torch.equal(one.candidates.value, other.candidates.value)
-            assert one.candidates.best == other.candidates.best
 
 
 @settings(max_examples=150, deadline=None)

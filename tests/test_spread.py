@@ -10,8 +10,8 @@ import torch
 from conformance import golden_run
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from random_networks import FEATURES, OPTIONS, SPECIFICATIONS, random_run
 from test_golden_inference import SYN_FOLDER, Follower, follow
-from test_pull import FEATURES, OPTIONS, SPECIFICATIONS, random_run
 
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.options import InferenceOptions

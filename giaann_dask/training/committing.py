@@ -87,7 +87,8 @@ def commit_regions(
     new = [run.handle for _, run in kept if not run.handle.stored]
     packed_sizes: list[tasks.RunSize] = results([packed[run.handle.identity].size for _, run in kept])
     head, session = store.head(), store.begin()
-    fork = session.fork()
+    # A session that was forked wants its forks back.
+    fork = session.fork() if new else None
     written = [
         regions.submit(
             "commit",
