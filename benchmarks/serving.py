@@ -54,20 +54,31 @@ class Tally:
     errors: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Ask:
+    """What clients ask for, until when, and how many of the requests want concept columns too."""
+
+    texts: list[str]
+    until: float
+    with_columns: float
+
+
 def prompts(text: Path) -> list[str]:
     """Return beginnings of sentences, of five to nine words."""
     words = [line.split() for line in text.read_text(encoding="utf-8").splitlines() if len(line.split()) > 9]
     return [" ".join(line[: 5 + number % 5]) for number, line in enumerate(words)]
 
 
-async def client(http: httpx2.AsyncClient, choose: random.Random, texts: list[str], until: float, tally: Tally) -> None:
+async def client(http: httpx2.AsyncClient, ask: Ask, choose: random.Random, tally: Tally) -> None:
     """Ask one request after the other."""
-    while time.monotonic() < until:
-        body: dict[str, Any] = {"prompt": choose.choice(texts), "max_tokens": 16, "candidates": 3, "columns": 5}
+    while time.monotonic() < ask.until:
+        body: dict[str, Any] = {"prompt": choose.choice(ask.texts), "max_tokens": 16, "candidates": 3}
+        if choose.random() < ask.with_columns:
+            body["columns"] = 5
         started = time.monotonic()
         try:
-            ask = streamed if choose.random() < STREAMED else whole
-            pause = await ask(http, body, tally, choose.random() < LEFT)
+            way = streamed if choose.random() < STREAMED else whole
+            pause = await way(http, body, tally, choose.random() < LEFT)
         except Exception as error:
             tally.statuses[type(error).__name__] += 1
             tally.errors.append(f"{type(error).__name__}: {error}"[:200])
@@ -147,7 +158,8 @@ async def load(url: str, server: psutil.Process, arguments: argparse.Namespace) 
         await http.post("/v1/completions", json={"prompt": texts[0]})
         before, until = sum(server.cpu_times()[:2]), time.monotonic() + arguments.seconds
         async with sampling(server, arguments.seconds) as memory:
-            clients = (client(http, random.Random(n), texts, until, tally) for n in range(arguments.clients))
+            ask = Ask(texts, until, arguments.with_columns)
+            clients = (client(http, ask, random.Random(n), tally) for n in range(arguments.clients))
             await asyncio.gather(*clients)
     return tally, memory, sum(server.cpu_times()[:2]) - before
 
@@ -157,6 +169,7 @@ def report(tally: Tally, memory: list[float], cpu_s: float, arguments: argparse.
     values: dict[str, Any] = {
         "clients": arguments.clients,
         "seconds": arguments.seconds,
+        "with columns": arguments.with_columns,
         "answers": dict(tally.statuses),
         "answered per second": round(len(tally.answered) / arguments.seconds, 1),
         "tokens per second": round(tally.tokens / arguments.seconds, 1),
@@ -182,6 +195,7 @@ def main() -> int:
     parser.add_argument("--network", type=Path, help="Network to serve; one of the sample text by default.")
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--with-columns", type=float, default=0.1, help="Share of requests for concept columns too.")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("options", nargs="*", help="Options of `giaann-dask serve`, after --.")
     arguments = parser.parse_args()

@@ -7,7 +7,9 @@ who asks (`line`).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+import os
+import threading
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
@@ -32,6 +34,8 @@ from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, NEURON_BITS
 from giaann_dask.text.vocabulary import Vocabulary
 
 _NEURON_MASK = (1 << NEURON_BITS) - 1
+# Whoever waits for a processor looks after so many seconds whether its prompt is still wanted.
+_LOOK_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +67,8 @@ class NetworkEngine:
     """Continues prompts from a commit that is held here, or by workers that are asked for its rows.
 
     What is trained meanwhile changes nothing. On the CPU all prompts share their steps. Each is advanced
-    by itself where the whole activation has to be known, for concept columns, and on other devices.
+    by itself where the whole activation has to be known, for concept columns, and on other devices; of
+    those, as many are in the middle of a step as there are processors.
 
     Parameters
     ----------
@@ -91,6 +96,8 @@ class NetworkEngine:
         slots = BatchOptions(slots=self._options.places)
         batch = Batch(opened.specification, opened.rows, options=self._options.inference, batch=slots)
         self._shared = SharedBatch(batch)
+        # More would only wait for each other in the middle of their steps, and be slower all together.
+        self._processors = threading.Semaphore(os.cpu_count() or 1)
 
     @property
     def name(self) -> str:
@@ -116,11 +123,27 @@ class NetworkEngine:
             rules = self._options.inference
             session = Session(opened.specification, opened.rows, flags, options=rules, device=self._device)
             with one_thread():
-                yield from _parts(session.stream(prepared.sequence, options.tokens), vocabulary, options)
+                steps = session.stream(prepared.sequence, options.tokens)
+                yield from _parts(_in_turn(steps, self._processors), vocabulary, options)
         else:
             given = Prompt(sequence=prepared.sequence, flags=flags, tokens=options.tokens)
-            with closing(self._shared.run(given)) as steps:
-                yield from _parts(steps, vocabulary, options)
+            with closing(self._shared.run(given)) as shared:
+                yield from _parts(shared, vocabulary, options)
+
+
+def _in_turn(steps: Iterator[StepTrace], processors: threading.Semaphore) -> Iterator[StepTrace | None]:
+    """Do each step when a processor is free for it; yield None whenever there is none for a while."""
+    while True:
+        if not processors.acquire(timeout=_LOOK_S):
+            yield None
+            continue
+        try:
+            trace = next(steps, None)
+        finally:
+            processors.release()
+        if trace is None:
+            return
+        yield trace
 
 
 def _parts(
