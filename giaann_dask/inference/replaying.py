@@ -65,7 +65,7 @@ def _pointer(context: Any, address: Any) -> Any:
     return types.CPointer(types.int64)(address), generate  # type: ignore[attr-defined]
 
 
-@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def advance(
     slots: Slots, which: Integers, until: Integers, table: RowTable, rules: Rules
 ) -> tuple[Integers, Integers, Floats]:
@@ -105,15 +105,15 @@ def advance(
             if not ended:
                 found, worth = _step(slots, which[i], w, table, rules)
                 ended = slots.done[which[i]] == w
-                neuron[filled : filled + len(found)] = found
-                value[filled : filled + len(found)] = worth
+                for place in range(len(found)):
+                    neuron[filled + place], value[filled + place] = found[place], worth[place]
                 filled += len(found)
             step += 1
             pointer[step] = filled
     return pointer, neuron[:filled].copy(), value[:filled].copy()
 
 
-@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
 def _step(slots: Slots, slot: int, w: int, table: RowTable, rules: Rules) -> tuple[Integers, Floats]:
     """Do one step of a sequence (contract, section 8); where it is not completed, `done` stays."""
     found, worth = np.empty(0, np.int64), np.empty(0, np.float32)
@@ -152,13 +152,13 @@ def _step(slots: Slots, slot: int, w: int, table: RowTable, rules: Rules) -> tup
     return found, worth
 
 
-@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
 def _targets(at: int, table: RowTable) -> Integers:
     target: Integers = nb.carray(_pointer(table.address[at]), (table.bounds[at, -1],), np.int64)
     return target
 
 
-@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
 def _connected(at: int, table: RowTable, rules: Rules) -> Integers:
     """Return the neurons that a row reaches in the last segment, ascending, distinct."""
     if at < 0:
@@ -176,7 +176,7 @@ def _connected(at: int, table: RowTable, rules: Rules) -> Integers:
     return neuron[:count]
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
 def _activity(slots: Slots, slot: int, steps: int, neuron: int, table: RowTable, rules: Rules) -> int:
     """Return how many branches of a neuron are active after some steps (contract, section 8.4a)."""
     one, place = np.array([neuron]), np.zeros(1, np.int64)
@@ -187,15 +187,15 @@ def _activity(slots: Slots, slot: int, steps: int, neuron: int, table: RowTable,
     if acted == 0 or fresh:
         # A burst that nothing followed makes branch 0 active, whatever else has reached it.
         others = 1 if fresh else 0
-        if not len(_reachable(slots, slot, steps, (one, place), (rules.segments, others), table, rules)):
+        if not len(_reachable(slots, slot, steps, (one, place), np.array([rules.segments, others]), table, rules)):
             return others
     state = _empty_entries(1, rules)
-    _replay(slots, slot, steps, (one, place), (0, rules.segments, True), state, table, rules)
+    _replay(slots, slot, steps, (one, place), np.array([0, rules.segments, 1]), state, table, rules)
     active: int = _active_branches(state, 0, rules)
     return active
 
 
-@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
 def _active_branches(state: Entries, place: int, rules: Rules) -> int:
     active = 0
     for branch in range(rules.branches):
@@ -206,7 +206,7 @@ def _active_branches(state: Entries, place: int, rules: Rules) -> int:
     return active
 
 
-@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
 def _score(
     slots: Slots, slot: int, w: int, connected: Integers, table: RowTable, rules: Rules
 ) -> tuple[Integers, Floats, int, int]:
@@ -226,15 +226,15 @@ def _score(
     whole, others = np.flatnonzero(acted), np.flatnonzero(~acted)
     steps, columns, segments = w + 1, rules.columns, rules.segments
     # The source's own row reaches the last segment of all of them.
-    others = _reachable(slots, slot, w, (connected, others), (segments - 1, 0), table, rules)
+    others = _reachable(slots, slot, w, (connected, others), np.array([segments - 1, 0]), table, rules)
     if len(whole):
-        _replay(slots, slot, steps, (connected, whole), (0, segments, True), state, table, rules)
-    _replay(slots, slot, steps, (connected, others), (columns, segments, False), state, table, rules)
+        _replay(slots, slot, steps, (connected, whole), np.array([0, segments, 1]), state, table, rules)
+    _replay(slots, slot, steps, (connected, others), np.array([columns, segments, 0]), state, table, rules)
     reached = np.zeros(len(connected), np.bool_)
     for place in range(len(connected)):
         reached[place] = state[2][-1, place].any()
     left = np.flatnonzero(reached & ~acted)
-    _replay(slots, slot, steps, (connected, left), (0, columns, False), state, table, rules)
+    _replay(slots, slot, steps, (connected, left), np.array([0, columns, 0]), state, table, rules)
     places = np.flatnonzero(reached)
     value = np.empty(len(places), np.float32)
     given = w < slots.given[slot]
@@ -249,7 +249,7 @@ def _score(
     return connected[places], value, best, active
 
 
-@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
 def _worth(state: Entries, place: int, times: tuple[int, int], rules: Rules) -> np.float32:
     """Return the sum over segments of the largest value over branches that have an entry."""
     value, time, found = state
@@ -268,28 +268,33 @@ def _worth(state: Entries, place: int, times: tuple[int, int], rules: Rules) -> 
     return total
 
 
-@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
 def _empty_entries(neurons: int, rules: Rules) -> Entries:
     """Return the entries of some neurons before the first step, shape ``(segments, neurons, branches)``."""
     shape = (rules.segments, neurons, rules.branches)
     return np.zeros(shape, np.float32), np.zeros(shape, np.int32), np.zeros(shape, np.bool_)
 
 
-@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
 def _place(neurons: Integers, neuron: int) -> int:
     """Return where a neuron is among ascending ones, or `NONE`."""
-    place = np.searchsorted(neurons, neuron)
-    found = place < len(neurons) and neurons[place] == neuron
-    return int(place) if found else NONE
+    low, high = 0, len(neurons)
+    while low < high:
+        middle = (low + high) // 2
+        if neurons[middle] < neuron:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < len(neurons) and neurons[low] == neuron else NONE
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
 def _reachable(
     slots: Slots,
     slot: int,
     steps: int,
     chosen: tuple[Integers, Integers],
-    last: tuple[int, int],
+    last: Integers,
     table: RowTable,
     rules: Rules,
 ) -> Integers:
@@ -336,13 +341,13 @@ def _reachable(
     return alive
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
 def _replay(
     slots: Slots,
     slot: int,
     steps: int,
     chosen: tuple[Integers, Integers],
-    part: tuple[int, int, bool],
+    part: Integers,
     state: Entries,
     table: RowTable,
     rules: Rules,
@@ -350,7 +355,7 @@ def _replay(
     """Do some steps for some neurons and for a range of segments.
 
     `chosen` are neurons and the places among them of those that are followed, `part` the first
-    segment, the one after the last, and whether they are burst and deactivated.
+    segment, the one after the last, and 1 if they are burst and deactivated, else 0.
     """
     neurons, places = chosen
     low, high, acts = part
@@ -377,11 +382,11 @@ def _replay(
                 if rules.boolean_from < rules.segments and state[0][-1, place, 0] > 0:
                     state[0][-1, place, 0] = np.float32(1)
         waiting = False
-        if acts:
+        if acts == 1:
             waiting = _act(slots.source[slot, step], slots.burst[slot, step], step, neurons, state, rules)
 
 
-@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
 def _act(source: int, burst: int, step: int, neurons: Integers, state: Entries, rules: Rules) -> bool:
     """Deactivate a source and burst a neuron, where they are among some; return whether one was burst."""
     place = _place(neurons, source)
@@ -395,14 +400,14 @@ def _act(source: int, burst: int, step: int, neurons: Integers, state: Entries, 
     return bool(place >= 0)
 
 
-@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
 def _burst(state: Entries, place: int) -> None:
     """Add 1 to branch 0 of a neuron's last segment."""
     state[0][-1, place, 0] += np.float32(1)
     state[2][-1, place, 0] = True
 
 
-@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
 def _deactivate(state: Entries, place: int, rules: Rules) -> None:
     """Set the strongest branch of a neuron to 0; the lowest of equal ones."""
     best, most = 0, np.float32(-1)
@@ -415,7 +420,7 @@ def _deactivate(state: Entries, place: int, rules: Rules) -> None:
     state[0][:, place, best] = np.float32(0)
 
 
-@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
 def _select(s: int, neurons: Integers, places: Integers, search: Integers, value: Floats, rules: Rules) -> int:
     """Write down the neurons of which a connection in a segment could change anything; return how many.
 
@@ -437,7 +442,7 @@ def _select(s: int, neurons: Integers, places: Integers, search: Integers, value
     return count
 
 
-@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
 def _find(target: Integers, begin: int, end: int, search: Integers, count: int) -> None:
     """Write down the first entry of a slice that is not before each key."""
     size = end - begin
@@ -453,7 +458,7 @@ def _find(target: Integers, begin: int, end: int, search: Integers, count: int) 
         search[2, i] += target[search[2, i]] < search[1, i]
 
 
-@nb.njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
 def _take(
     target: Integers,
     end: int,
