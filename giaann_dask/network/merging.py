@@ -1,10 +1,10 @@
-"""Adding runs: the sum of several runs, and the number of connections that they have together.
+"""Adding runs: the sum of several runs.
 
 Covers: pairwise merges of sorted tables by two pointers. Rows that only one side has are copied,
 rows that both have are merged by target key and their strengths added as 64-bit integers; so the
 result does not depend on the order or the grouping of the runs. Does not cover: when runs are
-merged (`region`, `giaann_dask.training`), the compressed form (`packing`) and the merging of
-nouns (`giaann_dask.text.noun_merging`).
+merged (`region`, `giaann_dask.training`), how many connections runs have together (`counting`), the
+compressed form (`packing`) and the merging of nouns (`giaann_dask.text.noun_merging`).
 
 The arrays of a run may be read-only, as those are that come off the wire.
 """
@@ -12,7 +12,7 @@ The arrays of a run may be read-only, as those are that come off the wire.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numba as nb
@@ -25,9 +25,6 @@ from giaann_dask.network.run import Run, narrow_strength
 Integers: TypeAlias = npt.NDArray[np.int64]
 Table: TypeAlias = tuple[Integers, Integers, Integers, npt.NDArray[np.signedinteger[Any]]]
 
-# Connections that count_union looks at in one go: bounds its memory, whatever the size of the runs.
-COUNT_BLOCK = 1 << 20
-
 _WIDE = nb.types.Array(nb.int64, 1, "C", readonly=True)
 _NARROW = nb.types.Array(nb.int32, 1, "C", readonly=True)
 _OUTPUT = nb.types.Array(nb.int64, 1, "C")
@@ -35,7 +32,6 @@ _TABLE_32 = nb.types.Tuple((_WIDE, _WIDE, _WIDE, _NARROW))
 _TABLE_64 = nb.types.UniTuple(_WIDE, 4)
 _RESULT_64 = nb.types.UniTuple(_OUTPUT, 4)
 _RESULT_32 = nb.types.Tuple((_OUTPUT, _OUTPUT, _OUTPUT, nb.types.Array(nb.int32, 1, "C")))
-_HIGHEST = np.iinfo(np.int64).max
 
 
 def merge_runs(runs: Sequence[Run]) -> Run:
@@ -77,33 +73,6 @@ def merge_runs(runs: Sequence[Run]) -> Run:
         heapq.heappush(heap, (len(merged), number, merged))
         number += 1
     return heap[0][2]
-
-
-def count_union(runs: Sequence[Run]) -> int:
-    """Return the number of distinct connections of several runs, without building their sum.
-
-    Parameters
-    ----------
-    runs : sequence of Run
-        Any number of them, in any order.
-
-    Returns
-    -------
-    int
-        ``len(merge_runs(runs))``, in memory that does not grow with the runs unless a single
-        source neuron has more than a million connections.
-
-    Examples
-    --------
-    >>> one = Run(np.array([5]), np.array([0, 2]), np.array([1, 3]), np.array([10, 20], np.int32))
-    >>> two = Run(np.array([5]), np.array([0, 2]), np.array([2, 3]), np.array([10, 20], np.int32))
-    >>> count_union([one, two])
-    3
-    """
-    filled = [run for run in runs if len(run)]
-    if len(filled) <= 1:
-        return sum(map(len, filled))
-    return sum(_count_block(parts) for parts in _blocks_of_rows(filled))
 
 
 def _merge_two(first: Run, second: Run) -> Run:
@@ -150,42 +119,6 @@ def _readable(array: npt.NDArray[Any], dtype: type[np.signedinteger[Any]]) -> np
     view = np.require(array, dtype, ["C", "A"]).view()
     view.flags.writeable = False
     return view
-
-
-def _blocks_of_rows(runs: Sequence[Run]) -> Iterator[list[tuple[Integers, Integers, Integers]]]:
-    """Cut runs at common source neurons so that a block has about COUNT_BLOCK connections in all.
-
-    Yields, for each block, sources, pointers and targets of every run that has a part in it.
-    """
-    sources, row = np.unique(np.concatenate([run.source for run in runs]), return_inverse=True)
-    lengths = np.concatenate([np.diff(run.pointer) for run in runs])
-    ends = np.cumsum(np.bincount(row, weights=lengths, minlength=len(sources)).astype(np.int64))
-    begin = 0
-    while begin < len(sources):
-        before = int(ends[begin - 1]) if begin else 0
-        end = max(int(np.searchsorted(ends, before + COUNT_BLOCK, side="right")), begin + 1)
-        parts = []
-        for run in runs:
-            low, high = np.searchsorted(run.source, [sources[begin], sources[end - 1] + 1])
-            if low < high:
-                pointer = run.pointer[low : high + 1]
-                parts.append((run.source[low:high], pointer, run.target[pointer[0] : pointer[-1]]))
-        yield parts
-        begin = end
-
-
-def _count_block(parts: Sequence[tuple[Integers, Integers, Integers]]) -> int:
-    """Return the number of distinct connections in the same rows of several runs."""
-    if len(parts) == 1:
-        return len(parts[0][2])
-    shift = np.cumsum([0] + [len(target) for _, _, target in parts])
-    limits = np.cumsum([0] + [len(source) for source, _, _ in parts])
-    begins = [pointer[:-1] - pointer[0] + at for (_, pointer, _), at in zip(parts, shift[:-1], strict=True)]
-    ends = [pointer[1:] - pointer[0] + at for (_, pointer, _), at in zip(parts, shift[:-1], strict=True)]
-    source = np.concatenate([source for source, _, _ in parts])
-    target = np.concatenate([target for _, _, target in parts])
-    arrays = (source, np.concatenate(begins), np.concatenate(ends), target, limits)
-    return int(_count_targets(*(_readable(array, np.int64) for array in arrays)))
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -261,46 +194,3 @@ def _merge_tables(first: Table, second: Table, result: Table) -> tuple[int, bool
         i += in_first
         j += in_second
     return rows, overflow >= 0
-
-
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _count_row(target: Integers, heads: Integers, stops: Integers) -> int:
-    """Count the distinct targets of sorted slices, of which there is at least one."""
-    if len(heads) == 1:
-        return int(stops[0] - heads[0])
-    count = 0
-    while True:
-        # The highest target key is a valid one, so that all slices are read is not told by it.
-        lowest, exhausted = _HIGHEST, True
-        for part in range(len(heads)):
-            if heads[part] < stops[part]:
-                lowest, exhausted = min(lowest, target[heads[part]]), False
-        if exhausted:
-            return count
-        count += 1
-        for part in range(len(heads)):
-            if heads[part] < stops[part] and target[heads[part]] == lowest:
-                heads[part] += 1
-
-
-@nb.njit(nb.int64(_WIDE, _WIDE, _WIDE, _WIDE, _WIDE), cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _count_targets(source: Integers, begins: Integers, ends: Integers, target: Integers, limits: Integers) -> int:
-    """Count distinct (source, target) pairs; part p has the rows ``limits[p]:limits[p + 1]``."""
-    parts = len(limits) - 1
-    row = limits[:-1].copy()
-    heads, stops = np.empty(parts, np.int64), np.empty(parts, np.int64)
-    count = 0
-    while True:
-        neuron = _HIGHEST
-        for part in range(parts):
-            if row[part] < limits[part + 1]:
-                neuron = min(neuron, source[row[part]])
-        if neuron == _HIGHEST:
-            return count
-        sharing = 0
-        for part in range(parts):
-            if row[part] < limits[part + 1] and source[row[part]] == neuron:
-                heads[sharing], stops[sharing] = begins[row[part]], ends[row[part]]
-                sharing += 1
-                row[part] += 1
-        count += _count_row(target, heads[:sharing], stops[:sharing])

@@ -218,6 +218,32 @@ def unpack_rows(packed: PackedRun) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     return pack_neuron(column, feature), targets.astype(np.int64)
 
 
+def unpack_targets(packed: PackedRun) -> tuple[npt.NDArray[np.int64], TargetSets]:
+    """Decode the rows and targets of a run without their strengths.
+
+    Returns
+    -------
+    source : ndarray of int64
+        Source neuron keys, ascending, shape ``(rows,)``.
+    sets : TargetSets
+        Their targets; its strengths and changes are empty.
+
+    Raises
+    ------
+    StoreDamagedError, StoreFormatError
+        As `unpack`, as far as these arrays show it.
+    """
+    source, row_targets = unpack_rows(packed)
+    names = ("target_column", "target_feature", "target_branch", "target_segments")
+    column, feature, branch, segments = (_decode_array(name, packed.entries)[0] for name in names)
+    targets = int(row_targets.sum())
+    lengths = {targets, len(column), len(feature), len(branch), len(segments)}
+    _require(len(lengths) == 1, f"the targets of a run have the lengths {sorted(lengths)}", "the same one for all")
+    none = np.zeros(0, np.int64)
+    key = _target_key(column, feature, branch)
+    return source, TargetSets(row_targets, key, segments.astype(np.uint32, copy=False), none, none.view(np.uint64))
+
+
 def as_group(packed: PackedRun) -> zarr.Group:
     """Open a packed run as a read-only Zarr group in memory, without copying its bytes."""
     import zarr
@@ -250,12 +276,9 @@ def _restore(arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, int]) 
         _require(largest < limit, f"{name} of a run has the value {largest}", f"less than {limit}")
     source = pack_neuron(arrays["source_column"], arrays["source_feature"])
     _require(bool(np.all(source[1:] > source[:-1])), "the source neurons of a run do not ascend")
-    key = pack_neuron(arrays["target_column"], arrays["target_feature"])
-    key <<= BRANCH_BITS
-    key |= arrays["target_branch"]
     sets = TargetSets(
         arrays["row_targets"].astype(np.int64),
-        key,
+        _target_key(*(arrays[name] for name in ("target_column", "target_feature", "target_branch"))),
         arrays["target_segments"].astype(np.uint32, copy=False),
         arrays["strength"].astype(np.int64),
         arrays["strength_change"].astype(np.uint64, copy=False),
@@ -265,6 +288,14 @@ def _restore(arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, int]) 
     if run is None:
         raise _damage("the targets, segments and strengths of a run contradict each other")
     return run
+
+
+def _target_key(column: npt.NDArray[Any], feature: npt.NDArray[Any], branch: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return target keys without their segments."""
+    key = pack_neuron(column, feature)
+    key <<= BRANCH_BITS
+    key |= branch
+    return key
 
 
 def _encode_array(name: str, values: npt.NDArray[Any], chunk: int) -> dict[str, bytes]:

@@ -6,7 +6,7 @@ cutting the lineage of what follows. Does not cover: the format (`giaann_dask.ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from distributed import Future
@@ -82,8 +82,10 @@ def commit_regions(
     sizes: list[tasks.RunSize] = results([run.handle.size for _, run in handles])
     # Runs of rounds that did not touch their region are empty, and left out.
     kept = [(region, run) for (region, run), size in zip(handles, sizes, strict=True) if size.neurons]
-    # What the runs of a region have together takes decoding all of them, so it is counted once at the end.
-    totals: list[tasks.RunSize] = results(_counts(regions, kept)) if last else [size for size in sizes if size.neurons]
+    # What the runs of a region have together takes reading all of them, so it is counted once at the end.
+    totals: list[tasks.RunSize] = (
+        results(_counts(regions, kept, packed)) if last else [size for size in sizes if size.neurons]
+    )
     new = [run.handle for _, run in kept if not run.handle.stored]
     packed_sizes: list[tasks.RunSize] = results([packed[run.handle.identity].size for _, run in kept])
     head, session = store.head(), store.begin()
@@ -127,11 +129,13 @@ def _placement(regions: Regions, snapshot: Snapshot) -> Placement:
     return replace(columns, splits=snapshot.splits)
 
 
-def _counts(regions: Regions, runs: Sequence[tuple[int, RankedRun[RunHandle]]]) -> list[Future]:
+def _counts(
+    regions: Regions, runs: Sequence[tuple[int, RankedRun[RunHandle]]], packed: Mapping[str, RunHandle]
+) -> list[Future]:
     """Submit, for every region, the counting of what its runs have together."""
     by_region: dict[int, list[Future]] = {}
     for region, run in runs:
-        by_region.setdefault(region, []).append(run.handle.future)
+        by_region.setdefault(region, []).append(packed[run.handle.identity].future)
     return [
         regions.submit("count", tasks.count_region, *futures, key_of=[future.key for future in futures])
         for futures in by_region.values()

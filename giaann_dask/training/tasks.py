@@ -16,8 +16,9 @@ from giaann_dask.dask_types import register
 from giaann_dask.device import one_thread, select_device
 from giaann_dask.errors import StoreMissingError
 from giaann_dask.network.connections import connect_batch
-from giaann_dask.network.merging import count_union, merge_runs
-from giaann_dask.network.packing import PackedRegionRun, pack, unpack
+from giaann_dask.network.counting import count_union
+from giaann_dask.network.merging import merge_runs
+from giaann_dask.network.packing import PackedRegionRun, pack, unpack, unpack_rows
 from giaann_dask.network.placement import Placement, Split
 from giaann_dask.network.placing import ColumnUsage, Kind, column_usage, place_columns
 from giaann_dask.network.run import RegionRun, Run
@@ -182,14 +183,13 @@ def measure_run(run: RegionRun | PackedRegionRun) -> RunSize:
     return RunSize(len(run.neurons.source), len(run.connections), nbytes)
 
 
-def count_region(*runs: RegionRun | PackedRegionRun) -> RunSize:
+def count_region(*runs: PackedRegionRun) -> RunSize:
     """Return how many distinct neurons and connections a region's runs have together, and their bytes."""
     sizes = [measure_run(run) for run in runs]
     if len(runs) == 1:
         return sizes[0]
-    decoded = [decode(run) for run in runs]
-    neurons = np.unique(np.concatenate([run.neurons.source for run in decoded]))
-    connections = count_union([run.connections for run in decoded])
+    neurons = np.unique(np.concatenate([unpack_rows(run.neurons)[0] for run in runs]))
+    connections = count_union([run.connections for run in runs])
     return RunSize(len(neurons), connections, sum(size.nbytes for size in sizes))
 
 

@@ -1,0 +1,154 @@
+"""How many distinct connections several runs have together, without adding them.
+
+Covers: the union of the target sets of packed runs, which takes neither their strengths nor a table of
+all connections. Does not cover: the sum of runs (`merging`).
+
+A packed run names a target of a row once, with a bit for every segment, so that a connection that two
+runs share is a bit that both have: most of it is one comparison for two to three connections.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numba as nb
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.network.packing import PackedRun, unpack_targets
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+Segments: TypeAlias = npt.NDArray[np.uint32]
+# Source neurons, the place of the first target of each and of the end, target keys, segments.
+Table: TypeAlias = tuple[Integers, Integers, Integers, Segments]
+
+_WIDE = nb.types.Array(nb.int64, 1, "C", readonly=True)
+_TABLE = nb.types.Tuple((_WIDE, _WIDE, _WIDE, nb.types.Array(nb.uint32, 1, "C", readonly=True)))
+_RESULT = nb.types.Tuple((*(nb.types.Array(nb.int64, 1, "C"),) * 3, nb.types.Array(nb.uint32, 1, "C")))
+
+
+def count_union(runs: Sequence[PackedRun]) -> int:
+    """Return the number of distinct connections of several runs.
+
+    Parameters
+    ----------
+    runs : sequence of PackedRun
+        Any number of them, in any order.
+
+    Returns
+    -------
+    int
+        What their sum would have.
+
+    Raises
+    ------
+    StoreDamagedError, StoreFormatError
+        As `giaann_dask.network.packing.unpack`, as far as the arrays show it that are needed.
+
+    Examples
+    --------
+    >>> from giaann_dask.network.packing import pack
+    >>> from giaann_dask.network.run import Run
+    >>> one = Run(np.array([5]), np.array([0, 2]), np.array([1, 3]), np.array([10, 20], np.int32))
+    >>> two = Run(np.array([5]), np.array([0, 2]), np.array([2, 3]), np.array([10, 20], np.int32))
+    >>> count_union([pack(one), pack(two)])
+    3
+    """
+    filled = [run for run in runs if len(run)]
+    if len(filled) <= 1:
+        return sum(map(len, filled))
+    heap = [(len(run), number, _table(run)) for number, run in enumerate(filled)]
+    heapq.heapify(heap)
+    number = len(filled)
+    # The two smallest are united first; of the last two it is enough to know what they share.
+    while len(heap) > 2:
+        (one, _, first), (two, _, second) = heapq.heappop(heap), heapq.heappop(heap)
+        heapq.heappush(heap, (one + two - _count_shared(first, second), number, _unite(first, second)))
+        number += 1
+    (one, _, first), (two, _, second) = heap
+    return int(one + two - _count_shared(first, second))
+
+
+def _table(packed: PackedRun) -> Table:
+    """Return the targets of a run as the compiled code takes them."""
+    source, sets = unpack_targets(packed)
+    pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(sets.row_targets)])
+    return _readable((source, pointer, sets.key, sets.segments))
+
+
+def _readable(arrays: tuple[npt.NDArray[Any], ...]) -> Table:
+    """Return read-only views; copies only where an array is not aligned."""
+    source, pointer, key, segments = (np.require(array, None, ["C", "A"]).view() for array in arrays)
+    for array in (source, pointer, key, segments):
+        array.flags.writeable = False
+    return source, pointer, key, segments
+
+
+def _unite(first: Table, second: Table) -> Table:
+    """Return the union of two tables."""
+    rows, targets = (len(first[place]) + len(second[place]) for place in (0, 2))
+    source, pointer, key = (np.empty(size, np.int64) for size in (rows, rows + 1, targets))
+    segments = np.empty(targets, np.uint32)
+    rows, targets = _unite_tables(first, second, (source, pointer, key, segments))
+    return _readable((source[:rows], pointer[: rows + 1], key[:targets], segments[:targets]))
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _bits(mask: int) -> int:
+    """Return how many bits of a 32-bit number are set."""
+    mask -= (mask >> 1) & 0x55555555
+    mask = (mask & 0x33333333) + ((mask >> 2) & 0x33333333)
+    mask = (mask + (mask >> 4)) & 0x0F0F0F0F
+    return ((mask * 0x01010101) & 0xFFFFFFFF) >> 24
+
+
+@nb.njit(nb.int64(_TABLE, _TABLE), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _count_shared(first: Table, second: Table) -> int:
+    """Count the connections that both tables have."""
+    source_1, pointer_1, key_1, segments_1 = first
+    source_2, pointer_2, key_2, segments_2 = second
+    row_1 = row_2 = shared = 0
+    while row_1 < len(source_1) and row_2 < len(source_2):
+        neuron_1, neuron_2 = source_1[row_1], source_2[row_2]
+        if neuron_1 == neuron_2:
+            i, j = pointer_1[row_1], pointer_2[row_2]
+            while i < pointer_1[row_1 + 1] and j < pointer_2[row_2 + 1]:
+                left, right = key_1[i], key_2[j]
+                both = np.int64(segments_1[i] & segments_2[j])
+                shared += _bits(both) * (left == right)
+                i += left <= right
+                j += right <= left
+        row_1 += neuron_1 <= neuron_2
+        row_2 += neuron_2 <= neuron_1
+    return shared
+
+
+@nb.njit(nb.types.UniTuple(nb.int64, 2)(_TABLE, _TABLE, _RESULT), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _unite_tables(first: Table, second: Table, result: Table) -> tuple[int, int]:
+    """Write the union of two tables into arrays that are long enough; return its rows and targets."""
+    source_1, pointer_1, key_1, segments_1 = first
+    source_2, pointer_2, key_2, segments_2 = second
+    source, pointer, key, segments = result
+    row_1 = row_2 = rows = filled = 0
+    pointer[0] = 0
+    while row_1 < len(source_1) or row_2 < len(source_2):
+        in_1 = row_2 == len(source_2) or (row_1 < len(source_1) and source_1[row_1] <= source_2[row_2])
+        in_2 = row_1 == len(source_1) or (row_2 < len(source_2) and source_2[row_2] <= source_1[row_1])
+        i, end_1 = (pointer_1[row_1], pointer_1[row_1 + 1]) if in_1 else (0, 0)
+        j, end_2 = (pointer_2[row_2], pointer_2[row_2 + 1]) if in_2 else (0, 0)
+        while i < end_1 or j < end_2:
+            take_1 = j == end_2 or (i < end_1 and key_1[i] <= key_2[j])
+            take_2 = i == end_1 or (j < end_2 and key_2[j] <= key_1[i])
+            key[filled] = key_1[i] if take_1 else key_2[j]
+            segments[filled] = (segments_1[i] if take_1 else 0) | (segments_2[j] if take_2 else 0)
+            filled += 1
+            i += take_1
+            j += take_2
+        source[rows] = source_1[row_1] if in_1 else source_2[row_2]
+        rows += 1
+        pointer[rows] = filled
+        row_1 += in_1
+        row_2 += in_2
+    return rows, filled
