@@ -115,7 +115,8 @@ def infer_here(
     flags = FlagTable(np.array(vocabulary.delimiter), np.array(vocabulary.probable_since))
     middle = blocks[len(blocks) // 2]
     span = (0, min(sentences, len(middle)))
-    arguments = (flags, regions, Specification(), options, "cpu")
+    specification = Specification()
+    arguments = (flags, Placement(specification.regions), regions, specification, options, "cpu")
     infer(middle, (0, 2), *arguments)
     started = time.perf_counter()
     tokens = infer(middle, span, *arguments).tokens
