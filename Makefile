@@ -37,6 +37,7 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks
 
 doctest: $(READY)
 	$(BIN)/pytest --doctest-modules giaann_dask

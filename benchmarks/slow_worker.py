@@ -27,9 +27,11 @@ from statistics import median
 from distributed import get_task_stream
 from rich.console import Console
 from rich.table import Table
-from training import BOOKS, idle_shares, sample_text
+from task_stream import idle_shares
+from training import BOOKS
 
 import giaann_dask as gd
+from giaann_dask.data import sample_text
 
 
 @contextmanager

@@ -197,7 +197,7 @@ def show(arguments: argparse.Namespace, watch: Stopwatch, made: tuple[Any, ...])
     both = watch.seconds["connect"] + watch.seconds["integrate"]
     table.add_row("connect + integrate", f"{both:.2f}", f"{sequences / both:,.0f} sequences")
     for timing in ("none", "biased"):
-        options = InferenceOptions(timing=timing)  # type: ignore[arg-type]
+        options = InferenceOptions(timing=timing)
         per_token, count = infer_here(vocabulary, blocks, regions, arguments.sentences, options)
         table.add_row(f"inference, {timing}", "", f"{per_token:.3f} ms a token ({count} tokens)")
     console = Console()
