@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from village import SENTENCES, SMALL_PARTS, Undisturbed, write_village
 
 import giaann_dask as gd
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Examples take as long as the machine and its other users let them: what is tested is what they give.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

@@ -48,6 +48,7 @@ from giaann_dask.network.run import Run
 from giaann_dask.network.target_sets import TargetSets, collect_targets, spread_targets
 from giaann_dask.spec import (
     BRANCH_BITS,
+    FEATURE_BITS,
     MAXIMUM_BRANCHES,
     MAXIMUM_CONCEPTS,
     MAXIMUM_FEATURES,
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     import zarr
 
 CHUNK = 262_144
+# Values that are computed in one go, so that they stay in the processor's caches.
+_BLOCK = 1 << 15
 VERSION = 1
 LEVEL = 3
 
@@ -258,15 +261,13 @@ def _layout(run: Run) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of the packed form, in the order of the module's table."""
     sets = collect_targets(run)
     arrays: tuple[npt.NDArray[Any], ...] = (
-        *unpack_neuron(run.source),
-        sets.row_targets,
-        *unpack_neuron(sets.key >> BRANCH_BITS),
-        sets.key & (MAXIMUM_BRANCHES - 1),
-        sets.segments,
-        sets.strength,
-        sets.change,
+        *map(_narrow, (*unpack_neuron(run.source), sets.row_targets)),
+        _field(sets.key, BRANCH_BITS + FEATURE_BITS, MAXIMUM_CONCEPTS),
+        _field(sets.key, BRANCH_BITS, MAXIMUM_FEATURES),
+        _field(sets.key, 0, MAXIMUM_BRANCHES),
+        *map(_narrow, (sets.segments, sets.strength, sets.change)),
     )
-    return {name: _narrow(array) for name, array in zip(_LIMITS, arrays, strict=True)}
+    return dict(zip(_LIMITS, arrays, strict=True))
 
 
 def _restore(arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, int]) -> Run:
@@ -411,6 +412,19 @@ def _from_json(name: str, entry: bytes | None) -> dict[str, Any]:
 def _narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return non-negative values in the narrowest unsigned type that holds them."""
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))
+
+
+def _field(key: npt.NDArray[np.int64], shift: int, values: int) -> npt.NDArray[Any]:
+    """Return a part of keys that has so many values, as `_narrow` does.
+
+    Block by block: memory that is touched for the first time costs several times this work.
+    """
+    blocks = [slice(begin, begin + _BLOCK) for begin in range(0, len(key), _BLOCK)]
+    largest = max((int(((key[block] >> shift) & (values - 1)).max()) for block in blocks), default=0)
+    field = np.empty(len(key), np.min_scalar_type(largest))
+    for block in blocks:
+        field[block] = (key[block] >> shift) & (values - 1)
+    return field
 
 
 def _damage(received: str, expected: str = "") -> StoreDamagedError:
