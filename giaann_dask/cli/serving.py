@@ -6,8 +6,9 @@ Covers: arguments, help and the announcement. Does not cover: the server (`giaan
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,9 +19,14 @@ from giaann_dask.cli.options import (
     common_options,
     inference_options,
     read_inference_options,
+    read_row_options,
+    row_options,
 )
 from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.stopping import stop_on_signals
+
+if TYPE_CHECKING:
+    from giaann_dask.inference.remote_rows import RowOptions
 
 
 @click.command()
@@ -43,6 +49,7 @@ from giaann_dask.cli.stopping import stop_on_signals
 @click.option("--max-prompt", type=int, default=10_000, show_default=True, help="Characters of a prompt.")
 @click.option("--max-body", type=int, default=1 << 20, show_default=True, help="Bytes of a request.")
 @inference_options
+@row_options
 @click.option("--commit", help="Answer from an older commit.")
 @click.option("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
 @common_options
@@ -74,7 +81,11 @@ def serve(network: Path, **values: Any) -> None:
     )
     inference = read_inference_options(values, "prediction")
     engine_options = EngineOptions(
-        inference=inference, tagger=values["tagger"], device=values["device"], places=options.line.places
+        inference=inference,
+        tagger=values["tagger"],
+        device=values["device"],
+        rows=_in_time(read_row_options(values), options.timeout_s),
+        places=options.line.places,
     )
     cluster, store = cluster_options(values, LOCAL), NetworkStore(network)
     reader = store.open(values["commit"] or store.head())
@@ -93,3 +104,8 @@ def serve(network: Path, **values: Any) -> None:
             stop=stop,
             ready=lambda: answer(shown, values["as_json"], figures(shown, *shown)),
         )
+
+
+def _in_time(rows: RowOptions, timeout_s: float) -> RowOptions:
+    """Return how rows are come by where requests wait only so long: the reason shall reach whoever asks."""
+    return replace(rows, timeout_s=min(rows.timeout_s, timeout_s / 2), request_s=min(rows.request_s, timeout_s / 4))

@@ -31,6 +31,8 @@ from giaann_dask.serving.shared_batch import SharedBatch
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, NEURON_BITS
 from giaann_dask.text.vocabulary import Vocabulary
 
+# For an answer of the cluster, when somebody asks how the server is.
+_LOOK_S = 3.0
 _NEURON_MASK = (1 << NEURON_BITS) - 1
 
 
@@ -101,6 +103,10 @@ class NetworkEngine:
     def commit(self) -> str:
         """Identity of the commit that answers."""
         return self._commit
+
+    def trouble(self) -> str | None:
+        """Return what keeps rows from being had now; see `Engine.trouble`."""
+        return self._opened.trouble(_LOOK_S)
 
     def close(self) -> None:
         """End what is under way; nothing is continued after that."""
