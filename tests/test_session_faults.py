@@ -127,10 +127,12 @@ def test_a_lost_connection_is_an_error_at_once(known: tuple[gd.Network, list[Con
             until(lambda: not any("open_region" in str(key) for key in worker.data) and client.status == "running")
 
         with network.sessions(PROMPTS, client=client, options=asked(), batch=FEW) as sessions:
+            assert sessions._opened.trouble(5) is None
             with pytest.raises(ClusterError, match="the connection to the cluster"):
                 disturbed(sessions, lose)
             with pytest.raises(ClusterError, match="the connection to the cluster"):
                 sessions._opened.rows.row(0)
+            assert sessions._opened.trouble(5) == "the connection to the cluster is lost"
 
 
 def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
