@@ -23,8 +23,8 @@ from giaann_dask.inference.opened import changed_flags
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.remote_rows import RowOptions
 from giaann_dask.inference.sequence import StepTrace
-from giaann_dask.inference.session import Session
 from giaann_dask.inference.sessions import OpenedCommit
+from giaann_dask.inference.spread_workers import StateOptions, WorkerSpreadSession
 from giaann_dask.network.store import CommitReader
 from giaann_dask.serving.engine import Column, CompletionOptions, Ended, Given, Part, Token
 from giaann_dask.serving.shared_batch import SharedBatch
@@ -52,6 +52,9 @@ class EngineOptions:
         How this process comes by the network's rows.
     places : int
         Prompts that share a step at most.
+    state : StateOptions
+        How much of the whole activation of a prompt is held here, where it has to be known. What passes that
+        goes to the cluster's workers, and concept columns are not known any more.
     """
 
     inference: InferenceOptions = field(default_factory=lambda: InferenceOptions(feed="prediction"))
@@ -59,6 +62,7 @@ class EngineOptions:
     device: str = "auto"
     rows: RowOptions = field(default_factory=RowOptions)
     places: int = 32
+    state: StateOptions = field(default_factory=StateOptions)
 
 
 class NetworkEngine:
@@ -84,7 +88,7 @@ class NetworkEngine:
 
     def __init__(self, client: Client, reader: CommitReader, options: EngineOptions | None = None) -> None:
         self._options = options or EngineOptions()
-        self._device = select_device(self._options.device)
+        self._client, self._device = client, select_device(self._options.device)
         self._name, self._commit = reader.path.resolve().name, reader.commit
         self._opened = opened = OpenedCommit(reader, client=client, rows=self._options.rows)
         # Taggers load their words when first used: not while a client waits.
@@ -120,7 +124,15 @@ class NetworkEngine:
         yield Given(prepared.words)
         if options.columns or self._device.type != "cpu":
             rules = self._options.inference
-            session = Session(opened.specification, opened.rows, flags, options=rules, device=self._device)
+            session = WorkerSpreadSession(
+                opened.specification,
+                opened.rows,
+                flags,
+                client=self._client,
+                options=rules,
+                device=self._device,
+                state=self._options.state,
+            )
             with one_thread():
                 yield from _parts(session.stream(prepared.sequence, options.tokens), vocabulary, options)
         else:
