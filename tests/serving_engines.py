@@ -27,7 +27,16 @@ class ScriptedEngine:
         self.ended = threading.Semaphore(0)
         self.released = threading.Event()
         self.at_once = self.most_at_once = 0
+        self.reason: str | None = None
+        self.looks = 0
+        self.looking = threading.Event()
+        self.looking.set()
         self._lock = threading.Lock()
+
+    def trouble(self) -> str | None:
+        self.looks += 1
+        self.looking.wait(10)
+        return self.reason
 
     def complete(self, prompt: str, options: CompletionOptions) -> Generator[Part | None, None, None]:
         with self._lock:

@@ -124,7 +124,8 @@ def test_models_health_and_metrics(client: TestClient) -> None:
     (model,) = client.get("/v1/models").json()["data"]
     assert (model["id"], model["object"], model["commit"]) == ("scripted", "model", "COMMIT")
     assert client.get("/v1/models/scripted").json() == model
-    assert client.get("/healthz").json() == {"status": "ok", "running": 0, "waiting": 0}
+    counts = {"running": 0, "waiting": 0}
+    assert client.get("/healthz").json() == {"status": "ok", **counts}
     client.post(PATH, json={"prompt": "the mill"})
     client.get("/no/such/path")
     shown = client.get("/metrics")
@@ -141,6 +142,22 @@ def test_models_health_and_metrics(client: TestClient) -> None:
         "giaann_first_token_seconds_count 1.0",
     ):
         assert line in shown.text.splitlines()
+
+
+def test_health_says_why_prompts_cannot_be_continued(engine: ScriptedEngine, client: TestClient) -> None:
+    """Those who ask meanwhile share one look, and the next one looks anew."""
+    engine.reason = "the connection to the cluster is lost"
+    engine.looking.clear()
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(client.get, "/healthz") for _ in range(4)]
+        until(lambda: engine.looks == 1)
+        assert not any(each.done() for each in asked)
+        engine.looking.set()
+        answers = [each.result(30) for each in asked]
+    assert {answer.status_code for answer in answers} == {503}
+    assert answers[0].json() == {"status": "unavailable", "reason": engine.reason, "running": 0, "waiting": 0}
+    engine.reason = None
+    assert client.get("/healthz").status_code == 200
 
 
 def test_bodies_are_bounded(engine: ScriptedEngine) -> None:

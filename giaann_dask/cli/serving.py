@@ -6,8 +6,9 @@ Covers: arguments, help and the announcement. Does not cover: the server (`giaan
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,9 +19,15 @@ from giaann_dask.cli.options import (
     common_options,
     inference_options,
     read_inference_options,
+    read_row_options,
+    read_size,
+    row_options,
 )
 from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.stopping import stop_on_signals
+
+if TYPE_CHECKING:
+    from giaann_dask.inference.remote_rows import RowOptions
 
 
 @click.command()
@@ -42,7 +49,14 @@ from giaann_dask.cli.stopping import stop_on_signals
 @click.option("--max-tokens", type=int, default=1000, show_default=True, help="Tokens a request may ask for.")
 @click.option("--max-prompt", type=int, default=10_000, show_default=True, help="Characters of a prompt.")
 @click.option("--max-body", type=int, default=1 << 20, show_default=True, help="Bytes of a request.")
+@click.option(
+    "--state-memory",
+    metavar="SIZE",
+    help="Activation of a prompt that is held here where all of it has to be known; the rest goes to workers.  "
+    "[default: 1GiB]",
+)
 @inference_options
+@row_options
 @click.option("--commit", help="Answer from an older commit.")
 @click.option("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
 @common_options
@@ -57,6 +71,7 @@ def serve(network: Path, **values: Any) -> None:
     for package in ("starlette", "uvicorn", "prometheus_client"):
         import_optional(package, "serve")
     from giaann_dask.cluster import attempt, connect
+    from giaann_dask.inference.spread_workers import StateOptions
     from giaann_dask.network.store import NetworkStore
     from giaann_dask.serving.app import build_app
     from giaann_dask.serving.network_engine import EngineOptions, NetworkEngine
@@ -72,9 +87,14 @@ def serve(network: Path, **values: Any) -> None:
         ),
         line=LineOptions(places=values["places"], waiting=values["waiting"], wait_s=values["wait_s"]),
     )
-    inference = read_inference_options(values, "prediction")
+    inference, held = read_inference_options(values, "prediction"), read_size("state-memory", values["state_memory"])
     engine_options = EngineOptions(
-        inference=inference, tagger=values["tagger"], device=values["device"], places=options.line.places
+        inference=inference,
+        tagger=values["tagger"],
+        device=values["device"],
+        rows=_in_time(read_row_options(values), options.timeout_s),
+        places=options.line.places,
+        state=StateOptions(**({} if held is None else {"state_bytes": held})),
     )
     cluster, store = cluster_options(values, LOCAL), NetworkStore(network)
     reader = store.open(values["commit"] or store.head())
@@ -93,3 +113,8 @@ def serve(network: Path, **values: Any) -> None:
             stop=stop,
             ready=lambda: answer(shown, values["as_json"], figures(shown, *shown)),
         )
+
+
+def _in_time(rows: RowOptions, timeout_s: float) -> RowOptions:
+    """Return how rows are come by where requests wait only so long: the reason shall reach whoever asks."""
+    return replace(rows, timeout_s=min(rows.timeout_s, timeout_s / 2), request_s=min(rows.request_s, timeout_s / 4))

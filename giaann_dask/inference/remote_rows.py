@@ -139,6 +139,10 @@ class RemoteRows:
         self._trim = trim or Trim()
         self._snapshot = f"{regions.snapshot} {self._trim}"
         self._owners: dict[int, str] = {}
+        # Those that did not answer the last time; another holder is asked first, where there is one.
+        self._silent: set[str] = set()
+        keys = [key for its in regions.keys.values() for key in its]
+        self._kept = isinstance(home, Client) and all(key in home.futures for key in keys)
         self._counter = RowCounter()
         hot.budget = regions.options.cache_bytes
 
@@ -194,7 +198,7 @@ class RemoteRows:
         Raises
         ------
         ClusterError
-            If an owner has not answered within the time limit.
+            If an owner has not answered within the time limit, or the connection to the cluster is lost.
         """
         found, answers = self._ask(neurons, ahead=False)
         for answer in dict.fromkeys(answers.values()):
@@ -219,6 +223,7 @@ class RemoteRows:
         if not ahead:
             self._counter.count(hits=len(found), awaited=len(answers), misses=len(missing))
         if missing:
+            self._require_connected()
             loop = self._home.loop.asyncio_loop
             answer = asyncio.run_coroutine_threadsafe(self._fetch(np.array(missing, np.int64)), loop)
             self._hot.expect(self._snapshot, missing, answer)
@@ -226,15 +231,27 @@ class RemoteRows:
         return found, answers
 
     def _wait(self, answer: Answer[Rows]) -> Rows:
-        try:
-            return answer.result(_PATIENCE_S)
-        except TimeoutError:
-            _leave_place()
         limit = self._regions.options.timeout_s + self._regions.options.request_s
-        try:
-            return answer.result(limit + _LAST_PAUSE_S)
-        except TimeoutError as error:
-            raise _nobody(limit) from error
+        deadline = time.monotonic() + limit + _LAST_PAUSE_S
+        while True:
+            try:
+                return answer.result(_PATIENCE_S)
+            except TimeoutError:
+                _leave_place()
+            self._require_connected()
+            if time.monotonic() > deadline:
+                raise _nobody(limit)
+
+    def _require_connected(self) -> None:
+        """Raise a ClusterError when the client is closed: nothing on its event loop ends then."""
+        if isinstance(self._home, Client) and self._home.status in ("closing", "closed"):
+            raise _disconnected()
+
+    def _require_kept(self) -> None:
+        """Raise a ClusterError when the regions are lost for good, as the client's futures are with its scheduler."""
+        self._require_connected()
+        if self._kept and not all(key in self._home.futures for keys in self._regions.keys.values() for key in keys):
+            raise _disconnected()
 
     async def _fetch(self, neurons: Integers) -> Rows:
         """Ask owners until all rows are here; runs on the event loop."""
@@ -255,6 +272,7 @@ class RemoteRows:
             elif time.monotonic() > deadline:
                 raise _nobody(self._regions.options.timeout_s)
             else:
+                self._require_kept()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LAST_PAUSE_S)
         return rows
@@ -271,10 +289,10 @@ class RemoteRows:
                 having = {}
             for region in unknown:
                 holders = [set(having.get(key, ())) for key in self._regions.keys[region]]
-                every = sorted(set.intersection(*holders))
+                every = set.intersection(*holders)
                 if every:
                     own = self._home.address if isinstance(self._home, Worker) else None
-                    self._owners[region] = own if own in every else every[0]
+                    self._owners[region] = min(every, key=lambda one: (one in self._silent, one != own, one))
         groups: dict[str, list[int]] = {}
         for region in regions:
             if region in self._owners:
@@ -288,8 +306,12 @@ class RemoteRows:
         try:
             call = self._call(owner, questions)
             reply = await asyncio.wait_for(call, self._regions.options.request_s)
+            self._silent.discard(owner)
         except OSError:
             reply = None
+            # Of its other regions too, so that a worker that is gone is waited for once.
+            self._owners = {region: one for region, one in self._owners.items() if one != owner}
+            self._silent.add(owner)
         answers: list[RowAnswer | None] = reply["answers"] if reply else [None] * len(regions)
         found = {region: answer for region, answer in zip(regions, answers, strict=True) if answer is not None}
         for region in set(regions) - set(found):
@@ -340,6 +362,14 @@ def _leave_place() -> None:
     """Let the worker run other tasks beside this one, if this is a task that has not done so yet."""
     if getattr(thread_state, "proceed", False):
         secede()
+
+
+def _disconnected() -> ClusterError:
+    return ClusterError(
+        "the connection to the cluster that holds the network's rows is lost",
+        "a client that stays connected to its scheduler",
+        "connect and open the network again",
+    )
 
 
 def _nobody(seconds: float) -> ClusterError:

@@ -34,6 +34,7 @@ from giaann_dask.inference.generation import (
 )
 from giaann_dask.inference.opened import OpenedRegions, changed_flags, open_region, open_regions
 from giaann_dask.inference.remote_rows import RemoteRows, RowOptions
+from giaann_dask.inference.row_health import find_trouble
 from giaann_dask.inference.row_service import Trim
 from giaann_dask.inference.rows import RunRows
 from giaann_dask.inference.sequence import FlagTable, StepResult, StepTrace
@@ -71,6 +72,7 @@ class OpenedCommit:
         self.vocabulary = reader.saved_vocabulary()
         known = self.vocabulary
         self.flags = FlagTable(np.array(known.delimiter, np.bool_), np.array(known.probable_since, np.int64))
+        self._client = client
         # Its futures keep the regions on the workers.
         self._regions: OpenedRegions | None = None
         self.rows: RunRows | RemoteRows
@@ -83,6 +85,18 @@ class OpenedCommit:
         else:
             trim = Trim(strengths=strengths)
             self.rows = RemoteRows.of_client(client, reader.placement(), self._regions.keys, trim=trim)
+
+    def trouble(self, within_s: float) -> str | None:
+        """Return what keeps rows from being had now, None when nothing does, as where they all are here.
+
+        Parameters
+        ----------
+        within_s : float
+            Seconds for an answer of the cluster; see `giaann_dask.inference.row_health.find_trouble`.
+        """
+        if self._client is None or self._regions is None or self._regions.keys is None:
+            return None
+        return find_trouble(self._client, self._regions.keys, within_s)
 
     def prepare(self, prompt: str, tagger: str) -> tuple[PreparedPrompt, Vocabulary]:
         """Divide a prompt into columns; return it with the dictionaries that its words have expanded.

@@ -174,12 +174,12 @@ class SpreadSession(Stepper[SpreadState, Tensor]):
         starts, parts = list(state.starts), list(state.parts)
         place = 0
         while place < len(parts):
-            pivot = _pivot(parts[place]) if ENTRY_BYTES * len(parts[place]) > self._budget else None
+            pivot = pivot_of(parts[place]) if ENTRY_BYTES * len(parts[place]) > self._budget else None
             if pivot is None:
                 place += 1
                 continue
             above = (parts[place].key >> BRANCH_BITS) & _NEURON_MASK >= pivot
-            low, high = _chosen(parts[place], ~above), _chosen(parts[place], above)
+            low, high = chosen_entries(parts[place], ~above), chosen_entries(parts[place], above)
             device = self._devices[len(parts) % len(self._devices)]
             high = ActivationState(*(x.to(device) for x in (high.key, high.value, high.time)))
             starts.insert(place + 1, pivot)
@@ -212,11 +212,12 @@ def _replaced(state: SpreadState, place: int, part: ActivationState) -> SpreadSt
     return replace(state, parts=(*state.parts[:place], part, *state.parts[place + 1 :]))
 
 
-def _chosen(part: ActivationState, chosen: Tensor) -> ActivationState:
+def chosen_entries(part: ActivationState, chosen: Tensor) -> ActivationState:
+    """Return the entries of a part for which a boolean is true."""
     return ActivationState(part.key[chosen], part.value[chosen], part.time[chosen])
 
 
-def _pivot(part: ActivationState) -> int | None:
+def pivot_of(part: ActivationState) -> int | None:
     """Return the neuron from which on a part's entries belong to another, or None when it is one neuron.
 
     The begin of a column where there are two, for a column's entries change together.

@@ -7,6 +7,7 @@ errors in OpenAI's form. Does not cover: completions themselves (`completions`),
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -58,6 +59,7 @@ class Faces:
         self._name = options.name or engine.name
         self._created = int(time.time())
         self._line: Line | None = None
+        self._look: asyncio.Task[str | None] | None = None
         self.metrics.describe(self._name, engine.commit)
         self.metrics.watch("giaann_running", "Prompts that are continued", lambda: self.line.running)
         self.metrics.watch("giaann_waiting", "Prompts that wait for a place", lambda: self.line.waiting)
@@ -93,8 +95,14 @@ class Faces:
         return JSONResponse(self._model())
 
     async def health(self, http: Request) -> Response:
-        """Answer ``GET /healthz``."""
-        return JSONResponse({"status": "ok", "running": self.line.running, "waiting": self.line.waiting})
+        """Answer ``GET /healthz``: 503 with a reason while prompts cannot be continued."""
+        # Those who ask at the same time share one look.
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(asyncio.to_thread(self._engine.trouble))
+        reason = await asyncio.shield(self._look)
+        state = {"status": "ok"} if reason is None else {"status": "unavailable", "reason": reason}
+        counts = {"running": self.line.running, "waiting": self.line.waiting}
+        return JSONResponse({**state, **counts}, 200 if reason is None else 503)
 
     async def prometheus(self, http: Request) -> Response:
         """Answer ``GET /metrics``."""

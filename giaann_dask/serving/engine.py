@@ -116,6 +116,13 @@ class Engine(Protocol):
         """Identity of the commit that answers."""
         ...  # pragma: no cover
 
+    def trouble(self) -> str | None:
+        """Return what keeps prompts from being continued now, None when nothing does; takes some seconds at most.
+
+        Without anything that only those with a key may know.
+        """
+        ...  # pragma: no cover
+
     def complete(self, prompt: str, options: CompletionOptions) -> Generator[Part | None, None, None]:
         """Continue a prompt.
 

@@ -25,14 +25,16 @@ from giaann_dask.inference.opened import changed_flags
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.remote_rows import RowOptions
 from giaann_dask.inference.sequence import StepTrace
-from giaann_dask.inference.session import Session
 from giaann_dask.inference.sessions import OpenedCommit
+from giaann_dask.inference.spread_workers import StateOptions, WorkerSpreadSession
 from giaann_dask.network.store import CommitReader
 from giaann_dask.serving.engine import Column, CompletionOptions, Ended, Given, Part, Token
 from giaann_dask.serving.shared_batch import SharedBatch
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, NEURON_BITS
 from giaann_dask.text.vocabulary import Vocabulary
 
+# For an answer of the cluster, when somebody asks how the server is.
+_LOOK_S = 3.0
 _NEURON_MASK = (1 << NEURON_BITS) - 1
 # Whoever waits for a processor looks after so many seconds whether its prompt is still wanted.
 _LOOK_S = 0.25
@@ -54,6 +56,9 @@ class EngineOptions:
         How this process comes by the network's rows.
     places : int
         Prompts that share a step at most.
+    state : StateOptions
+        How much of the whole activation of a prompt is held here, where it has to be known. What passes that
+        goes to the cluster's workers, and concept columns are not known any more.
     """
 
     inference: InferenceOptions = field(default_factory=lambda: InferenceOptions(feed="prediction"))
@@ -61,6 +66,7 @@ class EngineOptions:
     device: str = "auto"
     rows: RowOptions = field(default_factory=RowOptions)
     places: int = 32
+    state: StateOptions = field(default_factory=StateOptions)
 
 
 class NetworkEngine:
@@ -87,7 +93,7 @@ class NetworkEngine:
 
     def __init__(self, client: Client, reader: CommitReader, options: EngineOptions | None = None) -> None:
         self._options = options or EngineOptions()
-        self._device = select_device(self._options.device)
+        self._client, self._device = client, select_device(self._options.device)
         self._name, self._commit = reader.path.resolve().name, reader.commit
         self._opened = opened = OpenedCommit(reader, client=client, rows=self._options.rows)
         # Taggers load their words when first used: not while a client waits.
@@ -109,6 +115,10 @@ class NetworkEngine:
         """Identity of the commit that answers."""
         return self._commit
 
+    def trouble(self) -> str | None:
+        """Return what keeps rows from being had now; see `Engine.trouble`."""
+        return self._opened.trouble(_LOOK_S)
+
     def close(self) -> None:
         """End what is under way; nothing is continued after that."""
         self._shared.close()
@@ -121,7 +131,15 @@ class NetworkEngine:
         yield Given(prepared.words)
         if options.columns or self._device.type != "cpu":
             rules = self._options.inference
-            session = Session(opened.specification, opened.rows, flags, options=rules, device=self._device)
+            session = WorkerSpreadSession(
+                opened.specification,
+                opened.rows,
+                flags,
+                client=self._client,
+                options=rules,
+                device=self._device,
+                state=self._options.state,
+            )
             with one_thread():
                 steps = session.stream(prepared.sequence, options.tokens)
                 yield from _parts(_in_turn(steps, self._processors), vocabulary, options)
