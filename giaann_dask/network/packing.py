@@ -261,11 +261,11 @@ def _layout(run: Run) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of the packed form, in the order of the module's table."""
     sets = collect_targets(run)
     arrays: tuple[npt.NDArray[Any], ...] = (
-        *map(_narrow, (*unpack_neuron(run.source), sets.row_targets)),
+        *(_narrow(array) for array in (*unpack_neuron(run.source), sets.row_targets)),
         _field(sets.key, BRANCH_BITS + FEATURE_BITS, MAXIMUM_CONCEPTS),
         _field(sets.key, BRANCH_BITS, MAXIMUM_FEATURES),
         _field(sets.key, 0, MAXIMUM_BRANCHES),
-        *map(_narrow, (sets.segments, sets.strength, sets.change)),
+        *(_narrow(array) for array in (sets.segments, sets.strength, sets.change)),
     )
     return dict(zip(_LIMITS, arrays, strict=True))
 
