@@ -151,7 +151,7 @@ class Network(Summarised):
         sources = SourceOptions(
             tagger=chosen.tagger,
             ever=self._reader.ever(),
-            filter=replace(_filter(self.specification, drop_short=True), parts_of_speech=told),
+            filter=replace(FilterOptions.of(self.specification, drop_short=True), parts_of_speech=told),
             reading=chosen.reading,
         )
         return evaluate_network(client, self._reader, names(inputs), sources, options or EvaluationOptions(), observer)
@@ -263,7 +263,7 @@ def encode(
     """
     wanted, chosen = specification or Specification(), text or TextOptions()
     ever = choose_ever(client, chosen.ever_pos or DEFAULT, names(inputs), chosen.tagger, chosen.reading)
-    kept = replace(_filter(wanted), parts_of_speech=chosen.parts_of_speech or bool(wanted.pos_factors))
+    kept = replace(FilterOptions.of(wanted), parts_of_speech=chosen.parts_of_speech or bool(wanted.pos_factors))
     sources = SourceOptions(tagger=chosen.tagger, ever=ever, filter=kept, reading=chosen.reading)
     options = StreamOptions(branches=wanted.branches, maximum_sequences=maximum_sequences)
     return encode_corpus(client, names(inputs), out, sources, options, observer)
@@ -309,7 +309,7 @@ def train(
     chosen, path = text or TextOptions(), Path(network)
     store = open_store(path)
     wanted, ever = _decide(client, store, names(inputs), specification, chosen)
-    sources = SourceOptions(tagger=chosen.tagger, ever=ever, filter=_filter(wanted), reading=chosen.reading)
+    sources = SourceOptions(tagger=chosen.tagger, ever=ever, filter=FilterOptions.of(wanted), reading=chosen.reading)
     with NetworkTarget(path, wanted, ever, store) as target:
         report = Trainer(client, target, options or TrainingOptions(), observer, stop).train(names(inputs), sources)
     return Network(path), report
@@ -336,16 +336,6 @@ def _decide(
     if text.ever_pos is None and known is not None:
         return wanted, known
     return wanted, choose_ever(client, text.ever_pos or DEFAULT, inputs, text.tagger, text.reading)
-
-
-def _filter(specification: Specification, drop_short: bool = False) -> FilterOptions:
-    return FilterOptions(
-        seed_tokens=specification.seed_tokens,
-        maximum_tokens=specification.maximum_tokens,
-        drop_short=drop_short,
-        # Of training, which scales strengths by them; inference reads text that is dropped when short.
-        parts_of_speech=bool(specification.pos_factors) and not drop_short,
-    )
 
 
 __all__ = [

@@ -43,7 +43,7 @@ def line_problem(line: str, expected: int) -> str | None:
     return f"has the identifier {identifier!r} where word {expected} should follow"
 
 
-def parse_conllu(passage: str, source: str) -> list[TaggedSentence]:
+def parse_conllu(passage: str, source: str, spaces: bool = False) -> list[TaggedSentence]:
     r"""Return the sentences of a passage: their syntactic words only.
 
     Ranges (``3-4``) and empty nodes (``3.1``) are left out, every field is taken as it is (rule
@@ -55,6 +55,9 @@ def parse_conllu(passage: str, source: str) -> list[TaggedSentence]:
         Lines of whole sentences.
     source : str
         Where the passage is from, for messages.
+    spaces : bool
+        Whether to tell if white space follows each word: unless MISC says ``SpaceAfter=No``; inside of
+        a range never, after its last word as the range says; after a sentence's last word always.
 
     Returns
     -------
@@ -68,17 +71,18 @@ def parse_conllu(passage: str, source: str) -> list[TaggedSentence]:
     Examples
     --------
     >>> parse_conllu("1\tCats\tcat\tNOUN\tNNS\t_\t_\t_\t_\t_\n", "cats.conllu")
-    [TaggedSentence(forms=('Cats',), lemmas=('cat',), upos=('NOUN',), xpos=('NNS',))]
+    [TaggedSentence(forms=('Cats',), lemmas=('cat',), upos=('NOUN',), xpos=('NNS',), spaces=())]
     """
     sentences: list[TaggedSentence] = []
     words: list[list[str]] = []
+    ranges: list[list[str]] = []
     if "\r" in passage:
         passage = passage.replace("\r\n", "\n")
     for number, line in enumerate(passage.split("\n"), start=1):
         if not line or line.isspace():
             if words:
-                sentences.append(_sentence(words))
-                words = []
+                sentences.append(_sentence(words, ranges, spaces))
+            words, ranges = [], []
             continue
         if line[0] == "#":
             continue
@@ -89,8 +93,9 @@ def parse_conllu(passage: str, source: str) -> list[TaggedSentence]:
         problem = line_problem(line, len(words) + 1)
         if problem is not None:
             raise malformed_line(line, problem, f"line {number} of a passage of {source!r}")
+        ranges.append(fields)
     if words:
-        sentences.append(_sentence(words))
+        sentences.append(_sentence(words, ranges, spaces))
     return sentences
 
 
@@ -114,10 +119,26 @@ def malformed_line(line: str, problem: str, place: str) -> InputFormatError:
     )
 
 
-def _sentence(words: list[list[str]]) -> TaggedSentence:
-    """Return the sentence of words given as columns."""
+def _sentence(words: list[list[str]], ranges: list[list[str]], spaces: bool) -> TaggedSentence:
+    """Return the sentence of words given as columns, and of ranges and empty nodes."""
     _, forms, lemmas, upos, xpos, *_ = zip(*words, strict=True)
-    return TaggedSentence(forms, lemmas, upos, xpos)
+    return TaggedSentence(forms, lemmas, upos, xpos, _spaces(words, ranges) if spaces else ())
+
+
+def _spaces(words: list[list[str]], ranges: list[list[str]]) -> list[bool]:
+    """Return whether white space follows each word."""
+    spaces = [_spaced(word) for word in words]
+    for fields in ranges:
+        first, joint, last = fields[0].partition("-")
+        if joint:
+            spaces[int(first) - 1 : int(last)] = [False] * (min(int(last), len(words)) - int(first) + 1)
+            spaces[min(int(last), len(words)) - 1] = _spaced(fields)
+    spaces[-1] = True
+    return spaces
+
+
+def _spaced(fields: list[str]) -> bool:
+    return "SpaceAfter=No" not in fields[-1].split("|")
 
 
 def _is_skipped(identifier: str) -> bool:

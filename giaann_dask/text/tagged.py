@@ -18,7 +18,7 @@ from giaann_dask.text.tokens import Part, TaggedSentence
 GOLD = "gold"
 
 
-def tag_sentences(part: Part, tagger: str) -> Iterator[tuple[int, list[TaggedSentence]]]:
+def tag_sentences(part: Part, tagger: str, spaces: bool = False) -> Iterator[tuple[int, list[TaggedSentence]]]:
     """Yield the document and the tagged sentences of each passage of a part.
 
     Parameters
@@ -27,6 +27,8 @@ def tag_sentences(part: Part, tagger: str) -> Iterator[tuple[int, list[TaggedSen
         Raw text or CoNLL-U lines.
     tagger : str
         ``"gold"`` keeps the tags of CoNLL-U; any other name tags the words anew.
+    spaces : bool
+        Whether sentences tell which words white space follows.
 
     Raises
     ------
@@ -36,17 +38,20 @@ def tag_sentences(part: Part, tagger: str) -> Iterator[tuple[int, list[TaggedSen
         If there is no tagger of that name.
     """
     if part.kind == "conllu":
-        passages = [parse_conllu(passage, part.source) for passage in part.passages]
+        parsed = [parse_conllu(passage, part.source, spaces) for passage in part.passages]
         if tagger == GOLD:
-            yield from zip(part.documents, passages, strict=True)
+            yield from zip(part.documents, parsed, strict=True)
             return
-        words = [[sentence.forms for sentence in passage] for passage in passages]
+        words = [[(sentence.forms, sentence.spaces) for sentence in passage] for passage in parsed]
     else:
-        words = [list(passage) for passage in Splitter().split(part.passages)]
-    flat = [sentence for passage in words for sentence in passage]
+        words = [list(passage) for passage in Splitter().split_spaced(part.passages)]
+    flat = [sentence for passage in words for sentence, _ in passage]
     tagged = iter(make_tagger(tagger).tag(flat))
     for document, passage in zip(part.documents, words, strict=True):
-        yield document, [next(tagged) for _ in passage]
+        found = [next(tagged) for _ in passage]
+        if spaces:
+            found = [each._replace(spaces=spaced) for each, (_, spaced) in zip(found, passage, strict=True)]
+        yield document, found
 
 
 def tag_block(

@@ -21,12 +21,15 @@ class TaggedSentence(NamedTuple):
     ----------
     forms, lemmas, upos, xpos : sequence of str
         One entry per syntactic word, in order, all of the same length.
+    spaces : sequence of bool
+        Whether white space follows each word, where that was asked for; else empty.
     """
 
     forms: Sequence[str]
     lemmas: Sequence[str]
     upos: Sequence[str]
     xpos: Sequence[str]
+    spaces: Sequence[bool] = ()
 
 
 @dataclass(frozen=True, slots=True)

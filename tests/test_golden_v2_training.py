@@ -1,0 +1,52 @@
+"""Profile v2 from text to connections against the golden files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from golden_v2 import WORDS, GoldenSet, check_sequences, check_table, connections_of, ewt_words, synthetic_words
+
+from giaann_dask.text.blocks import BlockBuilder, FilterOptions
+from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.reading import ReadOptions, read_parts
+from giaann_dask.text.segmentation import EncodedBlock, encode_block
+from giaann_dask.text.tagged import tag_sentences
+from giaann_dask.text.vocabulary import Vocabulary, summarise
+
+
+def encode(golden: GoldenSet, part_characters: int) -> tuple[Vocabulary, list[EncodedBlock]]:
+    """Encode a set's text part by part, as the cluster does."""
+    specification = golden.specification
+    ever, vocabulary, blocks = EverPos.from_json(golden.ever_pos), Vocabulary(), []
+    left, options = golden.maximum_sequences, FilterOptions.of(specification)
+    reading = ReadOptions(part_characters=part_characters, newdoc=True, group=specification.sentences_per_sequence)
+    for part in read_parts([str(golden.text)], reading):
+        builder = BlockBuilder(ever, options)
+        builder.add_part(tag_sentences(part, "gold"))
+        tagged = builder.build()
+        mapping = vocabulary.extend(summarise(tagged), left)
+        blocks.append(encode_block(tagged, mapping, specification.branches, invented=True))
+        left -= len(blocks[-1])
+    return vocabulary, blocks
+
+
+def check_words(golden: GoldenSet) -> None:
+    vocabulary, blocks = encode(golden, 20_000)
+    assert len(blocks) > 2, "several blocks, so that the ordered merge is exercised"
+    theirs = golden.dictionary()
+    assert vocabulary.concepts == theirs["concepts"]
+    assert vocabulary.features[1:] == theirs["features"][1:]
+    assert vocabulary.delimiter == theirs["det"]
+    assert list(vocabulary.probable()) == theirs["prob"]
+    check_sequences(golden, blocks)
+    check_table(connections_of(blocks, golden.specification), golden.folder / "connections.npz")
+
+
+def test_synthetic_words(data_folder: Path) -> None:
+    check_words(synthetic_words(data_folder))
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_ewt_words(shared_folder: Path, name: str) -> None:
+    check_words(ewt_words(shared_folder, name))
