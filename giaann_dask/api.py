@@ -32,7 +32,6 @@ from giaann_dask.network.table import ConnectionTable
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.spec import Specification
 from giaann_dask.storage import bytes_on_disk
-from giaann_dask.text.blocks import FilterOptions
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions
@@ -148,12 +147,8 @@ class Network(Summarised):
         corpora = [EncodedCorpus(name) for name in names(inputs) if is_corpus(name)]
         # Accuracy by part of speech is told where all of the text says them.
         told = all(corpus.attributes.get("parts_of_speech") for corpus in corpora)
-        sources = SourceOptions(
-            tagger=chosen.tagger,
-            ever=self._reader.ever(),
-            filter=replace(FilterOptions.of(self.specification, drop_short=True), parts_of_speech=told),
-            reading=chosen.reading,
-        )
+        sources = _sources(self.specification, chosen, self._reader.ever(), drop_short=True)
+        sources = replace(sources, filter=replace(sources.filter, parts_of_speech=told))
         return evaluate_network(client, self._reader, names(inputs), sources, options or EvaluationOptions(), observer)
 
     @attempt()
@@ -263,9 +258,10 @@ def encode(
     """
     wanted, chosen = specification or Specification(), text or TextOptions()
     ever = choose_ever(client, chosen.ever_pos or DEFAULT, names(inputs), chosen.tagger, chosen.reading)
-    kept = replace(FilterOptions.of(wanted), parts_of_speech=chosen.parts_of_speech or bool(wanted.pos_factors))
-    sources = SourceOptions(tagger=chosen.tagger, ever=ever, filter=kept, reading=chosen.reading)
-    options = StreamOptions(branches=wanted.branches, maximum_sequences=maximum_sequences)
+    sources = _sources(wanted, chosen, ever)
+    kept = chosen.parts_of_speech or sources.filter.parts_of_speech
+    sources = replace(sources, filter=replace(sources.filter, parts_of_speech=kept))
+    options = StreamOptions.of(wanted, maximum_sequences=maximum_sequences)
     return encode_corpus(client, names(inputs), out, sources, options, observer)
 
 
@@ -309,7 +305,7 @@ def train(
     chosen, path = text or TextOptions(), Path(network)
     store = open_store(path)
     wanted, ever = _decide(client, store, names(inputs), specification, chosen)
-    sources = SourceOptions(tagger=chosen.tagger, ever=ever, filter=FilterOptions.of(wanted), reading=chosen.reading)
+    sources = _sources(wanted, chosen, ever)
     with NetworkTarget(path, wanted, ever, store) as target:
         report = Trainer(client, target, options or TrainingOptions(), observer, stop).train(names(inputs), sources)
     return Network(path), report
@@ -329,13 +325,19 @@ def _decide(
         wanted, known = specification or reader.manifest().specification, reader.ever()
     elif corpora:
         stored = corpora[0].attributes
-        fields = {name: stored[name] for name in ("seed_tokens", "maximum_tokens", "branches")}
+        rules = stored.get("rules", {})
+        limits = ("seed_tokens", "maximum_tokens") if rules else ("seed_tokens", "maximum_tokens", "branches")
+        fields = {name: stored[name] for name in limits} | rules
         wanted, known = specification or Specification(**fields), corpora[0].ever()
     else:
         wanted, known = specification or Specification(), None
     if text.ever_pos is None and known is not None:
         return wanted, known
     return wanted, choose_ever(client, text.ever_pos or DEFAULT, inputs, text.tagger, text.reading)
+
+
+def _sources(specification: Specification, text: TextOptions, ever: EverPos, drop_short: bool = False) -> SourceOptions:
+    return SourceOptions.of(specification, tagger=text.tagger, ever=ever, reading=text.reading, drop_short=drop_short)
 
 
 __all__ = [

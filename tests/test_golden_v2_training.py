@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
+from golden_training import check_connections
 from golden_v2 import WORDS, GoldenSet, check_sequences, check_table, connections_of, ewt_words, synthetic_words
 
+import giaann_dask as gd
 from giaann_dask.text.blocks import BlockBuilder, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions, read_parts
@@ -50,3 +53,31 @@ def test_synthetic_words(data_folder: Path) -> None:
 @pytest.mark.parametrize("name", WORDS)
 def test_ewt_words(shared_folder: Path, name: str) -> None:
     check_words(ewt_words(shared_folder, name))
+
+
+def train_in_steps(golden: GoldenSet, network: Path, workers: int, **text: str) -> bytes:
+    """Train in small parts, stopping in the middle of one and going on; return what is exported."""
+    options = gd.TrainingOptions(batch_sequences=16, block_characters=3000)
+    reading = ReadOptions(part_characters=3000)
+    chosen = gd.TextOptions(tagger="gold", reading=reading, **text)
+    with gd.connect(workers=workers) as client:
+        for limit in (golden.maximum_sequences // 2, golden.maximum_sequences):
+            trained, _ = gd.train(
+                golden.text,
+                network,
+                client=client,
+                specification=golden.specification,
+                text=chosen,
+                options=dataclasses.replace(options, maximum_sequences=limit),
+            )
+    assert trained.manifest.sequences == golden.maximum_sequences
+    exported = trained.export(network.with_suffix(".npz")).connections
+    check_connections(exported, golden.folder / "connections.npz")
+    return exported.read_bytes()
+
+
+@pytest.mark.cluster
+def test_synthetic_words_on_a_cluster(data_folder: Path, tmp_path: Path) -> None:
+    golden = synthetic_words(data_folder)
+    exports = {train_in_steps(golden, tmp_path / f"net{n}", n, ever_pos=str(golden.ever_pos)) for n in (0, 2)}
+    assert len(exports) == 1

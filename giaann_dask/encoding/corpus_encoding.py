@@ -83,6 +83,7 @@ def encode_corpus(
             "ever_pos": sources.ever.identity(),
             # Named only where they are kept: without them a corpus is what it always was.
             **({"parts_of_speech": True} if sources.filter.parts_of_speech else {}),
+            **({"rules": dict(sources.rules)} if sources.rules else {}),
         }
         writer.finish(vocabulary, ledger.entries, attributes, sources.ever)
     except BaseException:

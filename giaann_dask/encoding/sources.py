@@ -8,8 +8,8 @@ Does not cover: reading files (`giaann_dask.text.reading`) and the order in whic
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from distributed import Client, Future
 
 from giaann_dask.cluster import task_key
 from giaann_dask.errors import SpecificationError
+from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import FilterOptions, TaggedBlock
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
@@ -40,12 +41,25 @@ class SourceOptions:
         Which sentences are read.
     reading : ReadOptions
         How files are cut into parts.
+    rules : mapping of str to Any
+        What else encoded text depends on (see `Specification.text_rules`).
     """
 
     tagger: str
     ever: EverPos
     filter: FilterOptions
     reading: ReadOptions = field(default_factory=ReadOptions)
+    rules: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, specification: Specification, *, tagger: str, ever: EverPos, reading: ReadOptions, drop_short: bool = False
+    ) -> SourceOptions:
+        """Return how a network's inputs are read, for training or (`drop_short`) for inference."""
+        if specification.profile != "v1":
+            reading = replace(reading, newdoc=True, group=specification.sentences_per_sequence)
+        limits = FilterOptions.of(specification, drop_short=drop_short)
+        return cls(tagger=tagger, ever=ever, filter=limits, reading=reading, rules=specification.text_rules())
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +130,16 @@ def _corpus_units(name: str, options: SourceOptions) -> Iterator[Unit]:
 
 def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
     """Raise a `SpecificationError` when a corpus was encoded by other rules than are asked for."""
-    wanted = {
+    options_of = {
+        "profile": "v1",
         "seed_tokens": options.filter.seed_tokens,
         "maximum_tokens": options.filter.maximum_tokens,
         "ever_pos": options.ever.identity(),
+        **options.rules,
     }
-    for name, value in wanted.items():
-        stored = corpus.attributes.get(name)
+    attributes = {"profile": "v1", **corpus.attributes, **corpus.attributes.get("rules", {})}
+    for name, value in options_of.items():
+        stored = attributes.get(name)
         if stored != value:
             raise SpecificationError(
                 f"corpus {corpus.path} was encoded with {name} {stored!r}",

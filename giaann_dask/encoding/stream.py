@@ -12,6 +12,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from distributed import Client, Future
@@ -26,6 +27,7 @@ from giaann_dask.encoding.numbered import (
 )
 from giaann_dask.encoding.sources import CorpusRange, SourceOptions, Unit, can_join, read_units, submit_ever, submit_tag
 from giaann_dask.errors import OptionError
+from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
@@ -43,6 +45,8 @@ class StreamOptions:
     ----------
     branches : int
         Dendritic branches of a neuron.
+    invented, random_branches : bool
+        See `giaann_dask.text.segmentation.encode_block`.
     maximum_sequences : int, optional
         Stop after this many sequences that pass the length filter, counted from the first one read
         (or from `first_sequence`), those in the ledger included.
@@ -61,6 +65,8 @@ class StreamOptions:
     """
 
     branches: int = 2
+    invented: bool = False
+    random_branches: bool = False
     maximum_sequences: int | None = None
     first_sequence: int = 0
     block_characters: int = 262_144
@@ -73,6 +79,20 @@ class StreamOptions:
             )
         if self.first_sequence < 0:
             raise OptionError(f"first-sequence is {self.first_sequence}", "0 or more", "count from 0")
+
+    @classmethod
+    def of(cls, specification: Specification, **options: Any) -> StreamOptions:
+        """Return options with what a specification says of columns and branches, and these others."""
+        return cls(
+            branches=specification.branches,
+            invented=specification.invented_boundaries,
+            random_branches=specification.branch_order == "random",
+            **options,
+        )
+
+    def rules(self) -> dict[str, bool]:
+        """Return how columns and branches are chosen, as `encode_block` takes it."""
+        return {"invented": self.invented, "random_branches": self.random_branches}
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,8 +316,9 @@ class EncodingStream:
         mapping = self._vocabulary.extend(summary, remaining)
         mapping = dataclasses.replace(mapping, first_sentence=self._sentences_before(summary))
         self._counted += mapping.sequences
-        key = task_key("encode", tagged.key, mapping, self._options.branches)
-        encoded = self._client.submit(encode_block, tagged, mapping, self._options.branches, key=key)
+        branches, rules = self._options.branches, self._options.rules()
+        key = task_key("encode", tagged.key, mapping, branches, rules)
+        encoded = self._client.submit(encode_block, tagged, mapping, branches, **rules, key=key)
         yield StreamedBlock(
             encoded=encoded,
             statistics=self._client.submit(count_block, encoded, key=task_key("count", key)),

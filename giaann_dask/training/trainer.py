@@ -204,8 +204,8 @@ class Trainer:
             )
 
     def _stream_options(self) -> StreamOptions:
-        return StreamOptions(
-            branches=self._target.specification.branches,
+        return StreamOptions.of(
+            self._target.specification,
             maximum_sequences=self._options.maximum_sequences,
             block_characters=self._options.block_characters,
             words=False,
