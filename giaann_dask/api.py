@@ -19,6 +19,7 @@ from giaann_dask.encoding.corpus_encoding import encode_corpus
 from giaann_dask.encoding.lexicon import DEFAULT, choose_ever
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import StreamOptions
+from giaann_dask.encoding.tokenizing import LEARN, choose_tokenizer
 from giaann_dask.events import Observer, ignore
 from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.evaluation import EvaluationOptions, EvaluationReport, evaluate_network
@@ -35,8 +36,9 @@ from giaann_dask.storage import bytes_on_disk
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.training.options import TrainingOptions
-from giaann_dask.training.target import NetworkTarget, open_store
+from giaann_dask.training.target import NetworkTarget, open_store, require_tokenizer
 from giaann_dask.training.trainer import Trainer, TrainingReport
 
 if TYPE_CHECKING:
@@ -61,12 +63,17 @@ class TextOptions:
     parts_of_speech : bool
         Keep the part of speech of every token in a corpus, so that networks that scale strengths by
         it (`Specification.pos_factors`) can train on it.
+    tokenizer : str, optional
+        ``none``, ``learn:SIZE``, ``tiktoken:NAME`` or the path of a tokenizer's file; what the network or
+        corpus already has by default, else ``none``. All but ``none`` need subwords as tokens
+        (`Specification.tokens`). A tokenizer that was learnt is not learnt again.
     """
 
     tagger: str = "lexicon"
     ever_pos: str | None = None
     reading: ReadOptions = field(default_factory=ReadOptions)
     parts_of_speech: bool = False
+    tokenizer: str | None = None
 
 
 class Network(Summarised):
@@ -147,7 +154,8 @@ class Network(Summarised):
         corpora = [EncodedCorpus(name) for name in names(inputs) if is_corpus(name)]
         # Accuracy by part of speech is told where all of the text says them.
         told = all(corpus.attributes.get("parts_of_speech") for corpus in corpora)
-        sources = _sources(self.specification, chosen, self._reader.ever(), drop_short=True)
+        lexicon = self._reader.tokenizer() or self._reader.ever()
+        sources = _sources(self.specification, chosen, lexicon, drop_short=True)
         sources = replace(sources, filter=replace(sources.filter, parts_of_speech=told))
         return evaluate_network(client, self._reader, names(inputs), sources, options or EvaluationOptions(), observer)
 
@@ -257,8 +265,8 @@ def encode(
         Told of progress.
     """
     wanted, chosen = specification or Specification(), text or TextOptions()
-    ever = choose_ever(client, chosen.ever_pos or DEFAULT, names(inputs), chosen.tagger, chosen.reading)
-    sources = _sources(wanted, chosen, ever)
+    _, lexicon = _decide(client, None, names(inputs), wanted, chosen)
+    sources = _sources(wanted, chosen, lexicon)
     kept = chosen.parts_of_speech or sources.filter.parts_of_speech
     sources = replace(sources, filter=replace(sources.filter, parts_of_speech=kept))
     options = StreamOptions.of(wanted, maximum_sequences=maximum_sequences)
@@ -304,9 +312,9 @@ def train(
     """
     chosen, path = text or TextOptions(), Path(network)
     store = open_store(path)
-    wanted, ever = _decide(client, store, names(inputs), specification, chosen)
-    sources = _sources(wanted, chosen, ever)
-    with NetworkTarget(path, wanted, ever, store) as target:
+    wanted, lexicon = _decide(client, store, names(inputs), specification, chosen)
+    sources = _sources(wanted, chosen, lexicon)
+    with NetworkTarget(path, wanted, sources.ever, store, sources.tokenizer) as target:
         report = Trainer(client, target, options or TrainingOptions(), observer, stop).train(names(inputs), sources)
     return Network(path), report
 
@@ -317,27 +325,42 @@ def _decide(
     inputs: list[str],
     specification: Specification | None,
     text: TextOptions,
-) -> tuple[Specification, EverPos]:
+) -> tuple[Specification, EverPos | SubwordTokenizer]:
     """Return specification and lexicon: as asked for, else the network's or a corpus's, else the default."""
     corpora = [EncodedCorpus(name) for name in inputs if is_corpus(name)]
+    known: EverPos | None = None
+    tokenizer: SubwordTokenizer | None = None
     if store is not None:
         reader = store.open(store.head())
-        wanted, known = specification or reader.manifest().specification, reader.ever()
+        wanted, known, tokenizer = specification or reader.manifest().specification, reader.ever(), reader.tokenizer()
     elif corpora:
         stored = corpora[0].attributes
-        rules = stored.get("rules", {})
+        rules = {name: value for name, value in stored.get("rules", {}).items() if name != "tokenizer"}
         limits = ("seed_tokens", "maximum_tokens") if rules else ("seed_tokens", "maximum_tokens", "branches")
         fields = {name: stored[name] for name in limits} | rules
         wanted, known = specification or Specification(**fields), corpora[0].ever()
+        tokenizer = corpora[0].tokenizer()
     else:
-        wanted, known = specification or Specification(), None
+        wanted = specification or Specification()
+    if text.tokenizer is not None and not (tokenizer is not None and text.tokenizer.startswith(LEARN)):
+        tokenizer = choose_tokenizer(text.tokenizer, inputs, text.reading)
+    require_tokenizer(wanted, tokenizer)
+    if tokenizer is not None:
+        return wanted, tokenizer
     if text.ever_pos is None and known is not None:
         return wanted, known
     return wanted, choose_ever(client, text.ever_pos or DEFAULT, inputs, text.tagger, text.reading)
 
 
-def _sources(specification: Specification, text: TextOptions, ever: EverPos, drop_short: bool = False) -> SourceOptions:
-    return SourceOptions.of(specification, tagger=text.tagger, ever=ever, reading=text.reading, drop_short=drop_short)
+def _sources(
+    specification: Specification,
+    text: TextOptions,
+    lexicon: EverPos | SubwordTokenizer,
+    drop_short: bool = False,
+) -> SourceOptions:
+    return SourceOptions.of(
+        specification, tagger=text.tagger, lexicon=lexicon, reading=text.reading, drop_short=drop_short
+    )
 
 
 __all__ = [

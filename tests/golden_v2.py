@@ -18,7 +18,7 @@ from giaann_dask.network.merging import merge_runs
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Run
 from giaann_dask.spec import Specification
-from giaann_dask.text.blocks import CANDIDATE
+from giaann_dask.text.blocks import CANDIDATE, DELIMITER, PROBABLE
 from giaann_dask.text.segmentation import EncodedBlock
 
 Table = dict[str, npt.NDArray[Any]]
@@ -47,6 +47,11 @@ class GoldenSet:
     def ever_pos(self) -> Path:
         """Lexicon of the words."""
         return self.folder / "everpos.json.gz"
+
+    @property
+    def tokenizer(self) -> Path:
+        """Tokenizer of the subwords."""
+        return self.folder / "tokenizer.json.gz"
 
     def lines(self) -> list[dict[str, Any]]:
         """The records of the training sequences."""
@@ -120,6 +125,8 @@ def check_sequences(golden: GoldenSet, blocks: list[EncodedBlock], over: int | N
         if block.status[q] == CANDIDATE:
             for name, values in (("col", block.column), ("feat", block.feature), ("branch", block.branch)):
                 assert values[where].tolist() == line[name], (counted, name)
+            for flag, name in ((DELIMITER, "seq_delim_D"), (PROBABLE, "seq_delim_P")):
+                assert ((block.flags[where] & flag) != 0).tolist() == line[name], (counted, name)
             assert block.occurrence[where].tolist() == line["occ"]
             concepts = np.flatnonzero(block.feature[where] == 0).tolist()
             assert concepts == line["concept_pos"]
@@ -127,3 +134,15 @@ def check_sequences(golden: GoldenSet, blocks: list[EncodedBlock], over: int | N
             assert [0, *ends[:-1].tolist()] == line["start"]
             assert ends.tolist() == line["end"]
     assert next(lines, None) is None
+
+
+def synthetic_subwords(data: Path) -> GoldenSet:
+    """The set of subwords that is part of the project."""
+    folder, text = data / "v2" / "syn_bpe", data / "v2" / "syn_word" / "syn2train.conllu.gz"
+    return GoldenSet(folder, text, Specification(profile="v2", tokens="subwords"), 133)
+
+
+def ewt_subwords(shared: Path) -> GoldenSet:
+    """The set of subwords on real text beside the checkout."""
+    text = shared / "data" / "ewt" / "dev.conllu.gz"
+    return GoldenSet(shared / "golden" / "v2" / "v2_bpe", text, Specification(profile="v2", tokens="subwords"), 300)

@@ -7,26 +7,43 @@ from pathlib import Path
 
 import pytest
 from golden_training import check_connections
-from golden_v2 import WORDS, GoldenSet, check_sequences, check_table, connections_of, ewt_words, synthetic_words
+from golden_v2 import (
+    WORDS,
+    GoldenSet,
+    check_sequences,
+    check_table,
+    connections_of,
+    ewt_subwords,
+    ewt_words,
+    synthetic_subwords,
+    synthetic_words,
+)
 
 import giaann_dask as gd
 from giaann_dask.text.blocks import BlockBuilder, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
+from giaann_dask.text.subword_blocks import SubwordBlockBuilder
 from giaann_dask.text.tagged import tag_sentences
+from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 
 
 def encode(golden: GoldenSet, part_characters: int) -> tuple[Vocabulary, list[EncodedBlock]]:
     """Encode a set's text part by part, as the cluster does."""
     specification = golden.specification
-    ever, vocabulary, blocks = EverPos.from_json(golden.ever_pos), Vocabulary(), []
+    subwords = SubwordTokenizer.from_file(golden.tokenizer) if specification.tokens == "subwords" else None
+    vocabulary = Vocabulary() if subwords is None else Vocabulary.of_subwords(subwords.names)
+    blocks: list[EncodedBlock] = []
     left, options = golden.maximum_sequences, FilterOptions.of(specification)
     reading = ReadOptions(part_characters=part_characters, newdoc=True, group=specification.sentences_per_sequence)
     for part in read_parts([str(golden.text)], reading):
-        builder = BlockBuilder(ever, options)
-        builder.add_part(tag_sentences(part, "gold"))
+        if subwords is None:
+            builder = BlockBuilder(EverPos.from_json(golden.ever_pos), options)
+        else:
+            builder = SubwordBlockBuilder(subwords, options)
+        builder.add_part(tag_sentences(part, "gold", spaces=subwords is not None))
         tagged = builder.build()
         mapping = vocabulary.extend(summarise(tagged), left)
         blocks.append(encode_block(tagged, mapping, specification.branches, invented=True))
@@ -53,6 +70,27 @@ def test_synthetic_words(data_folder: Path) -> None:
 @pytest.mark.parametrize("name", WORDS)
 def test_ewt_words(shared_folder: Path, name: str) -> None:
     check_words(ewt_words(shared_folder, name))
+
+
+def check_subwords(golden: GoldenSet, over: int | None) -> None:
+    vocabulary, blocks = encode(golden, 20_000)
+    assert len(blocks) > 2, "several blocks, so that the ordered merge is exercised"
+    theirs = golden.dictionary()
+    assert (len(vocabulary.concepts), len(vocabulary.features)) == (theirs["n_concepts"], theirs["n_features"])
+    assert [i for i, flag in enumerate(vocabulary.delimiter) if flag] == theirs["det_features"]
+    assert [i for i, flag in enumerate(vocabulary.probable()) if flag] == theirs["prob_features"]
+    check_sequences(golden, blocks, over)
+    check_table(connections_of(blocks, golden.specification), golden.folder / "connections.npz")
+
+
+def test_synthetic_subwords(data_folder: Path) -> None:
+    pytest.importorskip("tokenizers")
+    check_subwords(synthetic_subwords(data_folder), over=81)
+
+
+def test_ewt_subwords(shared_folder: Path) -> None:
+    pytest.importorskip("tokenizers")
+    check_subwords(ewt_subwords(shared_folder), over=None)
 
 
 def train_in_steps(golden: GoldenSet, network: Path, workers: int, **text: str) -> bytes:

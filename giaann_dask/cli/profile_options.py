@@ -21,6 +21,7 @@ _FIELDS = (
     *("profile", "seed_tokens", "maximum_tokens", "branches", "proximity_scale", "proximity_exponent"),
     *("sentences_per_sequence", "lif", "crop", "merge_dashes", "invented_boundaries"),
     *("column_catch_all", "feature_catch_all", "branch_order", "own_strengths"),
+    *("maximum_subwords", "maximum_bytes"),
 )
 
 _OPTIONS = (
@@ -28,6 +29,12 @@ _OPTIONS = (
         "--profile",
         type=click.Choice(["v1", "v2"]),
         help="Rules of a new network; the options below are of new networks, too, and mostly of v2.  [default: v1]",
+    ),
+    click.option(
+        "--tokenizer",
+        metavar="FILE|learn:SIZE|tiktoken:NAME|none",
+        help="Divide text into subwords by a tokenizer's file, one learnt from the text, or an encoding of "
+        "tiktoken; none takes words.  [default: none]",
     ),
     click.option("--seed-tokens", type=int, help="Tokens given before prediction starts.  [default: 8]"),
     click.option(
@@ -69,6 +76,12 @@ _OPTIONS = (
     click.option("--proximity-scale", type=float, help="Strength gained at distance 0.  [default: 10]"),
     click.option("--proximity-exponent", type=float, help="How fast it falls with the distance.  [default: 1]"),
     click.option(
+        "--maximum-subwords", type=int, metavar="N", help="Crop sequences to so many subwords.  [default: 160]"
+    ),
+    click.option(
+        "--maximum-bytes", type=int, metavar="N", help="Leave out sequences of subwords with more.  [default: 2560]"
+    ),
+    click.option(
         "--own-strengths",
         type=click.Choice(["segments", "tokens"]),
         help="What a neuron's own strength counts.  [default: segments; v2: tokens]",
@@ -94,6 +107,8 @@ def read_profile(values: dict[str, Any], stored: Specification | None = None) ->
         That of the network, which says what is left open.
     """
     fields = {name: values[name] for name in _FIELDS}
+    tokenizer = values["tokenizer"]
+    fields["tokens"] = None if tokenizer is None else "words" if tokenizer == "none" else "subwords"
     counts = values["column_segments"], values["feature_segments"]
     if counts != (None, None):
         columns, features = (stored.segment_counts if stored is not None else None) or (4, 4)

@@ -56,7 +56,9 @@ def encode_corpus(
     GiaannError
         Whatever is wrong with an input or the path; then nothing is left behind.
     """
-    vocabulary, ledger = Vocabulary(), Ledger()
+    tokenizer = sources.tokenizer
+    vocabulary = Vocabulary() if tokenizer is None else Vocabulary.of_subwords(tokenizer.names)
+    ledger = Ledger()
     writer = CorpusWriter(Path(path))
     try:
         stream = EncodingStream(client, vocabulary, sources, options)
@@ -85,7 +87,7 @@ def encode_corpus(
             **({"parts_of_speech": True} if sources.filter.parts_of_speech else {}),
             **({"rules": dict(sources.rules)} if sources.rules else {}),
         }
-        writer.finish(vocabulary, ledger.entries, attributes, sources.ever)
+        writer.finish(vocabulary, ledger.entries, attributes, sources.ever, tokenizer)
     except BaseException:
         writer.discard()
         raise

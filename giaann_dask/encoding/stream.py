@@ -25,7 +25,15 @@ from giaann_dask.encoding.numbered import (
     read_numbered,
     summarise_numbered,
 )
-from giaann_dask.encoding.sources import CorpusRange, SourceOptions, Unit, can_join, read_units, submit_ever, submit_tag
+from giaann_dask.encoding.sources import (
+    CorpusRange,
+    SourceOptions,
+    Unit,
+    can_join,
+    read_units,
+    submit_lexicon,
+    submit_tag,
+)
 from giaann_dask.errors import OptionError
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
@@ -215,7 +223,7 @@ class EncodingStream:
         more = options.words or sources.filter.drop_short or sources.filter.parts_of_speech
         keeps = fresh and not more
         self._numbers = CorpusNumbers(keeps, options.branches)
-        self._ever = submit_ever(client, sources.ever)
+        self._lexicon = submit_lexicon(client, sources)
         self._counted = 0
         self._to_pass = options.first_sequence
         self._sentences: tuple[int, int] = (-1, 0)
@@ -293,7 +301,7 @@ class EncodingStream:
             read = self._client.submit(read_numbered, *place, key=key)
             growth = self._client.submit(summarise_numbered, read, key=task_key("summarise", read.key))
             return _Submitted(group, read, growth, numbered)
-        tagged = submit_tag(self._client, group.units, group.skips, self._sources, self._ever)
+        tagged = submit_tag(self._client, group.units, group.skips, self._sources, self._lexicon)
         summary = self._client.submit(summarise, tagged, key=task_key("summarise", tagged.key))
         return _Submitted(group, tagged, summary, None)
 

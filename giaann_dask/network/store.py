@@ -42,6 +42,7 @@ from giaann_dask.storage import append_values, create_array, read_array, read_js
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
 from giaann_dask.text.strings import append_strings, read_strings
+from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.vocabulary import Vocabulary
 
 FORMAT = "giaann-dask network"
@@ -49,6 +50,9 @@ VERSION = 2
 BRANCH = "main"
 # The placement's table of first regions by column.
 ASSIGNED = "first_region"
+# Of subwords alone: what divides text into them, and since when each is known as a delimiter.
+_TOKENIZER = "tokenizer"
+_DELIMITER_SINCE = "delimiter_since"
 
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
 
@@ -75,7 +79,9 @@ class NetworkStore:
             self._repository = _open_repository(self.path)
 
     @classmethod
-    def create(cls, path: str | Path, manifest: Manifest, ever: EverPos) -> NetworkStore:
+    def create(
+        cls, path: str | Path, manifest: Manifest, ever: EverPos, tokenizer: SubwordTokenizer | None = None
+    ) -> NetworkStore:
         """Create an empty network and commit it.
 
         Raises
@@ -100,6 +106,8 @@ class NetworkStore:
             _write_ledger(root, [], [])
             create_array(root, ASSIGNED, np.zeros(0, np.int32))
             write_json(root, "ever_pos", ever.as_dict())
+            if tokenizer is not None:
+                write_json(root, _TOKENIZER, tokenizer.content)
             session.commit("created")
         return cls(path)
 
@@ -273,17 +281,23 @@ class CommitReader:
         with reading(f"network {self.path}"):
             return EverPos.from_dict(read_json(self._root, "ever_pos"))
 
+    def tokenizer(self) -> SubwordTokenizer | None:
+        """Return the tokenizer of a network of subwords; None for words."""
+        with reading(f"network {self.path}"):
+            return open_content(read_json(self._root, _TOKENIZER)) if _TOKENIZER in self._root else None
+
     def vocabulary(self) -> Vocabulary:
         """Return the dictionaries as they were in memory at the commit."""
         with reading(f"network {self.path}"):
             concepts, features = (read_strings(self._root, name) for name in ("concepts", "features"))
             delimiter = read_array(self._root, "delimiter").tolist()
             since = read_array(self._root, "probable_since").tolist()
+            later = read_array(self._root, _DELIMITER_SINCE).tolist() if _DELIMITER_SINCE in self._root else None
         expected = (self._manifest.concepts, *(self._manifest.features,) * 3)
         found = (len(concepts), len(features), len(delimiter), len(since))
         if found != expected:
             raise StoreDamagedError(f"the dictionaries of {self.path} have sizes {found}", f"{expected}")
-        return Vocabulary(concepts, features, delimiter, since, self._manifest.sequences)
+        return Vocabulary(concepts, features, delimiter, since, self._manifest.sequences, later)
 
     def saved_vocabulary(self) -> Vocabulary:
         """Return the dictionaries as of the last trained sequence, from which inference starts."""
@@ -374,6 +388,13 @@ def _write_vocabulary(root: zarr.Group, vocabulary: Vocabulary, concepts: int, f
     since = np.array(vocabulary.probable_since, np.int64)
     append_values(root, "probable_since", since[features:])
     _rewrite_changed(root, "probable_since", since)
+    if vocabulary.delimiter_since is not None:
+        _rewrite_changed(root, "delimiter", np.array(vocabulary.delimiter, np.bool_))
+        later = np.array(vocabulary.delimiter_since, np.int64)
+        # Not there before the first sequences.
+        if _DELIMITER_SINCE not in root:
+            create_array(root, _DELIMITER_SINCE, later)
+        _rewrite_changed(root, _DELIMITER_SINCE, later)
 
 
 def _write_assigned(root: zarr.Group, assigned: npt.NDArray[np.int32]) -> None:

@@ -28,13 +28,14 @@ DELIMITER = 2
 PROBABLE = 4
 # The flags above these say the part of speech: its place in PARTS_OF_SPEECH counted from 1, or 0.
 POS_SHIFT = 3
-_POS_FLAGS = {name: code << POS_SHIFT for code, name in enumerate(PARTS_OF_SPEECH, 1)}
+POS_FLAGS = {name: code << POS_SHIFT for code, name in enumerate(PARTS_OF_SPEECH, 1)}
 
 CANDIDATE = 0
 NO_CONCEPT = 1
 NO_DELIMITER = 2
 TOO_SHORT = 3
-STATUS_NAMES = ("trained", "no_concept", "no_delimiter", "too_short")
+TOO_MANY_BYTES = 4
+STATUS_NAMES = ("trained", "no_concept", "no_delimiter", "too_short", "too_many_bytes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +112,9 @@ class TaggedBlock:
     ----------
     offsets : ndarray
         Sequence q has the tokens ``offsets[q]:offsets[q + 1]``; int64, shape ``(sequences + 1,)``.
-        Sequences that touch no dictionary (no noun, too short) have no tokens here.
+        Sequences that touch no dictionary (all that are no candidates) have no tokens here.
     status : ndarray
-        ``CANDIDATE``, ``NO_CONCEPT`` or ``TOO_SHORT`` per sequence, uint8.
+        ``CANDIDATE``, ``NO_CONCEPT``, ``TOO_SHORT`` or ``TOO_MANY_BYTES`` per sequence, uint8.
     symbol : ndarray
         Per token the index into `concepts` for a noun, into `features` for any other; int32.
     flags : ndarray
@@ -250,7 +251,7 @@ class BlockBuilder:
             self._surface.append(-1)
         if self._options.parts_of_speech:
             for at, part in enumerate(upos, start):
-                flags[at] |= _POS_FLAGS.get(part, 0)
+                flags[at] |= POS_FLAGS.get(part, 0)
 
     def build(self) -> TaggedBlock:
         """Return the block."""

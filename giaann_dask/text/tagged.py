@@ -12,7 +12,9 @@ from giaann_dask.text.blocks import BlockBuilder, FilterOptions, TaggedBlock
 from giaann_dask.text.conllu import parse_conllu
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.splitting import Splitter
+from giaann_dask.text.subword_blocks import SubwordBlockBuilder
 from giaann_dask.text.tagging import make_tagger
+from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.tokens import Part, TaggedSentence
 
 GOLD = "gold"
@@ -55,7 +57,11 @@ def tag_sentences(part: Part, tagger: str, spaces: bool = False) -> Iterator[tup
 
 
 def tag_block(
-    parts: Sequence[Part], skips: Sequence[int], tagger: str, ever: EverPos, options: FilterOptions
+    parts: Sequence[Part],
+    skips: Sequence[int],
+    tagger: str,
+    lexicon: EverPos | SubwordTokenizer,
+    options: FilterOptions,
 ) -> TaggedBlock:
     """Tag consecutive parts into one block.
 
@@ -67,8 +73,8 @@ def tag_block(
         For each part, how many of its counted sequences are in the network already.
     tagger : str
         Name of a tagger.
-    ever : EverPos
-        Parts of speech that words can ever have.
+    lexicon : EverPos or SubwordTokenizer
+        Parts of speech that words can ever have, or what divides text into subwords.
     options : FilterOptions
         Which sentences are read.
 
@@ -76,7 +82,15 @@ def tag_block(
     -------
     TaggedBlock
     """
-    builder = BlockBuilder(ever, options)
+    subwords = isinstance(lexicon, SubwordTokenizer)
+    builder = make_builder(lexicon, options)
     for part, skip in zip(parts, skips, strict=True):
-        builder.add_part(tag_sentences(part, tagger), skip)
+        builder.add_part(tag_sentences(part, tagger, spaces=subwords), skip)
     return builder.build()
+
+
+def make_builder(lexicon: EverPos | SubwordTokenizer, options: FilterOptions) -> BlockBuilder:
+    """Return what collects sequences: of subwords where there is a tokenizer, else of words."""
+    if isinstance(lexicon, SubwordTokenizer):
+        return SubwordBlockBuilder(lexicon, options)
+    return BlockBuilder(lexicon, options)
