@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -93,29 +92,34 @@ def test_ewt_subwords(shared_folder: Path) -> None:
     check_subwords(ewt_subwords(shared_folder), over=None)
 
 
-def train_in_steps(golden: GoldenSet, network: Path, workers: int, **text: str) -> bytes:
-    """Train in small parts, stopping in the middle of one and going on; return what is exported."""
-    options = gd.TrainingOptions(batch_sequences=16, block_characters=3000)
-    reading = ReadOptions(part_characters=3000)
-    chosen = gd.TextOptions(tagger="gold", reading=reading, **text)
+def train(golden: GoldenSet, network: Path, workers: int, limits: tuple[int, ...]) -> bytes:
+    """Train in small parts, going on after each limit; check what is exported and return it."""
+    words = golden.specification.tokens == "words"
+    choice = {"ever_pos": str(golden.ever_pos)} if words else {"tokenizer": str(golden.tokenizer)}
+    text = gd.TextOptions(tagger="gold", reading=ReadOptions(part_characters=9000), **choice)
+    rule = golden.specification
     with gd.connect(workers=workers) as client:
-        for limit in (golden.maximum_sequences // 2, golden.maximum_sequences):
-            trained, _ = gd.train(
-                golden.text,
-                network,
-                client=client,
-                specification=golden.specification,
-                text=chosen,
-                options=dataclasses.replace(options, maximum_sequences=limit),
-            )
+        for limit in limits:
+            options = gd.TrainingOptions(batch_sequences=32, block_characters=18_000, maximum_sequences=limit)
+            trained, _ = gd.train(golden.text, network, client=client, specification=rule, text=text, options=options)
     assert trained.manifest.sequences == golden.maximum_sequences
-    exported = trained.export(network.with_suffix(".npz")).connections
-    check_connections(exported, golden.folder / "connections.npz")
-    return exported.read_bytes()
+    exported = trained.export(network.with_suffix(".npz"))
+    check_connections(exported.connections, golden.folder / "connections.npz")
+    return exported.connections.read_bytes() + exported.dictionaries.read_bytes() + exported.neurons.read_bytes()
 
 
 @pytest.mark.cluster
-def test_synthetic_words_on_a_cluster(data_folder: Path, tmp_path: Path) -> None:
+def test_words_on_a_cluster(data_folder: Path, tmp_path: Path) -> None:
     golden = synthetic_words(data_folder)
-    exports = {train_in_steps(golden, tmp_path / f"net{n}", n, ever_pos=str(golden.ever_pos)) for n in (0, 2)}
-    assert len(exports) == 1
+    once = train(golden, tmp_path / "once", 0, (golden.maximum_sequences,))
+    assert train(golden, tmp_path / "stopped", 2, (50, golden.maximum_sequences)) == once
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_subwords_on_a_cluster(data_folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    golden = synthetic_subwords(data_folder)
+    once = train(golden, tmp_path / "once", 0, (golden.maximum_sequences,))
+    for workers in (1, 2, 4):
+        assert train(golden, tmp_path / f"net{workers}", workers, (50, golden.maximum_sequences)) == once
