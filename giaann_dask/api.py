@@ -119,7 +119,7 @@ class Network(Summarised):
 
     def describe(self) -> dict[str, Any]:
         """Return counts and sizes, ready for JSON; bytes in memory are those of the encoded runs."""
-        manifest = self.manifest
+        manifest, tokenizer = self.manifest, self._reader.tokenizer()
         return {
             "concepts": manifest.saved_concepts,
             "features": manifest.saved_features,
@@ -137,6 +137,7 @@ class Network(Summarised):
             "commit": self.commit,
             "commits": len(self.commits()),
             "specification": manifest.specification.as_dict(),
+            **({} if tokenizer is None else {"tokenizer": tokenizer.describe()}),
         }
 
     @attempt()

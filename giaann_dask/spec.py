@@ -123,6 +123,10 @@ class Specification:
     maximum_subwords, maximum_bytes : int
         Of subwords, the longest sequence, which is cropped, and the most bytes of its text, beyond which
         it is left out.
+    column_names : str
+        Which column a run of noun subwords opens: that of its ``"first"`` subword, of its whole text
+        (``"span"``), or of its words' lemmas (``"lemma"``). In the latter two columns are numbered as they
+        appear, as those of words are.
 
     Raises
     ------
@@ -169,6 +173,7 @@ class Specification:
     own_strengths: str = PROFILE_DEFAULT
     maximum_subwords: int = PROFILE_DEFAULT
     maximum_bytes: int = PROFILE_DEFAULT
+    column_names: str = PROFILE_DEFAULT
 
     def __post_init__(self) -> None:
         for name, value in profile_defaults(self.profile, self.lif).items():

@@ -16,6 +16,7 @@ PROFILES = ("v1", "v2")
 TOKENS = ("words", "subwords")
 BRANCH_ORDERS = ("occurrence", "random")
 OWN_STRENGTHS = ("segments", "tokens")
+COLUMN_NAMES = ("first", "span", "lemma")
 
 # The value of a field that takes the default of its profile; of the type of any field.
 PROFILE_DEFAULT: Any = None
@@ -36,6 +37,7 @@ _V1: Mapping[str, Any] = {
     "own_strengths": "segments",
     "maximum_subwords": 160,
     "maximum_bytes": 2560,
+    "column_names": "first",
 }
 _V2: Mapping[str, Any] = {
     **_V1,
@@ -55,7 +57,7 @@ LATER = tuple(name for name in _V1 if name != "branches")
 # Of these, what sequences of tokens and their columns depend on, so that an encoded corpus does.
 TEXT_RULES = (
     *("profile", "tokens", "sentences_per_sequence", "crop", "merge_dashes", "invented_boundaries"),
-    *("branch_order", "maximum_subwords", "maximum_bytes"),
+    *("branch_order", "maximum_subwords", "maximum_bytes", "column_names"),
 )
 
 
@@ -108,7 +110,8 @@ def check_later(options: Mapping[str, Any], longest: int) -> None:
                 value == _V1[name], name, value, f"{_V1[name]!r}, its only value in profile v1", "choose profile v2"
             )
         return
-    for name, values in (("tokens", TOKENS), ("branch_order", BRANCH_ORDERS), ("own_strengths", OWN_STRENGTHS)):
+    choices = {"tokens": TOKENS, "branch_order": BRANCH_ORDERS, "own_strengths": OWN_STRENGTHS}
+    for name, values in (choices | {"column_names": COLUMN_NAMES}).items():
         require(options[name] in values, name, options[name], " or ".join(values))
     for name in ("lif", "crop", "merge_dashes", "invented_boundaries", "column_catch_all", "feature_catch_all"):
         require(isinstance(options[name], bool), name, options[name], "True or False")
@@ -123,7 +126,7 @@ def check_later(options: Mapping[str, Any], longest: int) -> None:
         options["seed_tokens"] < most <= longest, "maximum_subwords", most, f"more than seed_tokens, at most {longest}"
     )
     require(options["maximum_bytes"] >= 1, "maximum_bytes", options["maximum_bytes"], "1 or more")
-    for name in ("maximum_subwords", "maximum_bytes"):
+    for name in ("maximum_subwords", "maximum_bytes", "column_names"):
         value = options[name]
         require(subwords or value == _V2[name], name, value, "subwords as tokens", "give a tokenizer, or leave it out")
 

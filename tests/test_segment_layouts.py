@@ -143,6 +143,7 @@ def test_kernels_follow_the_rule(block: EncodedBlock, specification: Specificati
         ({"profile": "v2", "segment_counts": (4, 0), "feature_catch_all": True}, "feature segments"),
         ({"profile": "v2", "branch_order": "random"}, "more than one branch"),
         ({"profile": "v2", "maximum_subwords": 100}, "subwords as tokens"),
+        ({"profile": "v2", "column_names": "span"}, "subwords as tokens"),
         ({"profile": "v2", "tokens": "subwords", "maximum_subwords": MAXIMUM_TOKENS + 1}, "at most 256"),
         ({"profile": "v2", "proximity_exponent": 8.0}, "a unit or more for every pair"),
         ({"profile": "v2", "lif": 1}, "True or False"),

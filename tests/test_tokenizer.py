@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import gzip
 import json
 from itertools import pairwise
@@ -29,6 +30,7 @@ from giaann_dask.text.subword_blocks import SubwordBlockBuilder, find_parents, j
 from giaann_dask.text.tagged import tag_sentences
 from giaann_dask.text.tokenizer import SPLIT_PATTERN, SubwordTokenizer
 from giaann_dask.text.tokens import Part, TaggedSentence
+from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.target import require_tokenizer
 
 TEXTS = [
@@ -202,6 +204,25 @@ def test_sequences_of_plain_text(tmp_path: Path, golden_tokenizer: SubwordTokeni
     assert "".join(words) == " ".join(paragraphs)
 
 
+def test_columns_are_named_by_subword_text_or_lemma(golden_tokenizer: SubwordTokenizer) -> None:
+    words, lemmas = ["Mills", "stood", "by", "water", "mills", "."], ["mill", "stand", "by", "Water", "mill", "."]
+    upos = ["NOUN", "VERB", "ADP", "PROPN", "NOUN", "PUNCT"]
+    sentence = TaggedSentence(words, lemmas, upos, upos, [True, True, True, True, False, True])
+    found, lengths = {}, set()
+    for names in ("first", "span", "lemma"):
+        options = FilterOptions(seed_tokens=3, maximum_tokens=80, column_names=names)
+        builder = SubwordBlockBuilder(golden_tokenizer, options)
+        builder.add_part([(0, [sentence])])
+        block = builder.build()
+        found[names] = block.concepts
+        lengths.add((*block.offsets.tolist(), *block.features))
+    assert len(lengths) == 1
+    assert found["first"][1] == " water"
+    assert found["span"] == ("Mills", "water mills")
+    assert found["lemma"] == ("mill", "water_mill")
+    assert len(Vocabulary.of_subwords(golden_tokenizer.names, "span").concepts) == 0
+
+
 def test_dashes_join_nouns_in_v2() -> None:
     words, upos = ["A", "–", "B", "-", "C", "-", "ran"], ["NOUN", "PUNCT", "NOUN", "NOUN", "NOUN", "PUNCT", "VERB"]
     sentence = TaggedSentence(words, words, upos, upos)
@@ -218,6 +239,11 @@ def test_a_corpus_trains_what_its_text_does(data_folder: Path, tmp_path: Path) -
             name, words = golden.folder.name, golden.specification.tokens == "words"
             choice = {"ever_pos": str(golden.ever_pos)} if words else {"tokenizer": str(small)}
             text = gd.TextOptions(tagger="gold", **choice)
+            if not words:
+                # Columns that are numbered as they appear, beside features that are known before.
+                golden = dataclasses.replace(
+                    golden, specification=dataclasses.replace(golden.specification, column_names="span")
+                )
             rule = {"client": client, "specification": golden.specification, "text": text}
             corpus = gd.encode(golden.text, tmp_path / name, maximum_sequences=30, **rule)
             options = gd.TrainingOptions(maximum_sequences=30)

@@ -278,6 +278,7 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
         "bytes_in_memory",
         "commits",
         "specification",
+        *(("tokenizer",) if "tokenizer" in counts else ()),
     )
     shown += [f"commit {name}  {message}" for name, message in history[:_COMMITS_SHOWN]]
     if len(history) > _COMMITS_SHOWN:

@@ -21,7 +21,7 @@ _FIELDS = (
     *("profile", "seed_tokens", "maximum_tokens", "branches", "proximity_scale", "proximity_exponent"),
     *("sentences_per_sequence", "lif", "crop", "merge_dashes", "invented_boundaries"),
     *("column_catch_all", "feature_catch_all", "branch_order", "own_strengths"),
-    *("maximum_subwords", "maximum_bytes"),
+    *("maximum_subwords", "maximum_bytes", "column_names"),
 )
 
 _OPTIONS = (
@@ -80,6 +80,11 @@ _OPTIONS = (
     ),
     click.option(
         "--maximum-bytes", type=int, metavar="N", help="Leave out sequences of subwords with more.  [default: 2560]"
+    ),
+    click.option(
+        "--column-names",
+        type=click.Choice(["first", "span", "lemma"]),
+        help="Name columns of subwords by the first of a run of nouns, its text or its lemmas.  [default: first]",
     ),
     click.option(
         "--own-strengths",

@@ -39,5 +39,5 @@ def train(inputs: tuple[str, ...], size: int, out: Path, **values: Any) -> None:
     reading = ReadOptions(text_field=values["text_field"], split=values["split"])
     learnt = learn_tokenizer(inputs, size, reading)
     save_tokenizer(learnt, out)
-    counts = {"tokenizer": str(out), "subwords": len(learnt), "identity": learnt.identity()}
+    counts = {"tokenizer": str(out), **learnt.describe()}
     answer(counts, values["as_json"], [str(out), *figures(counts, "subwords", "identity")])

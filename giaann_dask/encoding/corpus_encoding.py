@@ -57,7 +57,9 @@ def encode_corpus(
         Whatever is wrong with an input or the path; then nothing is left behind.
     """
     tokenizer = sources.tokenizer
-    vocabulary = Vocabulary() if tokenizer is None else Vocabulary.of_subwords(tokenizer.names)
+    vocabulary = (
+        Vocabulary() if tokenizer is None else Vocabulary.of_subwords(tokenizer.names, sources.filter.column_names)
+    )
     ledger = Ledger()
     writer = CorpusWriter(Path(path))
     try:

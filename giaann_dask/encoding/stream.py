@@ -219,7 +219,8 @@ class EncodingStream:
         self._sources = sources
         self._options = options
         self._cursor = (ledger or Ledger()).cursor()
-        fresh = vocabulary.sequences == 0 and not vocabulary.concepts and not options.first_sequence
+        empty = not vocabulary.concepts and vocabulary.delimiter_since is None
+        fresh = vocabulary.sequences == 0 and empty and not options.first_sequence
         more = options.words or sources.filter.drop_short or sources.filter.parts_of_speech
         keeps = fresh and not more
         self._numbers = CorpusNumbers(keeps, options.branches)

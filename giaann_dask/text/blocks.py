@@ -59,7 +59,7 @@ class FilterOptions:
         Use the first `maximum_tokens` words of a longer sequence instead of leaving it out.
     merge_dashes : bool
         See `giaann_dask.text.noun_merging.merge_nouns`.
-    maximum_subwords, maximum_bytes : int
+    maximum_subwords, maximum_bytes, column_names
         Of subwords (see `giaann_dask.text.subword_blocks`).
 
     Raises
@@ -77,6 +77,7 @@ class FilterOptions:
     merge_dashes: bool = False
     maximum_subwords: int = 160
     maximum_bytes: int = 2560
+    column_names: str = "first"
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed_tokens < self.maximum_tokens:
@@ -100,6 +101,7 @@ class FilterOptions:
             merge_dashes=specification.merge_dashes,
             maximum_subwords=specification.maximum_subwords,
             maximum_bytes=specification.maximum_bytes,
+            column_names=specification.column_names,
         )
 
 

@@ -9,8 +9,9 @@ cover: the tokenizer (`tokenizer`), what all blocks have in common (`blocks`), a
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import NamedTuple
 
 from giaann_dask.text.blocks import (
@@ -95,7 +96,7 @@ class SubwordBlockBuilder(BlockBuilder):
                 status = NO_CONCEPT
             else:
                 status, length = CANDIDATE, len(nouns)
-                self._add_subwords(found, nouns)
+                self._add_subwords(found, nouns, self._column_names(sentence, found, nouns))
         self._status.append(status)
         self._lengths.append(length)
 
@@ -128,14 +129,30 @@ class SubwordBlockBuilder(BlockBuilder):
                 self._own_tags[number] = None
         return self._own_tags[number]
 
-    def _add_subwords(self, found: SubwordSequence, nouns: Sequence[bool]) -> None:
-        """Add symbols and flags of a sequence."""
+    def _column_names(self, sentence: TaggedSentence, found: SubwordSequence, nouns: Sequence[bool]) -> Iterator[str]:
+        """Yield the name of the column that each run of noun subwords opens."""
+        by, at = self._options.column_names, 0
+        for noun, run in groupby(nouns):
+            begin, at = at, at + sum(1 for _ in run)
+            if not noun:
+                continue
+            if by == "first":
+                yield self._tokenizer.names[found.numbers[begin]]
+            elif by == "span":
+                subwords = (self._tokenizer.subwords[number] for number in found.numbers[begin:at])
+                yield b"".join(subwords).decode("utf-8", "backslashreplace").strip()
+            else:
+                words = dict.fromkeys(found.parents[begin:at])
+                yield "_".join(sentence.lemmas[word].lower() for word in words)
+
+    def _add_subwords(self, found: SubwordSequence, nouns: Sequence[bool], columns: Iterator[str]) -> None:
+        """Add symbols and flags of a sequence, and the columns that its runs of nouns open."""
         names = [self._tokenizer.names[number] for number in found.numbers]
         before = False
         for name, noun, flag in zip(names, nouns, delimiter_flags(names, found.tags, nouns), strict=True):
             if noun and not before:
                 self._flags.append(NOUN)
-                self._symbol.append(self._concepts.setdefault(name, len(self._concepts)))
+                self._symbol.append(self._concepts.setdefault(next(columns), len(self._concepts)))
                 self._surface.append(self._surfaces.setdefault(name, len(self._surfaces)))
             else:
                 self._flags.append(flag)

@@ -76,6 +76,10 @@ class SubwordTokenizer:
         """Return 16 hexadecimal digits, the same for the same content."""
         return hashlib.blake2b(self.content.encode(), digest_size=8).hexdigest()
 
+    def describe(self) -> dict[str, Any]:
+        """Return its size and identity, ready for JSON."""
+        return {"subwords": len(self), "identity": self.identity()}
+
     def encode(self, text: str) -> list[int]:
         """Return the numbers of a text's subwords; their bytes are the text's, in order."""
         found: list[int] = self._encoder.encode(text, add_special_tokens=False).ids

@@ -190,8 +190,15 @@ class Vocabulary:
         self._feature_index = {name: i for i, name in enumerate(self.features) if i}
 
     @classmethod
-    def of_subwords(cls, names: Sequence[str]) -> Vocabulary:
+    def of_subwords(cls, names: Sequence[str], column_names: str = "first") -> Vocabulary:
         """Return the dictionaries of a tokenizer, which hold all its subwords from the beginning.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Subwords by number.
+        column_names : str
+            ``"first"`` where subwords are columns, too; else columns are numbered as they appear.
 
         Examples
         --------
@@ -200,7 +207,8 @@ class Vocabulary:
         (1, 2)
         """
         never = [NEVER] * (len(names) + 1)
-        return cls(names, [PRIME_CONCEPT_FEATURE, *names], (), never, delimiter_since=never)
+        concepts = names if column_names == "first" else ()
+        return cls(concepts, [PRIME_CONCEPT_FEATURE, *names], (), never, delimiter_since=never)
 
     def copy(self) -> Vocabulary:
         """Return an independent copy, for expansion in memory."""

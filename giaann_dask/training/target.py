@@ -82,12 +82,18 @@ class NetworkTarget:
     def load(self) -> tuple[Manifest, Vocabulary, Ledger]:
         """Return what the last commit holds besides runs, or what an empty network holds."""
         if self.store is None:
-            return Manifest(specification=self.specification), new_vocabulary(self.tokenizer), Ledger()
+            return Manifest(specification=self.specification), self._new_vocabulary(), Ledger()
         reader = self.store.open(self.store.head())
         found = reader.vocabulary()
         # A network that nothing has been committed to has no dictionaries yet.
-        vocabulary = found if found.concepts else new_vocabulary(self.tokenizer)
+        vocabulary = found if found.concepts or len(found.features) > 1 else self._new_vocabulary()
         return reader.manifest(), vocabulary, Ledger(reader.ledger())
+
+    def _new_vocabulary(self) -> Vocabulary:
+        """Return the dictionaries that training begins with: empty ones, or those of the tokenizer."""
+        if self.tokenizer is None:
+            return Vocabulary()
+        return Vocabulary.of_subwords(self.tokenizer.names, self.specification.column_names)
 
     def placement(self) -> Placement:
         """Return where neurons belong as of the last commit, or in an empty network."""
@@ -102,11 +108,6 @@ class NetworkTarget:
             self.store = NetworkStore.create(self.path, manifest, self.ever, self.tokenizer)
             self._resources.enter_context(self.store.lock())
         return self.store
-
-
-def new_vocabulary(tokenizer: SubwordTokenizer | None) -> Vocabulary:
-    """Return the dictionaries that training begins with: empty ones, or those of a tokenizer."""
-    return Vocabulary() if tokenizer is None else Vocabulary.of_subwords(tokenizer.names)
 
 
 def require_tokenizer(specification: Specification, tokenizer: SubwordTokenizer | None) -> None:
