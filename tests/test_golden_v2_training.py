@@ -24,7 +24,7 @@ from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.subword_blocks import SubwordBlockBuilder
-from giaann_dask.text.tagged import tag_sentences
+from giaann_dask.text.tagged import tag_sentences, tag_spaced_sentences
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 
@@ -40,9 +40,10 @@ def encode(golden: GoldenSet, part_characters: int) -> tuple[Vocabulary, list[En
     for part in read_parts([str(golden.text)], reading):
         if subwords is None:
             builder = BlockBuilder(EverPos.from_json(golden.ever_pos), options)
+            builder.add_part(tag_sentences(part, "gold"))
         else:
             builder = SubwordBlockBuilder(subwords, options)
-        builder.add_part(tag_sentences(part, "gold", spaces=subwords is not None))
+            builder.add_part(tag_spaced_sentences(part, "gold"))
         tagged = builder.build()
         mapping = vocabulary.extend(summarise(tagged), left)
         blocks.append(encode_block(tagged, mapping, specification.branches, invented=True))

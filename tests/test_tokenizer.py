@@ -21,15 +21,15 @@ from giaann_dask.cli import run
 from giaann_dask.encoding.tokenizing import choose_tokenizer, save_tokenizer
 from giaann_dask.errors import GiaannError, InputFormatError, SpecificationError
 from giaann_dask.text.blocks import BlockBuilder, FilterOptions
-from giaann_dask.text.conllu import parse_conllu
+from giaann_dask.text.conllu import parse_conllu, parse_spaced_conllu
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.noun_merging import merge_nouns
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.sequences import group_sentences
 from giaann_dask.text.subword_blocks import SubwordBlockBuilder, find_parents, join_words, word_spans
-from giaann_dask.text.tagged import tag_sentences
+from giaann_dask.text.tagged import tag_sentences, tag_spaced_sentences
 from giaann_dask.text.tokenizer import SPLIT_PATTERN, SubwordTokenizer
-from giaann_dask.text.tokens import Part, TaggedSentence
+from giaann_dask.text.tokens import Part, SpacedSentence, TaggedSentence
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.target import require_tokenizer
 
@@ -50,14 +50,14 @@ def test_sequences_of_the_golden_set(data_folder: Path, golden_tokenizer: Subwor
     golden = synthetic_subwords(data_folder)
     builder = SubwordBlockBuilder(golden_tokenizer, FilterOptions.of(golden.specification))
     parts = read_parts([str(golden.text)], ReadOptions(newdoc=True, group=3))
-    passages = (passage for part in parts for passage in tag_sentences(part, "gold", spaces=True))
+    passages = (passage for part in parts for passage in tag_spaced_sentences(part, "gold"))
     found = [s for _, _, s in group_sentences(passages, 3) if len(s.forms) > 8]
     lines = golden.lines()
     assert len(found) == len(lines) + 1, "one has too many bytes"
     for line in lines:
         sequence = found[line["counted"]]
         assert len(sequence.forms) == line["n_raw"]
-        cropped = TaggedSentence(*(field[:80] for field in sequence))
+        cropped = SpacedSentence(*(field[:80] for field in sequence))
         divided = builder.divide(cropped, join_words(cropped))
         assert b"".join(golden_tokenizer.subwords[each] for each in divided.numbers).decode() == line["text"]
         assert join_words(cropped).startswith(line["text"])
@@ -140,7 +140,7 @@ def test_what_is_no_tokenizer_is_refused(golden_tokenizer: SubwordTokenizer, tmp
 )
 def test_parents_share_most_bytes(words: list[tuple[str, bool]], cuts: list[int]) -> None:
     forms, spaces = zip(*words, strict=True)
-    sentence = TaggedSentence(forms, forms, forms, forms, spaces)
+    sentence = SpacedSentence(forms, forms, forms, forms, spaces)
     text, spans = join_words(sentence).encode(), word_spans(sentence)
     assert [text[begin:end].decode() for begin, end in spans] == list(forms)
     edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
@@ -171,7 +171,7 @@ CONLLU = """\
 
 
 def test_spaces_and_documents_of_conllu(tmp_path: Path) -> None:
-    sentences = parse_conllu(CONLLU, "test", spaces=True)
+    sentences = parse_spaced_conllu(CONLLU, "test")
     assert [sentence.spaces for sentence in sentences] == [[False, False, True], [False, True], [True]]
     path = tmp_path / "a.conllu"
     path.write_text(CONLLU + "\n" + CONLLU, encoding="utf-8")
@@ -197,7 +197,7 @@ def test_sequences_of_plain_text(tmp_path: Path, golden_tokenizer: SubwordTokeni
     assert block.sentence.tolist() == [0, 3], "paragraphs mean nothing, and the last group is short"
     assert block.offsets[1] <= 9, "cropped"
     subwords = SubwordBlockBuilder(golden_tokenizer, FilterOptions(seed_tokens=3, maximum_tokens=80, sentences=4))
-    subwords.add_part(tag_sentences(part, "lexicon", spaces=True))
+    subwords.add_part(tag_spaced_sentences(part, "lexicon"))
     names = {"concepts": subwords.build().concepts, "features": subwords.build().features}
     built = subwords.build()
     words = [names["concepts" if noun else "features"][s] for s, noun in zip(built.symbol, built.noun, strict=True)]
@@ -207,7 +207,7 @@ def test_sequences_of_plain_text(tmp_path: Path, golden_tokenizer: SubwordTokeni
 def test_columns_are_named_by_subword_text_or_lemma(golden_tokenizer: SubwordTokenizer) -> None:
     words, lemmas = ["Mills", "stood", "by", "water", "mills", "."], ["mill", "stand", "by", "Water", "mill", "."]
     upos = ["NOUN", "VERB", "ADP", "PROPN", "NOUN", "PUNCT"]
-    sentence = TaggedSentence(words, lemmas, upos, upos, [True, True, True, True, False, True])
+    sentence = SpacedSentence(words, lemmas, upos, upos, [True, True, True, True, False, True])
     found, lengths = {}, set()
     for names in ("first", "span", "lemma"):
         options = FilterOptions(seed_tokens=3, maximum_tokens=80, column_names=names)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from giaann_dask.errors import OptionError
 from giaann_dask.storage import writing
-from giaann_dask.text.conllu import parse_conllu
+from giaann_dask.text.conllu import parse_spaced_conllu
 from giaann_dask.text.corpus import is_corpus
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.subword_blocks import join_words
@@ -94,5 +94,5 @@ def _texts(inputs: Sequence[str], reading: ReadOptions) -> Iterator[str]:
             yield from part.passages
             continue
         for passage in part.passages:
-            for sentence in parse_conllu(passage, part.source, spaces=True):
+            for sentence in parse_spaced_conllu(passage, part.source):
                 yield join_words(sentence)

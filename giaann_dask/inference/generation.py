@@ -34,9 +34,8 @@ from giaann_dask.spec import MAXIMUM_TOKENS, Specification
 from giaann_dask.text.blocks import CANDIDATE, NO_CONCEPT, BlockBuilder, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.segmentation import encode_block
-from giaann_dask.text.sequences import join_sentences
 from giaann_dask.text.tagged import tag_sentences
-from giaann_dask.text.tokens import Part
+from giaann_dask.text.tokens import Part, TaggedSentence
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 
 
@@ -342,7 +341,7 @@ def prepare_prompt(prompt: str, vocabulary: Vocabulary, ever: EverPos, *, branch
     base = np.array(vocabulary.probable_since, np.int64)
     part = Part("the prompt", "text", (prompt,), (0,))
     sentences = [s for _, group in tag_sentences(part, tagger) for s in group]
-    joined = join_sentences(sentences)
+    joined = TaggedSentence(*([x for s in sentences for x in s[i]] for i in range(4)))
     builder = BlockBuilder(ever, FilterOptions(seed_tokens=0, maximum_tokens=MAXIMUM_TOKENS))
     builder.add_part([(0, [joined])])
     block = builder.build()

@@ -9,7 +9,7 @@ subwords (`subword_blocks`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +20,8 @@ from giaann_dask.errors import OptionError
 from giaann_dask.spec import PARTS_OF_SPEECH, Specification
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.noun_merging import MergedSentence, merge_nouns
-from giaann_dask.text.sequences import crop, group_sentences
-from giaann_dask.text.tokens import TaggedSentence
+from giaann_dask.text.sequences import Documents, crop, group_sentences
+from giaann_dask.text.tokens import Sentence
 
 NOUN = 1
 DELIMITER = 2
@@ -189,12 +189,12 @@ class BlockBuilder:
         self._part_sequences: list[int] = []
         self._document_sentences: dict[int, int] = {}
 
-    def add_part(self, documents: Iterable[tuple[int, Sequence[TaggedSentence]]], skip: int = 0) -> None:
+    def add_part(self, documents: Documents, skip: int = 0) -> None:
         """Add the sentences of one part.
 
         Parameters
         ----------
-        documents : iterable of (int, sequence of TaggedSentence)
+        documents : iterable of (int, sequence of TaggedSentence or SpacedSentence)
             Document number and sentences of every passage, in order.
         skip : int
             Counted sequences at the beginning of the part that are already in the network; they
@@ -214,7 +214,7 @@ class BlockBuilder:
                     self._add_sequence(crop(sentence, options.maximum_tokens))
         self._part_sequences.append(counted)
 
-    def _add_sequence(self, sentence: TaggedSentence) -> None:
+    def _add_sequence(self, sentence: Sentence) -> None:
         """Add the tokens of a sequence that counts."""
         self._add_merged(merge_nouns(sentence, self._options.merge_dashes))
 

@@ -7,8 +7,10 @@ cover: opening files and cutting them into passages (`reading`), or what the tag
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from giaann_dask.errors import InputFormatError
-from giaann_dask.text.tokens import TaggedSentence
+from giaann_dask.text.tokens import SpacedSentence, TaggedSentence
 
 _COLUMNS = 10
 _SHOWN_CHARACTERS = 60
@@ -43,7 +45,7 @@ def line_problem(line: str, expected: int) -> str | None:
     return f"has the identifier {identifier!r} where word {expected} should follow"
 
 
-def parse_conllu(passage: str, source: str, spaces: bool = False) -> list[TaggedSentence]:
+def parse_conllu(passage: str, source: str) -> list[TaggedSentence]:
     r"""Return the sentences of a passage: their syntactic words only.
 
     Ranges (``3-4``) and empty nodes (``3.1``) are left out, every field is taken as it is (rule
@@ -55,9 +57,6 @@ def parse_conllu(passage: str, source: str, spaces: bool = False) -> list[Tagged
         Lines of whole sentences.
     source : str
         Where the passage is from, for messages.
-    spaces : bool
-        Whether to tell if white space follows each word: unless MISC says ``SpaceAfter=No``; inside of
-        a range never, after its last word as the range says; after a sentence's last word always.
 
     Returns
     -------
@@ -71,9 +70,23 @@ def parse_conllu(passage: str, source: str, spaces: bool = False) -> list[Tagged
     Examples
     --------
     >>> parse_conllu("1\tCats\tcat\tNOUN\tNNS\t_\t_\t_\t_\t_\n", "cats.conllu")
-    [TaggedSentence(forms=('Cats',), lemmas=('cat',), upos=('NOUN',), xpos=('NNS',), spaces=())]
+    [TaggedSentence(forms=('Cats',), lemmas=('cat',), upos=('NOUN',), xpos=('NNS',))]
     """
-    sentences: list[TaggedSentence] = []
+    return [_sentence(words) for words, _ in _sentences(passage, source)]
+
+
+def parse_spaced_conllu(passage: str, source: str) -> list[SpacedSentence]:
+    """Return the sentences of a passage as `parse_conllu` does, with the spaces between words.
+
+    White space follows a word unless MISC says ``SpaceAfter=No``; inside of a range it never does, and
+    after its last word as the range says; after a sentence's last word it always does.
+    """
+    found = _sentences(passage, source)
+    return [SpacedSentence(*_sentence(words), _spaces(words, ranges)) for words, ranges in found]
+
+
+def _sentences(passage: str, source: str) -> Iterator[tuple[list[list[str]], list[list[str]]]]:
+    """Yield the columns of each sentence's words, and of its ranges and empty nodes."""
     words: list[list[str]] = []
     ranges: list[list[str]] = []
     if "\r" in passage:
@@ -81,7 +94,7 @@ def parse_conllu(passage: str, source: str, spaces: bool = False) -> list[Tagged
     for number, line in enumerate(passage.split("\n"), start=1):
         if not line or line.isspace():
             if words:
-                sentences.append(_sentence(words, ranges, spaces))
+                yield words, ranges
             words, ranges = [], []
             continue
         if line[0] == "#":
@@ -95,8 +108,7 @@ def parse_conllu(passage: str, source: str, spaces: bool = False) -> list[Tagged
             raise malformed_line(line, problem, f"line {number} of a passage of {source!r}")
         ranges.append(fields)
     if words:
-        sentences.append(_sentence(words, ranges, spaces))
-    return sentences
+        yield words, ranges
 
 
 def malformed_line(line: str, problem: str, place: str) -> InputFormatError:
@@ -119,10 +131,10 @@ def malformed_line(line: str, problem: str, place: str) -> InputFormatError:
     )
 
 
-def _sentence(words: list[list[str]], ranges: list[list[str]], spaces: bool) -> TaggedSentence:
-    """Return the sentence of words given as columns, and of ranges and empty nodes."""
+def _sentence(words: list[list[str]]) -> TaggedSentence:
+    """Return the sentence of words given as columns."""
     _, forms, lemmas, upos, xpos, *_ = zip(*words, strict=True)
-    return TaggedSentence(forms, lemmas, upos, xpos, _spaces(words, ranges) if spaces else ())
+    return TaggedSentence(forms, lemmas, upos, xpos)
 
 
 def _spaces(words: list[list[str]], ranges: list[list[str]]) -> list[bool]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from giaann_dask.text.tokens import TaggedSentence
+from giaann_dask.text.tokens import Sentence
 
 NOUNS = frozenset({"NOUN", "PROPN"})
 _DASHES = frozenset({"-", "–"})
@@ -36,12 +36,12 @@ class MergedSentence(NamedTuple):
     upos: list[str]
 
 
-def merge_nouns(sentence: TaggedSentence, dashes: bool = False) -> MergedSentence:
+def merge_nouns(sentence: Sentence, dashes: bool = False) -> MergedSentence:
     """Join maximal runs of nouns, swallowing a single hyphen between two of them.
 
     Parameters
     ----------
-    sentence : TaggedSentence
+    sentence : TaggedSentence or SpacedSentence
         Raw tokens.
     dashes : bool
         Whether an en dash joins nouns as a hyphen does, and either also when it is tagged as a noun.
@@ -53,12 +53,13 @@ def merge_nouns(sentence: TaggedSentence, dashes: bool = False) -> MergedSentenc
 
     Examples
     --------
+    >>> from giaann_dask.text.tokens import TaggedSentence
     >>> words = ["Old", "A", "-", "B", "C", "ran"]
     >>> upos = ["ADJ", "NOUN", "PUNCT", "PROPN", "NOUN", "VERB"]
     >>> merge_nouns(TaggedSentence(words, words, upos, upos)).words
     ['old', 'a-b_c', 'ran']
     """
-    forms, lemmas, upos, xpos, _ = sentence
+    forms, lemmas, upos, xpos = sentence[:4]
     merged = MergedSentence([], [], [], [], [])
     count = len(forms)
     i = 0
@@ -88,7 +89,7 @@ def merge_nouns(sentence: TaggedSentence, dashes: bool = False) -> MergedSentenc
     return merged
 
 
-def _swallowed(sentence: TaggedSentence, i: int) -> bool:
+def _swallowed(sentence: Sentence, i: int) -> bool:
     """Return whether the token after a run of nouns is a dash before another noun."""
     dash = sentence.forms[i] in _DASHES or sentence.lemmas[i] in _DASHES
     return dash and i + 1 < len(sentence.forms) and sentence.upos[i + 1] in NOUNS

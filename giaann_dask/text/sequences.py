@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
+from typing import TypeAlias
 
-from giaann_dask.text.tokens import TaggedSentence
+from giaann_dask.text.tokens import Sentence, SpacedSentence, TaggedSentence
 
-Documents = Iterable[tuple[int, Sequence[TaggedSentence]]]
+Documents: TypeAlias = Iterable[tuple[int, Sequence[Sentence]]]
 
 
-def group_sentences(documents: Documents, size: int) -> Iterator[tuple[int, int, TaggedSentence]]:
+def group_sentences(documents: Documents, size: int) -> Iterator[tuple[int, int, Sentence]]:
     """Yield the sequences of a part: document, number of sentences and their tokens.
 
     Parameters
     ----------
-    documents : iterable of (int, sequence of TaggedSentence)
+    documents : iterable of (int, sequence of TaggedSentence or SpacedSentence)
         Document number and sentences of every passage, in order.
     size : int
         Sentences of a sequence, counted from the first sentence that the part has of a document; the
@@ -38,7 +39,7 @@ def group_sentences(documents: Documents, size: int) -> Iterator[tuple[int, int,
                 yield document, 1, sentence
         return
     for document, passages in groupby(documents, key=lambda passage: passage[0]):
-        held: list[TaggedSentence] = []
+        held: list[Sentence] = []
         for _, sentences in passages:
             for sentence in sentences:
                 held.append(sentence)
@@ -49,20 +50,22 @@ def group_sentences(documents: Documents, size: int) -> Iterator[tuple[int, int,
             yield document, len(held), join_sentences(held)
 
 
-def join_sentences(sentences: Sequence[TaggedSentence]) -> TaggedSentence:
-    """Return the tokens of some sentences as one."""
-    return TaggedSentence(
+def join_sentences(sentences: Sequence[Sentence]) -> Sentence:
+    """Return the tokens of some sentences of one kind as one."""
+    words = TaggedSentence(
         list(chain.from_iterable(sentence.forms for sentence in sentences)),
         list(chain.from_iterable(sentence.lemmas for sentence in sentences)),
         list(chain.from_iterable(sentence.upos for sentence in sentences)),
         list(chain.from_iterable(sentence.xpos for sentence in sentences)),
-        list(chain.from_iterable(sentence.spaces for sentence in sentences)),
     )
+    spaces = [sentence.spaces for sentence in sentences if isinstance(sentence, SpacedSentence)]
+    return SpacedSentence(*words, list(chain.from_iterable(spaces))) if spaces else words
 
 
-def crop(sentence: TaggedSentence, tokens: int) -> TaggedSentence:
+def crop(sentence: Sentence, tokens: int) -> Sentence:
     """Return a sentence's first tokens."""
     if len(sentence.forms) <= tokens:
         return sentence
-    forms, lemmas, upos, xpos, spaces = sentence
-    return TaggedSentence(forms[:tokens], lemmas[:tokens], upos[:tokens], xpos[:tokens], spaces[:tokens])
+    forms, lemmas, upos, xpos = sentence[:4]
+    words = TaggedSentence(forms[:tokens], lemmas[:tokens], upos[:tokens], xpos[:tokens])
+    return SpacedSentence(*words, sentence.spaces[:tokens]) if isinstance(sentence, SpacedSentence) else words

@@ -30,7 +30,7 @@ from giaann_dask.text.blocks import (
 from giaann_dask.text.ever_pos import PROBABLE_WORDS, STOPS, EverPos
 from giaann_dask.text.noun_merging import NOUNS
 from giaann_dask.text.tokenizer import SubwordTokenizer
-from giaann_dask.text.tokens import TaggedSentence
+from giaann_dask.text.tokens import Sentence, SpacedSentence
 
 _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 _SYMBOLS = frozenset("$%&*+=<>@^~|")
@@ -84,7 +84,8 @@ class SubwordBlockBuilder(BlockBuilder):
         """Return the block."""
         return replace(super().build(), own_flags=True)
 
-    def _add_sequence(self, sentence: TaggedSentence) -> None:
+    def _add_sequence(self, sentence: Sentence) -> None:
+        assert isinstance(sentence, SpacedSentence), "subwords are made of text"
         text = join_words(sentence)
         status, length = TOO_MANY_BYTES, 0
         if len(text.encode("utf-8")) <= self._options.maximum_bytes:
@@ -100,12 +101,12 @@ class SubwordBlockBuilder(BlockBuilder):
         self._status.append(status)
         self._lengths.append(length)
 
-    def divide(self, sentence: TaggedSentence, text: str) -> SubwordSequence:
+    def divide(self, sentence: SpacedSentence, text: str) -> SubwordSequence:
         """Return the subwords of a sequence with their parents and tags, cropped.
 
         Parameters
         ----------
-        sentence : TaggedSentence
+        sentence : SpacedSentence
             Its words, which tell whether spaces follow them.
         text : str
             As `join_words` returns it.
@@ -129,7 +130,7 @@ class SubwordBlockBuilder(BlockBuilder):
                 self._own_tags[number] = None
         return self._own_tags[number]
 
-    def _column_names(self, sentence: TaggedSentence, found: SubwordSequence, nouns: Sequence[bool]) -> Iterator[str]:
+    def _column_names(self, sentence: SpacedSentence, found: SubwordSequence, nouns: Sequence[bool]) -> Iterator[str]:
         """Yield the name of the column that each run of noun subwords opens."""
         by, at = self._options.column_names, 0
         for noun, run in groupby(nouns):
@@ -165,19 +166,19 @@ class SubwordBlockBuilder(BlockBuilder):
                 self._flags[at] |= POS_FLAGS.get(tag.upos, 0)
 
 
-def join_words(sentence: TaggedSentence) -> str:
+def join_words(sentence: SpacedSentence) -> str:
     """Return the text of a sequence: its words and the spaces between them.
 
     Examples
     --------
-    >>> join_words(TaggedSentence(["Do", "n't", "!"], [], [], [], [False, True, True]))
+    >>> join_words(SpacedSentence(["Do", "n't", "!"], [], [], [], [False, True, True]))
     "Don't !"
     """
     pieces = [word + " " * spaced for word, spaced in zip(sentence.forms, sentence.spaces, strict=True)]
     return "".join([*pieces[:-1], *sentence.forms[-1:]])
 
 
-def word_spans(sentence: TaggedSentence) -> list[tuple[int, int]]:
+def word_spans(sentence: SpacedSentence) -> list[tuple[int, int]]:
     """Return where each word begins and ends in the bytes of `join_words`; spaces belong to no word."""
     spans, begin = [], 0
     for word, spaced in zip(sentence.forms, sentence.spaces, strict=True):

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from giaann_dask.text.blocks import BlockBuilder, FilterOptions, TaggedBlock
-from giaann_dask.text.conllu import parse_conllu
+from giaann_dask.text.conllu import parse_conllu, parse_spaced_conllu
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.splitting import Splitter
 from giaann_dask.text.subword_blocks import SubwordBlockBuilder
 from giaann_dask.text.tagging import make_tagger
 from giaann_dask.text.tokenizer import SubwordTokenizer
-from giaann_dask.text.tokens import Part, TaggedSentence
+from giaann_dask.text.tokens import Part, SpacedSentence, TaggedSentence
 
 GOLD = "gold"
 
 
-def tag_sentences(part: Part, tagger: str, spaces: bool = False) -> Iterator[tuple[int, list[TaggedSentence]]]:
+def tag_sentences(part: Part, tagger: str) -> Iterator[tuple[int, list[TaggedSentence]]]:
     """Yield the document and the tagged sentences of each passage of a part.
 
     Parameters
@@ -29,8 +29,6 @@ def tag_sentences(part: Part, tagger: str, spaces: bool = False) -> Iterator[tup
         Raw text or CoNLL-U lines.
     tagger : str
         ``"gold"`` keeps the tags of CoNLL-U; any other name tags the words anew.
-    spaces : bool
-        Whether sentences tell which words white space follows.
 
     Raises
     ------
@@ -40,20 +38,36 @@ def tag_sentences(part: Part, tagger: str, spaces: bool = False) -> Iterator[tup
         If there is no tagger of that name.
     """
     if part.kind == "conllu":
-        parsed = [parse_conllu(passage, part.source, spaces) for passage in part.passages]
+        passages = [parse_conllu(passage, part.source) for passage in part.passages]
         if tagger == GOLD:
-            yield from zip(part.documents, parsed, strict=True)
+            yield from zip(part.documents, passages, strict=True)
             return
-        words = [[(sentence.forms, sentence.spaces) for sentence in passage] for passage in parsed]
+        words = [[sentence.forms for sentence in passage] for passage in passages]
     else:
-        words = [list(passage) for passage in Splitter().split_spaced(part.passages)]
-    flat = [sentence for passage in words for sentence, _ in passage]
-    tagged = iter(make_tagger(tagger).tag(flat))
-    for document, passage in zip(part.documents, words, strict=True):
-        found = [next(tagged) for _ in passage]
-        if spaces:
-            found = [each._replace(spaces=spaced) for each, (_, spaced) in zip(found, passage, strict=True)]
-        yield document, found
+        words = [list(passage) for passage in Splitter().split(part.passages)]
+    yield from zip(part.documents, _tag(words, tagger), strict=True)
+
+
+def tag_spaced_sentences(part: Part, tagger: str) -> Iterator[tuple[int, list[SpacedSentence]]]:
+    """Yield what `tag_sentences` does, with the spaces between words."""
+    if part.kind == "conllu":
+        passages = [parse_spaced_conllu(passage, part.source) for passage in part.passages]
+        if tagger == GOLD:
+            yield from zip(part.documents, passages, strict=True)
+            return
+        spaced = [[(sentence.forms, sentence.spaces) for sentence in passage] for passage in passages]
+    else:
+        spaced = [list(passage) for passage in Splitter().split_spaced(part.passages)]
+    tagged = _tag([[words for words, _ in passage] for passage in spaced], tagger)
+    for document, found, passage in zip(part.documents, tagged, spaced, strict=True):
+        yield document, [SpacedSentence(*each, spaces) for each, (_, spaces) in zip(found, passage, strict=True)]
+
+
+def _tag(words: Sequence[Sequence[Sequence[str]]], tagger: str) -> Iterator[list[TaggedSentence]]:
+    """Yield the tagged sentences of each passage; all are tagged at once."""
+    tagged = iter(make_tagger(tagger).tag([sentence for passage in words for sentence in passage]))
+    for passage in words:
+        yield [next(tagged) for _ in passage]
 
 
 def tag_block(
@@ -82,10 +96,10 @@ def tag_block(
     -------
     TaggedBlock
     """
-    subwords = isinstance(lexicon, SubwordTokenizer)
+    tag = tag_spaced_sentences if isinstance(lexicon, SubwordTokenizer) else tag_sentences
     builder = make_builder(lexicon, options)
     for part, skip in zip(parts, skips, strict=True):
-        builder.add_part(tag_sentences(part, tagger, spaces=subwords), skip)
+        builder.add_part(tag(part, tagger), skip)
     return builder.build()
 
 
