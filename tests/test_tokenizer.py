@@ -230,33 +230,28 @@ def test_dashes_join_nouns_in_v2() -> None:
     assert merge_nouns(sentence).words == ["a", "–", "b_-_c", "-", "ran"]
 
 
-def test_a_corpus_trains_what_its_text_does(data_folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("tokenizers")
-    small = tmp_path / "small.json"
-    save_tokenizer(SubwordTokenizer.learn(TEXTS, 300), small)
+@pytest.mark.parametrize("tokens", ["words", pytest.param("subwords", marks=pytest.mark.slow)])
+def test_a_corpus_trains_what_its_text_does(data_folder: Path, tmp_path: Path, tokens: str) -> None:
+    golden = synthetic_words(data_folder)
+    specification, choice = golden.specification, {"ever_pos": str(golden.ever_pos)}
+    if tokens == "subwords":
+        pytest.importorskip("tokenizers")
+        # Columns that are numbered as they appear, beside features that are known before.
+        specification = dataclasses.replace(specification, tokens="subwords", column_names="span")
+        choice = {"tokenizer": str(tmp_path / "small.json")}
+        save_tokenizer(SubwordTokenizer.learn(TEXTS, 300), tmp_path / "small.json")
     with gd.connect(workers=0) as client:
-        for golden in (synthetic_words(data_folder), synthetic_subwords(data_folder)):
-            name, words = golden.folder.name, golden.specification.tokens == "words"
-            choice = {"ever_pos": str(golden.ever_pos)} if words else {"tokenizer": str(small)}
-            text = gd.TextOptions(tagger="gold", **choice)
-            if not words:
-                # Columns that are numbered as they appear, beside features that are known before.
-                golden = dataclasses.replace(
-                    golden, specification=dataclasses.replace(golden.specification, column_names="span")
-                )
-            rule = {"client": client, "specification": golden.specification, "text": text}
-            corpus = gd.encode(golden.text, tmp_path / name, maximum_sequences=30, **rule)
-            options = gd.TrainingOptions(maximum_sequences=30)
-            direct, _ = gd.train(golden.text, tmp_path / f"{name}.direct", options=options, **rule)
-            whole, _ = gd.train(corpus.path, tmp_path / f"{name}.whole", client=client)
-            assert whole.specification == golden.specification
-            files = [each.export(tmp_path / f"{name}.{i}").connections for i, each in enumerate((direct, whole))]
-            assert files[0].read_bytes() == files[1].read_bytes()
-            first, second = (read_json(file.with_suffix(".json")) for file in files)
-            assert first == second
-            if words:
-                with pytest.raises(SpecificationError, match="profile"):
-                    gd.train(corpus.path, tmp_path / "other", client=client, specification=gd.Specification())
+        rule = {"client": client, "specification": specification, "text": gd.TextOptions(tagger="gold", **choice)}
+        corpus = gd.encode(golden.text, tmp_path / "corpus", maximum_sequences=30, **rule)
+        direct, _ = gd.train(golden.text, tmp_path / "direct", options=gd.TrainingOptions(maximum_sequences=30), **rule)
+        whole, _ = gd.train(corpus.path, tmp_path / "whole", client=client)
+        with pytest.raises(SpecificationError, match="profile"):
+            gd.train(corpus.path, tmp_path / "other", client=client, specification=gd.Specification())
+    assert whole.specification == specification
+    files = [each.export(tmp_path / f"{i}").connections for i, each in enumerate((direct, whole))]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    first, second = (read_json(file.with_suffix(".json")) for file in files)
+    assert first == second
 
 
 def test_the_command_line_sets_every_option(
