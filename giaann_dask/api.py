@@ -19,6 +19,7 @@ from giaann_dask.encoding.corpus_encoding import encode_corpus
 from giaann_dask.encoding.lexicon import DEFAULT, choose_ever
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import StreamOptions
+from giaann_dask.encoding.tokenizing import LEARN, choose_tokenizer
 from giaann_dask.events import Observer, ignore
 from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.evaluation import EvaluationOptions, EvaluationReport, evaluate_network
@@ -32,12 +33,12 @@ from giaann_dask.network.table import ConnectionTable
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.spec import Specification
 from giaann_dask.storage import bytes_on_disk
-from giaann_dask.text.blocks import FilterOptions
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.training.options import TrainingOptions
-from giaann_dask.training.target import NetworkTarget, open_store
+from giaann_dask.training.target import NetworkTarget, open_store, require_tokenizer
 from giaann_dask.training.trainer import Trainer, TrainingReport
 
 if TYPE_CHECKING:
@@ -62,12 +63,17 @@ class TextOptions:
     parts_of_speech : bool
         Keep the part of speech of every token in a corpus, so that networks that scale strengths by
         it (`Specification.pos_factors`) can train on it.
+    tokenizer : str, optional
+        ``none``, ``learn:SIZE``, ``tiktoken:NAME`` or the path of a tokenizer's file; what the network or
+        corpus already has by default, else ``none``. All but ``none`` need subwords as tokens
+        (`Specification.tokens`). A tokenizer that was learnt is not learnt again.
     """
 
     tagger: str = "lexicon"
     ever_pos: str | None = None
     reading: ReadOptions = field(default_factory=ReadOptions)
     parts_of_speech: bool = False
+    tokenizer: str | None = None
 
 
 class Network(Summarised):
@@ -113,7 +119,7 @@ class Network(Summarised):
 
     def describe(self) -> dict[str, Any]:
         """Return counts and sizes, ready for JSON; bytes in memory are those of the encoded runs."""
-        manifest = self.manifest
+        manifest, tokenizer = self.manifest, self._reader.tokenizer()
         return {
             "concepts": manifest.saved_concepts,
             "features": manifest.saved_features,
@@ -131,6 +137,7 @@ class Network(Summarised):
             "commit": self.commit,
             "commits": len(self.commits()),
             "specification": manifest.specification.as_dict(),
+            **({} if tokenizer is None else {"tokenizer": tokenizer.describe()}),
         }
 
     @attempt()
@@ -148,12 +155,9 @@ class Network(Summarised):
         corpora = [EncodedCorpus(name) for name in names(inputs) if is_corpus(name)]
         # Accuracy by part of speech is told where all of the text says them.
         told = all(corpus.attributes.get("parts_of_speech") for corpus in corpora)
-        sources = SourceOptions(
-            tagger=chosen.tagger,
-            ever=self._reader.ever(),
-            filter=replace(_filter(self.specification, drop_short=True), parts_of_speech=told),
-            reading=chosen.reading,
-        )
+        lexicon = self._reader.tokenizer() or self._reader.ever()
+        sources = _sources(self.specification, chosen, lexicon, drop_short=True)
+        sources = replace(sources, filter=replace(sources.filter, parts_of_speech=told))
         return evaluate_network(client, self._reader, names(inputs), sources, options or EvaluationOptions(), observer)
 
     @attempt()
@@ -262,10 +266,11 @@ def encode(
         Told of progress.
     """
     wanted, chosen = specification or Specification(), text or TextOptions()
-    ever = choose_ever(client, chosen.ever_pos or DEFAULT, names(inputs), chosen.tagger, chosen.reading)
-    kept = replace(_filter(wanted), parts_of_speech=chosen.parts_of_speech or bool(wanted.pos_factors))
-    sources = SourceOptions(tagger=chosen.tagger, ever=ever, filter=kept, reading=chosen.reading)
-    options = StreamOptions(branches=wanted.branches, maximum_sequences=maximum_sequences)
+    _, lexicon = _decide(client, None, names(inputs), wanted, chosen)
+    sources = _sources(wanted, chosen, lexicon)
+    kept = chosen.parts_of_speech or sources.filter.parts_of_speech
+    sources = replace(sources, filter=replace(sources.filter, parts_of_speech=kept))
+    options = StreamOptions.of(wanted, maximum_sequences=maximum_sequences)
     return encode_corpus(client, names(inputs), out, sources, options, observer)
 
 
@@ -308,9 +313,9 @@ def train(
     """
     chosen, path = text or TextOptions(), Path(network)
     store = open_store(path)
-    wanted, ever = _decide(client, store, names(inputs), specification, chosen)
-    sources = SourceOptions(tagger=chosen.tagger, ever=ever, filter=_filter(wanted), reading=chosen.reading)
-    with NetworkTarget(path, wanted, ever, store) as target:
+    wanted, lexicon = _decide(client, store, names(inputs), specification, chosen)
+    sources = _sources(wanted, chosen, lexicon)
+    with NetworkTarget(path, wanted, sources.ever, store, sources.tokenizer) as target:
         report = Trainer(client, target, options or TrainingOptions(), observer, stop).train(names(inputs), sources)
     return Network(path), report
 
@@ -321,30 +326,41 @@ def _decide(
     inputs: list[str],
     specification: Specification | None,
     text: TextOptions,
-) -> tuple[Specification, EverPos]:
+) -> tuple[Specification, EverPos | SubwordTokenizer]:
     """Return specification and lexicon: as asked for, else the network's or a corpus's, else the default."""
     corpora = [EncodedCorpus(name) for name in inputs if is_corpus(name)]
+    known: EverPos | None = None
+    tokenizer: SubwordTokenizer | None = None
     if store is not None:
         reader = store.open(store.head())
-        wanted, known = specification or reader.manifest().specification, reader.ever()
+        wanted, known, tokenizer = specification or reader.manifest().specification, reader.ever(), reader.tokenizer()
     elif corpora:
         stored = corpora[0].attributes
-        fields = {name: stored[name] for name in ("seed_tokens", "maximum_tokens", "branches")}
+        rules = {name: value for name, value in stored.get("rules", {}).items() if name != "tokenizer"}
+        limits = ("seed_tokens", "maximum_tokens") if rules else ("seed_tokens", "maximum_tokens", "branches")
+        fields = {name: stored[name] for name in limits} | rules
         wanted, known = specification or Specification(**fields), corpora[0].ever()
+        tokenizer = corpora[0].tokenizer()
     else:
-        wanted, known = specification or Specification(), None
+        wanted = specification or Specification()
+    if text.tokenizer is not None and not (tokenizer is not None and text.tokenizer.startswith(LEARN)):
+        tokenizer = choose_tokenizer(text.tokenizer, inputs, text.reading)
+    require_tokenizer(wanted, tokenizer)
+    if tokenizer is not None:
+        return wanted, tokenizer
     if text.ever_pos is None and known is not None:
         return wanted, known
     return wanted, choose_ever(client, text.ever_pos or DEFAULT, inputs, text.tagger, text.reading)
 
 
-def _filter(specification: Specification, drop_short: bool = False) -> FilterOptions:
-    return FilterOptions(
-        seed_tokens=specification.seed_tokens,
-        maximum_tokens=specification.maximum_tokens,
-        drop_short=drop_short,
-        # Of training, which scales strengths by them; inference reads text that is dropped when short.
-        parts_of_speech=bool(specification.pos_factors) and not drop_short,
+def _sources(
+    specification: Specification,
+    text: TextOptions,
+    lexicon: EverPos | SubwordTokenizer,
+    drop_short: bool = False,
+) -> SourceOptions:
+    return SourceOptions.of(
+        specification, tagger=text.tagger, lexicon=lexicon, reading=text.reading, drop_short=drop_short
     )
 
 

@@ -1,11 +1,11 @@
 """The specification of a network: every number that defines what training computes.
 
-Covers: the constants of profile ``v1``, the segment layout derived from them, and the modes that
-limit, scale or forget strengths, all off in ``v1``. A specification is stored with the network and
-never changes afterwards.
-Does not cover: how a prediction is made (`giaann_dask.inference.options`), which modes can be
-trained and why not the others (`giaann_dask.network.scaling`), and what describes a machine
-(`giaann_dask.cluster`).
+Covers: the options of training and of what comes before it, the segment layout derived from them,
+and the modes that limit, scale or forget strengths, all off by default. A specification is stored
+with the network and never changes afterwards.
+Does not cover: the defaults of each profile (`giaann_dask.spec_profiles`), how a prediction is made
+(`giaann_dask.inference.options`), which modes can be trained and why not the others
+(`giaann_dask.network.scaling`), and what describes a machine (`giaann_dask.cluster`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import SpecificationError
+from giaann_dask.spec_profiles import LATER, PROFILE_DEFAULT, TEXT_RULES, check_later, profile_defaults
+from giaann_dask.spec_profiles import require as _require
 
 # Bit widths of the keys that connections are sorted by (giaann_dask.network.keys).
 COLUMN_BITS = 26
@@ -56,14 +58,14 @@ class Specification:
     Parameters
     ----------
     profile : str
-        Name of the set of rules; ``"v1"`` is the only one yet.
+        Name of the set of rules, ``"v1"`` or ``"v2"``; it gives the options below their defaults.
     seed_tokens : int
-        Tokens of a sentence that are given before prediction starts; also fixes the number of
-        segments.
+        Tokens of a sequence that are given before prediction starts; in profile ``v1`` it also fixes
+        the number of segments.
     branches : int
-        Dendritic branches of a feature neuron.
+        Dendritic branches of a feature neuron; 2 by default, 1 with leaky integrate-and-fire.
     maximum_tokens : int
-        Longest raw sentence (in tokens before noun merging) that is read.
+        Longest raw sequence (in words before noun merging) that is read.
     proximity_scale : float
         A connection over distance d gains ``proximity_scale / (d + 1)``.
     strength_bits : int
@@ -90,6 +92,41 @@ class Specification:
     permanence_growth, permanence_decay : int
         What the permanence of a connection gains when it is trained, and loses when its columns
         are and it is not. Not 0: see `giaann_dask.network.scaling.require_sums`, which refuses it.
+    tokens : str
+        What a token is: ``"words"`` or the ``"subwords"`` of a tokenizer, which is stored with the
+        network. This option and those that follow are fixed in profile ``v1``.
+    lif : bool
+        Whether prediction is leaky integrate-and-fire, for which adjacent tokens have a segment of their
+        own, that of the soma, after the feature segments.
+    sentences_per_sequence : int
+        Consecutive sentences of a document that make a sequence.
+    crop : bool
+        Use the first `maximum_tokens` words of longer sequences instead of leaving these out.
+    merge_dashes : bool
+        Let an en dash join nouns as a hyphen does, and a hyphen that is tagged as a noun, too.
+    invented_boundaries : bool
+        Where nothing delimits two neighbouring concepts, end the left column before the right concept,
+        instead of leaving the sequence out.
+    segment_counts : tuple of (int, int), optional
+        Column segments and feature segments, without that of the soma; 0 leaves a kind out. None in
+        profile ``v1``, where they follow from `seed_tokens`.
+    column_catch_all, feature_catch_all : bool
+        Whether the first segment of a kind also takes all that is farther away than the segments reach.
+    proximity_exponent : float
+        A connection over distance d gains ``proximity_scale / (d + 1) ** proximity_exponent``.
+    branch_order : str
+        Which branch a token is on: ``"occurrence"`` counts the neuron's tokens in the sequence up to the
+        last branch, ``"random"`` takes any, by a hash of the sequence's neurons and the token's place.
+    own_strengths : str
+        What a neuron's own strength counts: ``"segments"`` of its place in the sequence (profile
+        ``v1``), or its trained ``"tokens"``, on the last segment.
+    maximum_subwords, maximum_bytes : int
+        Of subwords, the longest sequence, which is cropped, and the most bytes of its text, beyond which
+        it is left out.
+    column_names : str
+        Which column a run of noun subwords opens: that of its ``"first"`` subword, of its whole text
+        (``"span"``), or of its words' lemmas (``"lemma"``). In the latter two columns are numbered as they
+        appear, as those of words are.
 
     Raises
     ------
@@ -101,13 +138,15 @@ class Specification:
     --------
     >>> Specification(seed_tokens=12).segments
     11
+    >>> Specification(profile="v2").segments, Specification(profile="v2", lif=False).soma_segment
+    (9, None)
     >>> Specification(strength_limit=7.0).strengths(np.array([5 << 20, 9 << 20])).tolist()
     [5.0, 7.0]
     """
 
     profile: str = "v1"
     seed_tokens: int = 8
-    branches: int = 2
+    branches: int = PROFILE_DEFAULT
     maximum_tokens: int = 80
     proximity_scale: float = 10.0
     strength_bits: int = 20
@@ -120,9 +159,29 @@ class Specification:
     pos_scope: str = "external"
     permanence_growth: int = 0
     permanence_decay: int = 0
+    tokens: str = PROFILE_DEFAULT
+    lif: bool = PROFILE_DEFAULT
+    sentences_per_sequence: int = PROFILE_DEFAULT
+    crop: bool = PROFILE_DEFAULT
+    merge_dashes: bool = PROFILE_DEFAULT
+    invented_boundaries: bool = PROFILE_DEFAULT
+    segment_counts: tuple[int, int] | None = PROFILE_DEFAULT
+    column_catch_all: bool = PROFILE_DEFAULT
+    feature_catch_all: bool = PROFILE_DEFAULT
+    proximity_exponent: float = PROFILE_DEFAULT
+    branch_order: str = PROFILE_DEFAULT
+    own_strengths: str = PROFILE_DEFAULT
+    maximum_subwords: int = PROFILE_DEFAULT
+    maximum_bytes: int = PROFILE_DEFAULT
+    column_names: str = PROFILE_DEFAULT
 
     def __post_init__(self) -> None:
-        _require(self.profile == "v1", "profile", self.profile, "v1")
+        for name, value in profile_defaults(self.profile, self.lif).items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        if self.segment_counts is not None:
+            # JSON has lists only.
+            object.__setattr__(self, "segment_counts", tuple(self.segment_counts))
         _require(self.placement in PLACEMENTS, "placement", self.placement, ", ".join(PLACEMENTS))
         _require(self.seed_tokens >= 1, "seed_tokens", self.seed_tokens, "at least 1")
         _require(1 <= self.branches <= MAXIMUM_BRANCHES, "branches", self.branches, f"1 to {MAXIMUM_BRANCHES}")
@@ -135,12 +194,15 @@ class Specification:
         _require(1 <= self.regions <= 65536, "regions", self.regions, "1 to 65536")
         _require(1 <= self.strength_bits <= 30, "strength_bits", self.strength_bits, "1 to 30")
         _require(0 < self.proximity_scale < 1e6, "proximity_scale", self.proximity_scale, "0 to 1000000")
-        _require(
-            self.segments <= min(self.seed_tokens, MAXIMUM_SEGMENTS),
-            "seed_tokens",
-            self.seed_tokens,
-            f"a number that its {self.segments} segments fit into, and at most {MAXIMUM_SEGMENTS} of them (6 to 40)",
-        )
+        check_later(vars(self), MAXIMUM_TOKENS)
+        if self.profile == "v1":
+            expected = (
+                f"a number that its {self.segments} segments fit into, and at most {MAXIMUM_SEGMENTS} of them (6 to 40)"
+            )
+            _require(
+                self.segments <= min(self.seed_tokens, MAXIMUM_SEGMENTS), "seed_tokens", self.seed_tokens, expected
+            )
+        _require(self.segments <= MAXIMUM_SEGMENTS, "segment_counts", self.segment_counts, f"{MAXIMUM_SEGMENTS} in all")
         self._check_modes()
 
     def _check_modes(self) -> None:
@@ -161,7 +223,7 @@ class Specification:
         for name in ("permanence_growth", "permanence_decay"):
             value = getattr(self, name)
             _require(isinstance(value, int) and 0 <= value < 1 << 20, name, value, "a whole number from 0 to 1048575")
-        if self.pos_factors or self.limit_scope == "pair":
+        if self.pos_factors or self.limit_scope == "pair" or self.proximity_exponent != 1:
             # Profile v1 itself takes any scale; what a mode makes of it must still be a strength.
             for factor in (1.0, *dict(self.pos_factors).values()):
                 fits = self.proximity_scale * factor < 1e6 and int(self.increments(factor)[1:].min()) > 0
@@ -171,22 +233,41 @@ class Specification:
     @property
     def column_segments(self) -> int:
         """Number of column segments; they are numbered from 0."""
-        return self.seed_tokens // 4 + 1
+        return self.seed_tokens // 4 + 1 if self.segment_counts is None else self.segment_counts[0]
 
     @property
     def feature_segments(self) -> int:
-        """Number of feature segments; they follow the column segments."""
-        return math.ceil(self.seed_tokens / 2) + 1
+        """Number of feature segments, without that of the soma; they follow the column segments."""
+        return math.ceil(self.seed_tokens / 2) + 1 if self.segment_counts is None else self.segment_counts[1]
+
+    @property
+    def soma_segment(self) -> int | None:
+        """Number of the soma's segment, that of adjacent tokens; None without leaky integrate-and-fire."""
+        return self.column_segments + self.feature_segments if self.lif else None
 
     @property
     def segments(self) -> int:
-        """Number of all segments."""
-        return self.column_segments + self.feature_segments
+        """Number of all segments, that of the soma included."""
+        return self.column_segments + self.feature_segments + int(self.lif)
+
+    @property
+    def reach(self) -> int:
+        """Distance up to which pairs of tokens have a segment each after the column segments."""
+        return self.segments - self.column_segments
 
     @property
     def last_segment(self) -> int:
-        """Number of the last feature segment, that of adjacent tokens."""
+        """Number of the last segment, that of adjacent tokens."""
         return self.segments - 1
+
+    @property
+    def longest_sequence(self) -> int:
+        """Most tokens that a sequence can have."""
+        return self.maximum_subwords if self.tokens == "subwords" else self.maximum_tokens
+
+    def text_rules(self) -> dict[str, Any]:
+        """Return what encoded text depends on besides its limits and branches; nothing in profile ``v1``."""
+        return {} if self.profile == "v1" else {name: getattr(self, name) for name in TEXT_RULES}
 
     def increments(self, factor: float = 1.0) -> npt.NDArray[np.int64]:
         """Fixed-point increment of a connection by the distance of its tokens.
@@ -199,11 +280,13 @@ class Specification:
         Returns
         -------
         ndarray
-            Strength units, int64, shape ``(maximum_tokens,)``; entry 0 is 0. The real value is
+            Strength units, int64, shape ``(longest_sequence,)``; entry 0 is 0. The real value is
             ``float32(float32(1 / (d + 1)) * proximity_scale)``, rounded to the nearest unit.
         """
-        distance = np.arange(self.maximum_tokens, dtype=np.float64)
-        real = (1.0 / (distance + 1.0)).astype(np.float32) * np.float32(self.proximity_scale)
+        place = np.arange(self.longest_sequence, dtype=np.float64) + 1.0
+        if self.proximity_exponent != 1:
+            place = place**self.proximity_exponent
+        real = (1.0 / place).astype(np.float32) * np.float32(self.proximity_scale)
         scaled = (real * np.float32(factor)).astype(np.float64)
         if self.limit_scope == "pair":
             scaled = self._limited(scaled)
@@ -238,7 +321,8 @@ class Specification:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-ready values, modes only where they are in use."""
-        fields = dataclasses.asdict(self)
+        later = LATER if self.profile == "v1" else ()
+        fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in later}
         return {k: v for k, v in fields.items() if k not in _MODES or v != getattr(Specification, k)}
 
     @classmethod
@@ -272,9 +356,3 @@ def _factors(given: Mapping[str, float] | Sequence[tuple[str, float]]) -> tuple[
         _require(names.count(name) == 1, "a part of speech of pos_factors", name, "each of them once")
         _require(0 < factor < 1e6, f"the factor of {name} in pos_factors", factor, "more than 0, less than 1000000")
     return tuple(sorted((name, float(factor)) for name, factor in pairs if factor != 1))
-
-
-def _require(valid: bool, name: str, value: object, expected: str) -> None:
-    """Raise a SpecificationError that names the field when it is not valid."""
-    if not valid:
-        raise SpecificationError(f"{name} is {value!r}", expected, "choose another value")

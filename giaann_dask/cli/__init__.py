@@ -15,13 +15,14 @@ import click
 from giaann_dask.cli.commands import giaann_dask
 from giaann_dask.cli.engine import cluster, compact
 from giaann_dask.cli.serving import serve
+from giaann_dask.cli.tokenizing import tokenizer
 from giaann_dask.errors import GiaannError
 
 BAD_INPUT = 2
 INTERRUPTED = 130
 DEFECT = 1
 
-for command in (cluster, compact, serve):
+for command in (cluster, compact, serve, tokenizer):
     giaann_dask.add_command(command)
 
 

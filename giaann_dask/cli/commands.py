@@ -26,6 +26,7 @@ from giaann_dask.cli.options import (
     row_options,
     text_options,
 )
+from giaann_dask.cli.profile_options import profile_options, read_profile
 from giaann_dask.cli.showing import answer, figures, progress, round_log
 from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.cli.training_options import read_specification, read_training_options, training_options
@@ -59,13 +60,13 @@ def giaann_dask() -> None:
 @giaann_dask.command()
 @INPUTS
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the new corpus.")
-@click.option("--seed-tokens", type=int, default=8, show_default=True, help="Seed tokens of the network to come.")
-@click.option("--max-sequences", type=int, help="Stop after N sentences that pass the length filter.")
+@profile_options
+@click.option("--max-sequences", type=int, help="Stop after N sequences that pass the length filter.")
 @click.option("--parts-of-speech", is_flag=True, help="Keep each token's, for networks with --pos-factors.")
 @text_options
 @ever_pos_option
 @common_options
-def encode(inputs: tuple[str, ...], out: Path, seed_tokens: int, max_sequences: int | None, **values: Any) -> None:
+def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **values: Any) -> None:
     """Encode text into a corpus that any number of networks can train on.
 
     The corpus is a Zarr group: column, feature and branch of every token, the dictionaries in
@@ -76,12 +77,14 @@ def encode(inputs: tuple[str, ...], out: Path, seed_tokens: int, max_sequences: 
     from giaann_dask.api import encode as encode_text
     from giaann_dask.spec import Specification
 
+    wanted = read_profile(values)
+    specification = Specification(**{name: value for name, value in wanted.items() if value is not None})
     with connect(options=where) as client, progress() as observer:
         corpus = encode_text(
             inputs,
             out,
             client=client,
-            specification=Specification(seed_tokens=seed_tokens),
+            specification=specification,
             text=read_text_options(values, values["ever_pos"]),
             maximum_sequences=max_sequences,
             observer=observer,
@@ -275,6 +278,7 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
         "bytes_in_memory",
         "commits",
         "specification",
+        *(("tokenizer",) if "tokenizer" in counts else ()),
     )
     shown += [f"commit {name}  {message}" for name, message in history[:_COMMITS_SHOWN]]
     if len(history) > _COMMITS_SHOWN:

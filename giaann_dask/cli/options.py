@@ -231,4 +231,10 @@ def read_text_options(values: dict[str, Any], ever_pos: str | None = None) -> Te
 
     reading = ReadOptions(text_field=values["text_field"], split=values["split"])
     kept = bool(values.get("parts_of_speech"))
-    return TextOptions(tagger=values["tagger"], ever_pos=ever_pos, reading=reading, parts_of_speech=kept)
+    return TextOptions(
+        tagger=values["tagger"],
+        ever_pos=ever_pos,
+        reading=reading,
+        parts_of_speech=kept,
+        tokenizer=values.get("tokenizer"),
+    )

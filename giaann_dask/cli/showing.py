@@ -138,6 +138,8 @@ def figures(values: dict[str, Any], *names: str) -> list[str]:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:,.4g}"
     if isinstance(value, int):

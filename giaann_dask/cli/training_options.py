@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from giaann_dask.cli.options import read_size
+from giaann_dask.cli.profile_options import profile_options, read_profile
 from giaann_dask.errors import OptionError
 
 if TYPE_CHECKING:
@@ -22,12 +23,9 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 # Options of a new network: names of `Specification` fields.
-_SPECIFICATION = ("seed_tokens", "regions", "placement")
+_SPECIFICATION = ("regions", "placement")
 
 _OPTIONS = (
-    click.option(
-        "--seed-tokens", type=int, help="Tokens given before prediction starts; new networks only.  [default: 8]"
-    ),
     click.option(
         "--max-sequences", type=int, help="Stop when N sentences of the input that pass the length filter count."
     ),
@@ -123,7 +121,7 @@ def training_options(command: Command) -> Command:
     """Add the options of ``train``."""
     for option in (*_MODES, *reversed(_OPTIONS)):
         command = option(command)
-    return command
+    return profile_options(command)
 
 
 def read_training_options(values: dict[str, Any]) -> TrainingOptions:
@@ -156,15 +154,15 @@ def read_specification(network: Path, values: dict[str, Any]) -> Specification |
     from giaann_dask.spec import Specification
     from giaann_dask.training.target import open_store
 
-    wanted = {name: values[name] for name in _SPECIFICATION} | _read_modes(values)
+    store = open_store(network)
+    stored = None if store is None else store.open(store.head()).manifest().specification
+    wanted = {name: values[name] for name in _SPECIFICATION} | _read_modes(values) | read_profile(values, stored)
     asked = {name: value for name, value in wanted.items() if value is not None}
     if not asked:
         return None
-    store = open_store(network)
-    if store is None:
+    if stored is None:
         return Specification(**asked)
-    stored = store.open(store.head()).manifest().specification
-    if replace(stored, **asked) != stored:
+    if asked.get("profile", stored.profile) != stored.profile or replace(stored, **asked) != stored:
         raise OptionError(
             f"network {network} has {', '.join(f'{name} {getattr(stored, name)}' for name in asked)}",
             f"{', '.join(f'{name} {value}' for name, value in asked.items())} as asked for",

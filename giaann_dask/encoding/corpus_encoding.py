@@ -56,7 +56,11 @@ def encode_corpus(
     GiaannError
         Whatever is wrong with an input or the path; then nothing is left behind.
     """
-    vocabulary, ledger = Vocabulary(), Ledger()
+    tokenizer = sources.tokenizer
+    vocabulary = (
+        Vocabulary() if tokenizer is None else Vocabulary.of_subwords(tokenizer.names, sources.filter.column_names)
+    )
+    ledger = Ledger()
     writer = CorpusWriter(Path(path))
     try:
         stream = EncodingStream(client, vocabulary, sources, options)
@@ -83,8 +87,9 @@ def encode_corpus(
             "ever_pos": sources.ever.identity(),
             # Named only where they are kept: without them a corpus is what it always was.
             **({"parts_of_speech": True} if sources.filter.parts_of_speech else {}),
+            **({"rules": dict(sources.rules)} if sources.rules else {}),
         }
-        writer.finish(vocabulary, ledger.entries, attributes, sources.ever)
+        writer.finish(vocabulary, ledger.entries, attributes, sources.ever, tokenizer)
     except BaseException:
         writer.discard()
         raise

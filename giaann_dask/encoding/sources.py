@@ -8,8 +8,8 @@ Does not cover: reading files (`giaann_dask.text.reading`) and the order in whic
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,14 @@ from distributed import Client, Future
 
 from giaann_dask.cluster import task_key
 from giaann_dask.errors import SpecificationError
+from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import FilterOptions, TaggedBlock
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import identify
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.tagged import tag_block
+from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.tokens import Part
 
 
@@ -40,12 +42,39 @@ class SourceOptions:
         Which sentences are read.
     reading : ReadOptions
         How files are cut into parts.
+    rules : mapping of str to Any
+        What else encoded text depends on (see `Specification.text_rules`).
+    tokenizer : SubwordTokenizer, optional
+        Divides text into subwords; `ever` is not asked then.
     """
 
     tagger: str
     ever: EverPos
     filter: FilterOptions
     reading: ReadOptions = field(default_factory=ReadOptions)
+    rules: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: SubwordTokenizer | None = None
+
+    @classmethod
+    def of(
+        cls,
+        specification: Specification,
+        *,
+        tagger: str,
+        lexicon: EverPos | SubwordTokenizer,
+        reading: ReadOptions,
+        drop_short: bool = False,
+    ) -> SourceOptions:
+        """Return how a network's inputs are read, for training or (`drop_short`) for inference."""
+        tokenizer = lexicon if isinstance(lexicon, SubwordTokenizer) else None
+        ever = EverPos() if isinstance(lexicon, SubwordTokenizer) else lexicon
+        if specification.profile != "v1":
+            reading = replace(reading, newdoc=True, group=specification.sentences_per_sequence)
+        limits = FilterOptions.of(specification, drop_short=drop_short)
+        rules = specification.text_rules()
+        if tokenizer is not None:
+            rules["tokenizer"] = tokenizer.identity()
+        return cls(tagger=tagger, ever=ever, filter=limits, reading=reading, rules=rules, tokenizer=tokenizer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +145,16 @@ def _corpus_units(name: str, options: SourceOptions) -> Iterator[Unit]:
 
 def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
     """Raise a `SpecificationError` when a corpus was encoded by other rules than are asked for."""
-    wanted = {
+    options_of = {
+        "profile": "v1",
         "seed_tokens": options.filter.seed_tokens,
         "maximum_tokens": options.filter.maximum_tokens,
         "ever_pos": options.ever.identity(),
+        **options.rules,
     }
-    for name, value in wanted.items():
-        stored = corpus.attributes.get(name)
+    attributes = {"profile": "v1", **corpus.attributes, **corpus.attributes.get("rules", {})}
+    for name, value in options_of.items():
+        stored = attributes.get(name)
         if stored != value:
             raise SpecificationError(
                 f"corpus {corpus.path} was encoded with {name} {stored!r}",
@@ -138,13 +170,13 @@ def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
 
 
 def submit_tag(
-    client: Client, units: Sequence[Unit], skips: Sequence[int], options: SourceOptions, ever: Future
+    client: Client, units: Sequence[Unit], skips: Sequence[int], options: SourceOptions, lexicon: Future
 ) -> Future:
     """Submit the ``tag`` task of a group of units; its result is a `TaggedBlock`."""
-    key = task_key("tag", [u.identity for u in units], list(skips), options.tagger, options.filter, ever.key)
+    key = task_key("tag", [u.identity for u in units], list(skips), options.tagger, options.filter, lexicon.key)
     parts = tuple(u.content for u in units if isinstance(u.content, Part))
     if parts:
-        return client.submit(tag_block, parts, tuple(skips), options.tagger, ever, options.filter, key=key)
+        return client.submit(tag_block, parts, tuple(skips), options.tagger, lexicon, options.filter, key=key)
     ranges = [u.content for u in units if isinstance(u.content, CorpusRange)]
     counts = tuple(r.stop - r.start for r in ranges)
     start = ranges[0].start + skips[0]
@@ -199,8 +231,11 @@ def _open_corpus(path: str, written: int) -> EncodedCorpus:
     return EncodedCorpus(path)
 
 
-def submit_ever(client: Client, ever: EverPos) -> Future:
-    """Submit the ever-POS lexicon once, so that tasks on one worker share it."""
+def submit_lexicon(client: Client, options: SourceOptions) -> Future:
+    """Submit the ever-POS lexicon or the tokenizer once, so that tasks on one worker share it."""
+    tokenizer, ever = options.tokenizer, options.ever
+    if tokenizer is not None:
+        return client.submit(open_content, tokenizer.content, key=task_key("tokenizer", tokenizer.identity()))
     return client.submit(_ever_from_dict, ever.as_dict(), key=task_key("ever_pos", ever.identity()))
 
 

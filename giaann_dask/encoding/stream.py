@@ -12,6 +12,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from distributed import Client, Future
@@ -24,8 +25,17 @@ from giaann_dask.encoding.numbered import (
     read_numbered,
     summarise_numbered,
 )
-from giaann_dask.encoding.sources import CorpusRange, SourceOptions, Unit, can_join, read_units, submit_ever, submit_tag
+from giaann_dask.encoding.sources import (
+    CorpusRange,
+    SourceOptions,
+    Unit,
+    can_join,
+    read_units,
+    submit_lexicon,
+    submit_tag,
+)
 from giaann_dask.errors import OptionError
+from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
@@ -43,6 +53,8 @@ class StreamOptions:
     ----------
     branches : int
         Dendritic branches of a neuron.
+    invented, random_branches : bool
+        See `giaann_dask.text.segmentation.encode_block`.
     maximum_sequences : int, optional
         Stop after this many sequences that pass the length filter, counted from the first one read
         (or from `first_sequence`), those in the ledger included.
@@ -61,6 +73,8 @@ class StreamOptions:
     """
 
     branches: int = 2
+    invented: bool = False
+    random_branches: bool = False
     maximum_sequences: int | None = None
     first_sequence: int = 0
     block_characters: int = 262_144
@@ -73,6 +87,20 @@ class StreamOptions:
             )
         if self.first_sequence < 0:
             raise OptionError(f"first-sequence is {self.first_sequence}", "0 or more", "count from 0")
+
+    @classmethod
+    def of(cls, specification: Specification, **options: Any) -> StreamOptions:
+        """Return options with what a specification says of columns and branches, and these others."""
+        return cls(
+            branches=specification.branches,
+            invented=specification.invented_boundaries,
+            random_branches=specification.branch_order == "random",
+            **options,
+        )
+
+    def rules(self) -> dict[str, bool]:
+        """Return how columns and branches are chosen, as `encode_block` takes it."""
+        return {"invented": self.invented, "random_branches": self.random_branches}
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,11 +219,12 @@ class EncodingStream:
         self._sources = sources
         self._options = options
         self._cursor = (ledger or Ledger()).cursor()
-        fresh = vocabulary.sequences == 0 and not vocabulary.concepts and not options.first_sequence
+        empty = not vocabulary.concepts and vocabulary.delimiter_since is None
+        fresh = vocabulary.sequences == 0 and empty and not options.first_sequence
         more = options.words or sources.filter.drop_short or sources.filter.parts_of_speech
         keeps = fresh and not more
         self._numbers = CorpusNumbers(keeps, options.branches)
-        self._ever = submit_ever(client, sources.ever)
+        self._lexicon = submit_lexicon(client, sources)
         self._counted = 0
         self._to_pass = options.first_sequence
         self._sentences: tuple[int, int] = (-1, 0)
@@ -273,7 +302,7 @@ class EncodingStream:
             read = self._client.submit(read_numbered, *place, key=key)
             growth = self._client.submit(summarise_numbered, read, key=task_key("summarise", read.key))
             return _Submitted(group, read, growth, numbered)
-        tagged = submit_tag(self._client, group.units, group.skips, self._sources, self._ever)
+        tagged = submit_tag(self._client, group.units, group.skips, self._sources, self._lexicon)
         summary = self._client.submit(summarise, tagged, key=task_key("summarise", tagged.key))
         return _Submitted(group, tagged, summary, None)
 
@@ -296,8 +325,9 @@ class EncodingStream:
         mapping = self._vocabulary.extend(summary, remaining)
         mapping = dataclasses.replace(mapping, first_sentence=self._sentences_before(summary))
         self._counted += mapping.sequences
-        key = task_key("encode", tagged.key, mapping, self._options.branches)
-        encoded = self._client.submit(encode_block, tagged, mapping, self._options.branches, key=key)
+        branches, rules = self._options.branches, self._options.rules()
+        key = task_key("encode", tagged.key, mapping, branches, rules)
+        encoded = self._client.submit(encode_block, tagged, mapping, branches, **rules, key=key)
         yield StreamedBlock(
             encoded=encoded,
             statistics=self._client.submit(count_block, encoded, key=task_key("count", key)),

@@ -1,7 +1,8 @@
 """From encoded sequences to increments: the training rule as one masked computation.
 
 Covers: rule 6 of the contract for a batch of sequences at once: every ordered pair of tokens adds
-to two segments of one connection, and every token to segments of its own neuron. Does not cover:
+to two segments of one connection, or to those that reach so far, and every token to segments of its own
+neuron. Does not cover:
 where an increment goes (`region`) and adding it to what is there (`merging`).
 
 A pair's increment depends on its distance alone (and on the class of its source where the
@@ -23,7 +24,7 @@ import torch
 from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.network.aggregation import Connections, KeyLayout, sum_connections, sum_on_device
 from giaann_dask.network.keys import pack_neuron
-from giaann_dask.network.pair_sums import Tokens, sum_pairs
+from giaann_dask.network.pair_sums import Tokens, feature_reach, sum_pairs
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import RegionRun, Run, narrow_strength
 from giaann_dask.network.scaling import class_bits, distance_bits, increment_table, token_classes
@@ -192,35 +193,45 @@ def _pair_keys(tokens: Tokens, layout: KeyLayout, specification: Specification, 
     low = (tokens.target << layout.target_shift) | (tokens.branch << layout.branch_shift)
     packed = torch.from_numpy(low | (tokens.occurrence << layout.source_shift)).to(device)
     low_mask = (1 << layout.segment_shift) - 1
-    columns, features = specification.column_segments, specification.feature_segments
-    # A sequence of n tokens has n - d pairs at distance d, n (n - 1) / 2 in all, each on two segments.
+    columns, (features, reach) = specification.column_segments, feature_reach(specification)
+    # A sequence of n tokens has n - d pairs at distance d, n (n - 1) / 2 in all, each on two segments at most.
     keys = torch.empty(2 * int((remaining - 1).sum()), dtype=torch.int64, device=device)
     filled = 0
     for distance in range(1, int(remaining.max(initial=1))):
         count = int(partners[distance])
         partner = packed[first[:count] + distance]
         segment = partner >> layout.source_shift
-        segment.sub_(occurrence[:count]).neg_().add_(columns - 1).clamp_(min=0)
+        segment.sub_(occurrence[:count]).neg_().add_(columns - 1)
         pair = partner.bitwise_and_(low_mask).bitwise_or_(high[:count]).bitwise_or_(distance)
         if class_mask:
-            # Pairs inside one column occurrence are not scaled; they alone are on the last column segment.
+            # Pairs inside one column occurrence are not scaled.
             pair.bitwise_and_(~(segment.eq(columns - 1).mul(class_mask)))
-        feature_segment = columns + features - min(distance, features)
-        torch.bitwise_or(pair, feature_segment << layout.segment_shift, out=keys[filled : filled + count])
-        filled += count
+        if distance <= reach:
+            feature_segment = columns + features - min(distance, features)
+            torch.bitwise_or(pair, feature_segment << layout.segment_shift, out=keys[filled : filled + count])
+            filled += count
+        if specification.column_catch_all:
+            segment.clamp_(min=0)
+        else:
+            near = segment.ge(0)
+            pair, segment = pair[near], segment[near]
+            count = len(pair)
         segment.bitwise_left_shift_(layout.segment_shift)
         torch.bitwise_or(pair, segment, out=keys[filled : filled + count])
         filled += count
-    return keys
+    return keys[:filled]
 
 
 def _token_keys(batch: SequenceBatch, source: Integers, layout: KeyLayout, specification: Specification) -> Integers:
     """Return a key for each segment of its own neuron that a token strengthens.
 
     Of the column segments the first as many as its column's occurrence counts, of the feature
-    segments the first as many as the position of its column's noun counts, each at least one.
+    segments the first as many as the position of its column's noun counts, each at least one. Where own
+    strengths count tokens, the last segment alone.
     """
     own = (source << layout.source_shift) | (batch.branch << layout.branch_shift)
+    if specification.own_strengths == "tokens":
+        return own | (specification.last_segment << layout.segment_shift)
     columns = [own[batch.occurrence >= s] | (s << layout.segment_shift) for s in range(specification.column_segments)]
     features = [
         own[batch.position >= s] | ((specification.column_segments + s) << layout.segment_shift)

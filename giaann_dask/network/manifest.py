@@ -100,13 +100,15 @@ class Manifest:
         return self.by_status[0]
 
     def skipped(self) -> dict[str, int]:
-        """Return the counted sequences that were not trained, by reason."""
-        pairs = zip(STATUS_NAMES[1:3], self.by_status[1:3], strict=True)
-        return dict(pairs)
+        """Return the counted sequences that were not trained, by reason; rare reasons only where they occur."""
+        counts = dict(zip(STATUS_NAMES, self.by_status, strict=True))
+        return {name: counts[name] for name in STATUS_NAMES[1:] if counts[name] or name in STATUS_NAMES[1:3]}
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        return {**asdict(self), "specification": self.specification.as_dict()}
+        # The last reason is younger than the format, and stored only where it occurs.
+        by_status = self.by_status if self.by_status[-1] else self.by_status[:-1]
+        return {**asdict(self), "by_status": by_status, "specification": self.specification.as_dict()}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Manifest:
@@ -120,7 +122,8 @@ class Manifest:
         try:
             values = dict(fields)
             values["specification"] = Specification.from_dict(values["specification"])
-            values["by_status"] = tuple(values["by_status"])
+            counts = tuple(values["by_status"])
+            values["by_status"] = counts + (0,) * (len(STATUS_NAMES) - len(counts))
             values["runs"] = tuple(StoredRun(**run) for run in values["runs"])
             values["splits"] = tuple(Split(*split) for split in values["splits"])
             values["load"] = tuple(values["load"])

@@ -7,7 +7,9 @@ strengths (`aggregation`).
 A batch knows how many pairs each source neuron will have. So pairs are written where their source's
 pairs belong, and what is left to be sorted is small: the pairs of a few sources at a time, as
 narrow integers that hold target, column segment, class of the source (see `scaling`) and distance.
-One pair adds to two segments, which are dealt out afterwards, as are the rows to their regions.
+One pair adds to two segments, a column segment and a feature segment, which are dealt out afterwards,
+as are the rows to their regions; or to one of them where it lies out of reach of the other (see
+`Specification.column_catch_all`). A pair that is out of reach of both is not written.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ class PairLayout(NamedTuple):
         """Return the layout for a number of distinct neurons."""
         distance = distance_bits(specification)
         segment = distance + class_bits(specification)
-        branch = segment + (specification.column_segments - 1).bit_length()
+        # Where the first column segment does not take all pairs, one more number says that there is none.
+        columns = specification.column_segments - specification.column_catch_all
+        branch = segment + columns.bit_length()
         target = branch + (specification.branches - 1).bit_length()
         source = target + max(neurons - 1, 1).bit_length()
         return cls(distance, segment, branch, target, source, 32 if source <= 32 else 64)
@@ -110,7 +114,7 @@ def sum_pairs(
     layout = PairLayout.of(len(neurons), specification)
     keys, begins = _sorted_keys(tokens, layout, specification)
     counts = np.zeros((len(begins) - 1, specification.segments), np.int64)
-    shape = np.array([*layout[:5], specification.column_segments, specification.feature_segments], np.int64)
+    shape = np.array([*layout[:5], specification.column_segments, *feature_reach(specification)], np.int64)
     _count(keys, begins, shape, counts)
     keyed, region = ordered
     edges = np.flatnonzero(np.concatenate([[True], region[1:] != region[:-1], [True]]))
@@ -123,10 +127,19 @@ def sum_pairs(
     return runs
 
 
+def feature_reach(specification: Specification) -> tuple[int, int]:
+    """Return the number of segments after the column segments and the largest distance that they take."""
+    reach = specification.reach
+    return reach, specification.longest_sequence if specification.feature_catch_all else reach
+
+
 def _sorted_keys(tokens: Tokens, layout: PairLayout, specification: Specification) -> tuple[Keys, Integers]:
     """Return the keys of all pairs, sorted within each source, and where each source's keys begin."""
     order = np.argsort(tokens.source, kind="stable")
-    pairs = np.bincount(tokens.source, weights=tokens.remaining - 1, minlength=int(tokens.source.max()) + 1)
+    columns, catch_all = specification.column_segments, specification.column_catch_all
+    limit = np.array([columns, catch_all, feature_reach(specification)[1]], np.int64)
+    partners = _count_partners(tokens.occurrence, tokens.remaining, limit)
+    pairs = np.bincount(tokens.source, weights=partners, minlength=int(tokens.source.max()) + 1)
     begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(pairs.astype(np.int64))])
     kind = np.uint32 if layout.bits == 32 else np.uint64
     low = ((tokens.target << layout.target_shift) | (tokens.branch << layout.branch_shift)).astype(kind)
@@ -136,8 +149,8 @@ def _sorted_keys(tokens: Tokens, layout: PairLayout, specification: Specificatio
     high = (number << layout.source_shift).astype(kind)
     classes = np.zeros(len(order), np.int64) if tokens.token_class is None else tokens.token_class << layout.class_shift
     external = specification.pos_scope == "external"
-    shape = np.array([layout.segment_shift, specification.column_segments, external], np.int64)
-    _write_keys(order, tokens.source, tokens.occurrence, tokens.remaining, classes, low, high, shape, keys)
+    shape = np.array([layout.segment_shift, columns, catch_all, external], np.int64)
+    _write_keys(order, tokens.source, tokens.occurrence, partners, classes, low, high, shape, keys)
     for begin, end in pairwise(begins[pieces].tolist()):
         keys[begin:end].sort()
     return keys, begins
@@ -159,6 +172,24 @@ def _make_run(
         if _fill(*pieces, neurons, shape, increments, target, strength) <= np.iinfo(kind).max:
             break
     return Run(source, pointer, target, strength)
+
+
+@nb.njit(nb.int64[::1](_IN, _IN, _IN), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _count_partners(occurrence: Integers, remaining: Integers, limit: Integers) -> Integers:
+    """Return how many tokens after each one any segment takes; they follow it without a gap."""
+    columns, catch_all, reach = limit
+    partners = np.empty(len(remaining), np.int64)
+    # The first token that is too many columns ahead moves on from token to token.
+    beyond = 0
+    for token in range(len(remaining)):
+        last = token + remaining[token]
+        if not catch_all:
+            beyond = max(beyond, token + 1)
+            while beyond < last and occurrence[beyond] - occurrence[token] < columns:
+                beyond += 1
+            last = min(last, max(beyond, token + 1 + reach))
+        partners[token] = last - token - 1
+    return partners
 
 
 @nb.njit(nb.int64[::1](_IN, nb.int64), cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -187,7 +218,7 @@ def _write_keys(
     order: Integers,
     source: Integers,
     occurrence: Integers,
-    remaining: Integers,
+    partners: Integers,
     classes: Integers,
     low: Keys,
     high: Keys,
@@ -195,14 +226,17 @@ def _write_keys(
     keys: Keys,
 ) -> None:
     """Write the key of every ordered pair, source after source."""
-    segment_shift, columns, external = shape
+    segment_shift, columns, catch_all, external = shape
+    # What stands for the column segment of a pair that is too many columns apart.
+    beyond = 0 if catch_all else columns
     filled = 0
     for token in order:
         own, column = high[source[token]], occurrence[token] + columns - 1
         inside = 0 if external else classes[token]
-        for distance in range(1, remaining[token]):
+        for distance in range(1, partners[token] + 1):
             partner = token + distance
-            segment = max(column - occurrence[partner], 0)
+            segment = column - occurrence[partner]
+            segment = beyond if segment < 0 else segment
             scale = inside if occurrence[partner] == occurrence[token] else classes[token]
             keys[filled] = own | low[partner] | ((segment << segment_shift) | scale | distance)
             filled += 1
@@ -215,7 +249,7 @@ def _write_keys(
 )
 def _count(keys: Keys, begins: Integers, shape: Integers, counts: Integers) -> None:
     """Count the connections of every source by segment."""
-    class_shift, segment_shift, branch_shift, _, source_shift, columns, features = shape
+    class_shift, segment_shift, branch_shift, _, source_shift, columns, features, reach = shape
     distance_mask, below = (1 << class_shift) - 1, (1 << source_shift) - 1
     seen = np.empty(columns + features, np.int64)
     for row in range(len(begins) - 1):
@@ -224,11 +258,14 @@ def _count(keys: Keys, begins: Integers, shape: Integers, counts: Integers) -> N
             key = np.int64(keys[at]) & below
             group = key >> branch_shift
             column = (key >> segment_shift) & ((1 << (branch_shift - segment_shift)) - 1)
-            feature = columns + features - min(key & distance_mask, features)
-            counts[row, column] += seen[column] != group
-            seen[column] = group
-            counts[row, feature] += seen[feature] != group
-            seen[feature] = group
+            distance = key & distance_mask
+            if column < columns:
+                counts[row, column] += seen[column] != group
+                seen[column] = group
+            if distance <= reach:
+                feature = columns + features - min(distance, features)
+                counts[row, feature] += seen[feature] != group
+                seen[feature] = group
 
 
 @nb.njit(  # type: ignore[untyped-decorator]
@@ -252,7 +289,7 @@ def _fill(
     strength: npt.NDArray[np.signedinteger[Any]],
 ) -> int:
     """Write targets and strengths of some rows; return the largest strength, whether or not it fitted."""
-    class_shift, segment_shift, branch_shift, target_shift, source_shift, columns, features = shape
+    class_shift, segment_shift, branch_shift, target_shift, source_shift, columns, features, reach = shape
     seen, places = np.empty(columns + features, np.int64), np.empty(columns + features, np.int64)
     largest = filled = 0
     for row in rows:
@@ -266,7 +303,10 @@ def _fill(
             neuron = neurons[key >> target_shift]
             low = (neuron << BRANCH_BITS) | (group & ((1 << (target_shift - branch_shift)) - 1))
             column = (key >> segment_shift) & ((1 << (branch_shift - segment_shift)) - 1)
-            for segment in (column, columns + features - min(distance, features)):
+            feature = columns + features - min(distance, features)
+            for segment in (column if column < columns else -1, feature if distance <= reach else -1):
+                if segment < 0:
+                    continue
                 # A group's next pair on a segment adds to the connection that its first one made.
                 again = seen[segment] == group
                 place = places[segment] + (not again)

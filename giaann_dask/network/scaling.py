@@ -35,7 +35,7 @@ PUBLISHED_FACTORS = {
 
 def distance_bits(specification: Specification) -> int:
     """Return the width of a distance in a pair's key."""
-    return (specification.maximum_tokens - 1).bit_length()
+    return (specification.longest_sequence - 1).bit_length()
 
 
 def class_bits(specification: Specification) -> int:
@@ -55,7 +55,7 @@ def increment_table(specification: Specification) -> Integers:
     -------
     ndarray of int64
         Strength units; entry ``class << distance_bits | distance``. Without factors the plain
-        increments by distance, shape ``(maximum_tokens,)``.
+        increments by distance, shape ``(longest_sequence,)``.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def increment_table(specification: Specification) -> Integers:
     classes = _classes(specification)
     table = np.zeros((len(classes), 1 << distance_bits(specification)), np.int64)
     for row, factor in zip(table, classes, strict=True):
-        row[: specification.maximum_tokens] = specification.increments(factor)
+        row[: specification.longest_sequence] = specification.increments(factor)
     return table.reshape(-1)
 
 

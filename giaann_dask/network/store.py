@@ -38,10 +38,11 @@ from giaann_dask.errors import (
 from giaann_dask.network.manifest import Manifest
 from giaann_dask.network.packing import PackedRegionRun, PackedRun
 from giaann_dask.network.placement import Placement
+from giaann_dask.network.stored_vocabulary import read_vocabulary, rewrite_changed, write_vocabulary
 from giaann_dask.storage import append_values, create_array, read_array, read_json, reading, write_json, writing
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
-from giaann_dask.text.strings import append_strings, read_strings
+from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.vocabulary import Vocabulary
 
 FORMAT = "giaann-dask network"
@@ -49,6 +50,8 @@ VERSION = 2
 BRANCH = "main"
 # The placement's table of first regions by column.
 ASSIGNED = "first_region"
+# What divides text into subwords, where these are the tokens.
+_TOKENIZER = "tokenizer"
 
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
 
@@ -75,7 +78,9 @@ class NetworkStore:
             self._repository = _open_repository(self.path)
 
     @classmethod
-    def create(cls, path: str | Path, manifest: Manifest, ever: EverPos) -> NetworkStore:
+    def create(
+        cls, path: str | Path, manifest: Manifest, ever: EverPos, tokenizer: SubwordTokenizer | None = None
+    ) -> NetworkStore:
         """Create an empty network and commit it.
 
         Raises
@@ -96,10 +101,12 @@ class NetworkStore:
             root = zarr.open_group(session.store, mode="a")
             _write_header(root, manifest)
             root.create_group("runs")
-            _write_vocabulary(root, Vocabulary(), 0, 0)
+            write_vocabulary(root, Vocabulary(), 0, 0)
             _write_ledger(root, [], [])
             create_array(root, ASSIGNED, np.zeros(0, np.int32))
             write_json(root, "ever_pos", ever.as_dict())
+            if tokenizer is not None:
+                write_json(root, _TOKENIZER, tokenizer.content)
             session.commit("created")
         return cls(path)
 
@@ -213,7 +220,7 @@ class NetworkStore:
                 session.merge(*forks)
             root = zarr.open_group(session.store, mode="a")
             old, new = before.manifest(), change.manifest
-            _write_vocabulary(root, change.vocabulary, old.concepts, old.features)
+            write_vocabulary(root, change.vocabulary, old.concepts, old.features)
             _write_ledger(root, change.ledger, before.ledger())
             _write_assigned(root, change.placement.assigned)
             for identity in {run.identity for run in old.runs} - {run.identity for run in new.runs}:
@@ -273,17 +280,21 @@ class CommitReader:
         with reading(f"network {self.path}"):
             return EverPos.from_dict(read_json(self._root, "ever_pos"))
 
+    def tokenizer(self) -> SubwordTokenizer | None:
+        """Return the tokenizer of a network of subwords; None for words."""
+        with reading(f"network {self.path}"):
+            return open_content(read_json(self._root, _TOKENIZER)) if _TOKENIZER in self._root else None
+
     def vocabulary(self) -> Vocabulary:
         """Return the dictionaries as they were in memory at the commit."""
         with reading(f"network {self.path}"):
-            concepts, features = (read_strings(self._root, name) for name in ("concepts", "features"))
-            delimiter = read_array(self._root, "delimiter").tolist()
-            since = read_array(self._root, "probable_since").tolist()
+            found = read_vocabulary(self._root, self._manifest.sequences)
         expected = (self._manifest.concepts, *(self._manifest.features,) * 3)
-        found = (len(concepts), len(features), len(delimiter), len(since))
-        if found != expected:
-            raise StoreDamagedError(f"the dictionaries of {self.path} have sizes {found}", f"{expected}")
-        return Vocabulary(concepts, features, delimiter, since, self._manifest.sequences)
+        flags = len(found.delimiter), len(found.probable_since)
+        sizes = (len(found.concepts), len(found.features), *flags)
+        if sizes != expected:
+            raise StoreDamagedError(f"the dictionaries of {self.path} have sizes {sizes}", f"{expected}")
+        return found
 
     def saved_vocabulary(self) -> Vocabulary:
         """Return the dictionaries as of the last trained sequence, from which inference starts."""
@@ -366,28 +377,10 @@ def _write_header(root: zarr.Group, manifest: Manifest) -> None:
     root.attrs.update({"format": FORMAT, "version": VERSION, "manifest": manifest.as_dict()})
 
 
-def _write_vocabulary(root: zarr.Group, vocabulary: Vocabulary, concepts: int, features: int) -> None:
-    """Append what a vocabulary has beyond the stored sizes; old features may have new probable flags."""
-    append_strings(root, "concepts", vocabulary.concepts[concepts:])
-    append_strings(root, "features", vocabulary.features[features:])
-    append_values(root, "delimiter", np.array(vocabulary.delimiter[features:], np.bool_))
-    since = np.array(vocabulary.probable_since, np.int64)
-    append_values(root, "probable_since", since[features:])
-    _rewrite_changed(root, "probable_since", since)
-
-
 def _write_assigned(root: zarr.Group, assigned: npt.NDArray[np.int32]) -> None:
     """Append the regions of new columns; old columns may have one now that had none."""
     append_values(root, ASSIGNED, assigned[len(read_array(root, ASSIGNED)) :])
-    _rewrite_changed(root, ASSIGNED, assigned)
-
-
-def _rewrite_changed(root: zarr.Group, name: str, values: npt.NDArray[Any]) -> None:
-    """Make an array that is as long equal to some values, from the first that differs to the last."""
-    changed = np.flatnonzero(read_array(root, name) != values)
-    if len(changed):
-        first, last = int(changed[0]), int(changed[-1]) + 1
-        cast(Any, root[name])[first:last] = values[first:last]
+    rewrite_changed(root, ASSIGNED, assigned)
 
 
 def _write_ledger(root: zarr.Group, ledger: list[LedgerEntry], stored: list[LedgerEntry]) -> None:

@@ -1,14 +1,15 @@
 """A tagged block: what a stretch of text says, before history decides anything.
 
-Covers: the length filter, noun merging, the delimiter properties of each token by its own
+Covers: the length filter, cropping, noun merging, the delimiter properties of each token by its own
 sentence, and the block's own symbol tables in order of first appearance; so everything that a
 worker can know about a block without the blocks before it. Does not cover: identifiers in the
-network's dictionaries (`vocabulary`) and columns, which depend on stored flags (`segmentation`).
+network's dictionaries (`vocabulary`), columns, which depend on stored flags (`segmentation`), and
+subwords (`subword_blocks`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,23 +17,25 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import OptionError
-from giaann_dask.spec import PARTS_OF_SPEECH
+from giaann_dask.spec import PARTS_OF_SPEECH, Specification
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.noun_merging import MergedSentence, merge_nouns
-from giaann_dask.text.tokens import TaggedSentence
+from giaann_dask.text.sequences import Documents, crop, group_sentences
+from giaann_dask.text.tokens import Sentence
 
 NOUN = 1
 DELIMITER = 2
 PROBABLE = 4
 # The flags above these say the part of speech: its place in PARTS_OF_SPEECH counted from 1, or 0.
 POS_SHIFT = 3
-_POS_FLAGS = {name: code << POS_SHIFT for code, name in enumerate(PARTS_OF_SPEECH, 1)}
+POS_FLAGS = {name: code << POS_SHIFT for code, name in enumerate(PARTS_OF_SPEECH, 1)}
 
 CANDIDATE = 0
 NO_CONCEPT = 1
 NO_DELIMITER = 2
 TOO_SHORT = 3
-STATUS_NAMES = ("trained", "no_concept", "no_delimiter", "too_short")
+TOO_MANY_BYTES = 4
+STATUS_NAMES = ("trained", "no_concept", "no_delimiter", "too_short", "too_many_bytes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +53,14 @@ class FilterOptions:
         dictionaries, as inference does and training does not (rules 1.3 and 7.1).
     parts_of_speech : bool
         Keep each token's part of speech, which scaling by it needs (`giaann_dask.network.scaling`).
+    sentences : int
+        Sentences that make a sequence.
+    crop : bool
+        Use the first `maximum_tokens` words of a longer sequence instead of leaving it out.
+    merge_dashes : bool
+        See `giaann_dask.text.noun_merging.merge_nouns`.
+    maximum_subwords, maximum_bytes, column_names
+        Of subwords (see `giaann_dask.text.subword_blocks`).
 
     Raises
     ------
@@ -61,6 +72,12 @@ class FilterOptions:
     maximum_tokens: int
     drop_short: bool = False
     parts_of_speech: bool = False
+    sentences: int = 1
+    crop: bool = False
+    merge_dashes: bool = False
+    maximum_subwords: int = 160
+    maximum_bytes: int = 2560
+    column_names: str = "first"
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed_tokens < self.maximum_tokens:
@@ -69,6 +86,23 @@ class FilterOptions:
                 "0 <= seed_tokens < maximum_tokens",
                 "choose other limits",
             )
+
+    @classmethod
+    def of(cls, specification: Specification, *, drop_short: bool = False) -> FilterOptions:
+        """Return how a network's text is read, for training or (`drop_short`) for inference."""
+        return cls(
+            seed_tokens=specification.seed_tokens,
+            maximum_tokens=specification.maximum_tokens,
+            drop_short=drop_short,
+            # Of training, which scales strengths by them; inference reads text that is dropped when short.
+            parts_of_speech=bool(specification.pos_factors) and not drop_short,
+            sentences=specification.sentences_per_sequence,
+            crop=specification.crop,
+            merge_dashes=specification.merge_dashes,
+            maximum_subwords=specification.maximum_subwords,
+            maximum_bytes=specification.maximum_bytes,
+            column_names=specification.column_names,
+        )
 
 
 @register_arrays
@@ -80,9 +114,9 @@ class TaggedBlock:
     ----------
     offsets : ndarray
         Sequence q has the tokens ``offsets[q]:offsets[q + 1]``; int64, shape ``(sequences + 1,)``.
-        Sequences that touch no dictionary (no noun, too short) have no tokens here.
+        Sequences that touch no dictionary (all that are no candidates) have no tokens here.
     status : ndarray
-        ``CANDIDATE``, ``NO_CONCEPT`` or ``TOO_SHORT`` per sequence, uint8.
+        ``CANDIDATE``, ``NO_CONCEPT``, ``TOO_SHORT`` or ``TOO_MANY_BYTES`` per sequence, uint8.
     symbol : ndarray
         Per token the index into `concepts` for a noun, into `features` for any other; int32.
     flags : ndarray
@@ -99,6 +133,8 @@ class TaggedBlock:
         Counted sequences of each part, skipped ones included.
     document_sentences : tuple of (int, int)
         For every document of the block, in order, how many sentences it has here.
+    own_flags : bool
+        Whether the flags of its own tokens decide the columns of a sequence, not those that are stored.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -113,6 +149,7 @@ class TaggedBlock:
     surfaces: tuple[str, ...]
     part_sequences: tuple[int, ...]
     document_sentences: tuple[tuple[int, int], ...]
+    own_flags: bool = False
 
     def __len__(self) -> int:
         """Return the number of counted sequences."""
@@ -152,32 +189,36 @@ class BlockBuilder:
         self._part_sequences: list[int] = []
         self._document_sentences: dict[int, int] = {}
 
-    def add_part(self, documents: Iterable[tuple[int, Sequence[TaggedSentence]]], skip: int = 0) -> None:
+    def add_part(self, documents: Documents, skip: int = 0) -> None:
         """Add the sentences of one part.
 
         Parameters
         ----------
-        documents : iterable of (int, sequence of TaggedSentence)
+        documents : iterable of (int, sequence of TaggedSentence or SpacedSentence)
             Document number and sentences of every passage, in order.
         skip : int
             Counted sequences at the beginning of the part that are already in the network; they
             are counted in `part_sequences` and otherwise left out.
         """
         counted = 0
-        low, high = self._options.seed_tokens + 1, self._options.maximum_tokens
-        for document, sentences in documents:
-            for sentence in sentences:
-                number = self._document_sentences.get(document, 0)
-                self._document_sentences[document] = number + 1
-                if low <= len(sentence.forms) <= high:
-                    counted += 1
-                    if counted > skip:
-                        self._document.append(document)
-                        self._sentence.append(number)
-                        self._add_sentence(merge_nouns(sentence))
+        options = self._options
+        for document, size, sentence in group_sentences(documents, options.sentences):
+            number = self._document_sentences.get(document, 0)
+            self._document_sentences[document] = number + size
+            length = len(sentence.forms)
+            if length > options.seed_tokens and (options.crop or length <= options.maximum_tokens):
+                counted += 1
+                if counted > skip:
+                    self._document.append(document)
+                    self._sentence.append(number)
+                    self._add_sequence(crop(sentence, options.maximum_tokens))
         self._part_sequences.append(counted)
 
-    def _add_sentence(self, merged: MergedSentence) -> None:
+    def _add_sequence(self, sentence: Sentence) -> None:
+        """Add the tokens of a sequence that counts."""
+        self._add_merged(merge_nouns(sentence, self._options.merge_dashes))
+
+    def _add_merged(self, merged: MergedSentence) -> None:
         if self._options.drop_short and len(merged.words) <= self._options.seed_tokens:
             self._status.append(TOO_SHORT)
             self._lengths.append(0)
@@ -212,7 +253,7 @@ class BlockBuilder:
             self._surface.append(-1)
         if self._options.parts_of_speech:
             for at, part in enumerate(upos, start):
-                flags[at] |= _POS_FLAGS.get(part, 0)
+                flags[at] |= POS_FLAGS.get(part, 0)
 
     def build(self) -> TaggedBlock:
         """Return the block."""

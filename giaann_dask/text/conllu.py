@@ -7,8 +7,10 @@ cover: opening files and cutting them into passages (`reading`), or what the tag
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from giaann_dask.errors import InputFormatError
-from giaann_dask.text.tokens import TaggedSentence
+from giaann_dask.text.tokens import SpacedSentence, TaggedSentence
 
 _COLUMNS = 10
 _SHOWN_CHARACTERS = 60
@@ -70,15 +72,30 @@ def parse_conllu(passage: str, source: str) -> list[TaggedSentence]:
     >>> parse_conllu("1\tCats\tcat\tNOUN\tNNS\t_\t_\t_\t_\t_\n", "cats.conllu")
     [TaggedSentence(forms=('Cats',), lemmas=('cat',), upos=('NOUN',), xpos=('NNS',))]
     """
-    sentences: list[TaggedSentence] = []
+    return [_sentence(words) for words, _ in _sentences(passage, source)]
+
+
+def parse_spaced_conllu(passage: str, source: str) -> list[SpacedSentence]:
+    """Return the sentences of a passage as `parse_conllu` does, with the spaces between words.
+
+    White space follows a word unless MISC says ``SpaceAfter=No``; inside of a range it never does, and
+    after its last word as the range says; after a sentence's last word it always does.
+    """
+    found = _sentences(passage, source)
+    return [SpacedSentence(*_sentence(words), _spaces(words, ranges)) for words, ranges in found]
+
+
+def _sentences(passage: str, source: str) -> Iterator[tuple[list[list[str]], list[list[str]]]]:
+    """Yield the columns of each sentence's words, and of its ranges and empty nodes."""
     words: list[list[str]] = []
+    ranges: list[list[str]] = []
     if "\r" in passage:
         passage = passage.replace("\r\n", "\n")
     for number, line in enumerate(passage.split("\n"), start=1):
         if not line or line.isspace():
             if words:
-                sentences.append(_sentence(words))
-                words = []
+                yield words, ranges
+            words, ranges = [], []
             continue
         if line[0] == "#":
             continue
@@ -89,9 +106,9 @@ def parse_conllu(passage: str, source: str) -> list[TaggedSentence]:
         problem = line_problem(line, len(words) + 1)
         if problem is not None:
             raise malformed_line(line, problem, f"line {number} of a passage of {source!r}")
+        ranges.append(fields)
     if words:
-        sentences.append(_sentence(words))
-    return sentences
+        yield words, ranges
 
 
 def malformed_line(line: str, problem: str, place: str) -> InputFormatError:
@@ -118,6 +135,22 @@ def _sentence(words: list[list[str]]) -> TaggedSentence:
     """Return the sentence of words given as columns."""
     _, forms, lemmas, upos, xpos, *_ = zip(*words, strict=True)
     return TaggedSentence(forms, lemmas, upos, xpos)
+
+
+def _spaces(words: list[list[str]], ranges: list[list[str]]) -> list[bool]:
+    """Return whether white space follows each word."""
+    spaces = [_spaced(word) for word in words]
+    for fields in ranges:
+        first, joint, last = fields[0].partition("-")
+        if joint:
+            spaces[int(first) - 1 : int(last)] = [False] * (min(int(last), len(words)) - int(first) + 1)
+            spaces[min(int(last), len(words)) - 1] = _spaced(fields)
+    spaces[-1] = True
+    return spaces
+
+
+def _spaced(fields: list[str]) -> bool:
+    return "SpaceAfter=No" not in fields[-1].split("|")
 
 
 def _is_skipped(identifier: str) -> bool:

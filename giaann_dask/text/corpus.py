@@ -35,11 +35,12 @@ from giaann_dask.storage import (
     write_json,
     writing,
 )
-from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, NOUN, STATUS_NAMES, TOO_SHORT, TaggedBlock
+from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, NOUN, STATUS_NAMES, TOO_MANY_BYTES, TOO_SHORT, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.strings import append_strings, read_strings
+from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.vocabulary import Vocabulary
 
 FORMAT = "giaann-dask corpus"
@@ -97,8 +98,9 @@ class CorpusWriter:
         ledger: list[LedgerEntry],
         attributes: Mapping[str, Any],
         ever: EverPos,
+        tokenizer: SubwordTokenizer | None = None,
     ) -> None:
-        """Write dictionaries, ledger, lexicon and attributes, and put the corpus in its place."""
+        """Write dictionaries, ledger, lexicon, tokenizer and attributes, and put the corpus in its place."""
         with writing(str(self._path)):
             for name, strings in (
                 ("concepts", vocabulary.concepts),
@@ -108,6 +110,10 @@ class CorpusWriter:
                 append_strings(self._group, name, strings)
             create_array(self._group, "delimiter", np.array(vocabulary.delimiter, np.bool_))
             create_array(self._group, "probable_since", np.array(vocabulary.probable_since, np.int64))
+            if vocabulary.delimiter_since is not None:
+                create_array(self._group, "delimiter_since", np.array(vocabulary.delimiter_since, np.int64))
+            if tokenizer is not None:
+                write_json(self._group, "tokenizer", tokenizer.content)
             append_entries(self._group, ledger)
             write_json(self._group, "ever_pos", ever.as_dict())
             self._group.attrs.update({"format": FORMAT, "version": VERSION, **attributes})
@@ -166,7 +172,8 @@ class EncodedCorpus(Summarised):
     def status_counts(self) -> dict[str, int]:
         """Return the number of sequences by status."""
         counts = np.bincount(read_array(self._group, "status"), minlength=len(STATUS_NAMES))
-        return {name: int(count) for name, count in zip(STATUS_NAMES, counts, strict=True)}
+        found = {name: int(count) for name, count in zip(STATUS_NAMES, counts, strict=True)}
+        return {name: count for name, count in found.items() if count or name != STATUS_NAMES[TOO_MANY_BYTES]}
 
     def strings(self, table: str) -> list[str]:
         """Return the ``concepts``, ``features`` or ``surfaces``; read once, not to be changed."""
@@ -180,7 +187,19 @@ class EncodedCorpus(Summarised):
         with reading(f"corpus {self.path}"):
             delimiter = read_array(self._group, "delimiter").tolist()
             since = read_array(self._group, "probable_since").tolist()
-        return Vocabulary(self.strings("concepts"), self.strings("features"), delimiter, since, len(self))
+            later = read_array(self._group, "delimiter_since").tolist() if self._own_flags else None
+        return Vocabulary(self.strings("concepts"), self.strings("features"), delimiter, since, len(self), later)
+
+    @property
+    def _own_flags(self) -> bool:
+        return "delimiter_since" in self._group
+
+    def tokenizer(self) -> SubwordTokenizer | None:
+        """Return the tokenizer that the corpus was encoded with; None for words."""
+        if not self._own_flags:
+            return None
+        with reading(f"corpus {self.path}"):
+            return open_content(read_json(self._group, "tokenizer"))
 
     def ever(self) -> EverPos:
         """Return the ever-POS lexicon that the corpus was encoded with."""
@@ -272,6 +291,7 @@ class EncodedCorpus(Summarised):
             surfaces=surfaces,
             part_sequences=part_sequences or (len(block),),
             document_sentences=tuple(zip(documents.tolist(), counts.tolist(), strict=True)),
+            own_flags=self._own_flags,
         )
 
     def describe(self) -> dict[str, Any]:

@@ -27,8 +27,8 @@ from giaann_dask.text.tokens import TaggedSentence
 EverPart = Literal["VERB", "ADP", "CCONJ", "SCONJ"]
 PARTS: tuple[EverPart, ...] = ("VERB", "ADP", "CCONJ", "SCONJ")
 
-_STOPS = frozenset(";:.?!")
-_PROBABLE = frozenset(("is", "are", ",", "("))
+STOPS = frozenset(";:.?!")
+PROBABLE_WORDS = frozenset(("is", "are", ",", "("))
 _REMEMBERED_WORDS = 1 << 17
 
 
@@ -101,7 +101,7 @@ class EverPos:
     def delimiter(self, word: str, lemma: str, xpos: str) -> bool:
         """Return ``det`` of a token from its lower-cased word and lemma and its Penn tag."""
         return (
-            word in _STOPS
+            word in STOPS
             or xpos == "POS"
             or word in self.adp
             or lemma in self.adp
@@ -112,7 +112,11 @@ class EverPos:
     def probable_delimiter(self, word: str, lemma: str) -> bool:
         """Return ``prb`` of a token from its lower-cased word and lemma."""
         return (
-            word in _PROBABLE or word in self.cconj or word in self.sconj or lemma in self.cconj or lemma in self.sconj
+            word in PROBABLE_WORDS
+            or word in self.cconj
+            or word in self.sconj
+            or lemma in self.cconj
+            or lemma in self.sconj
         )
 
     @classmethod

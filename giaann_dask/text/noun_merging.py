@@ -1,16 +1,17 @@
 """Noun merging: a run of nouns becomes one token.
 
-Covers: rule 1.4 of the contract, on one tagged sentence. Does not cover: which words are nouns
-(`tagging`) and what a merged token stands for (`blocks`).
+Covers: rule 1.4 of the contract, on one tagged sentence, and the wider rule of profile ``v2``. Does not
+cover: which words are nouns (`tagging`) and what a merged token stands for (`blocks`).
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from giaann_dask.text.tokens import TaggedSentence
+from giaann_dask.text.tokens import Sentence
 
 NOUNS = frozenset({"NOUN", "PROPN"})
+_DASHES = frozenset({"-", "–"})
 
 
 class MergedSentence(NamedTuple):
@@ -35,13 +36,15 @@ class MergedSentence(NamedTuple):
     upos: list[str]
 
 
-def merge_nouns(sentence: TaggedSentence) -> MergedSentence:
+def merge_nouns(sentence: Sentence, dashes: bool = False) -> MergedSentence:
     """Join maximal runs of nouns, swallowing a single hyphen between two of them.
 
     Parameters
     ----------
-    sentence : TaggedSentence
+    sentence : TaggedSentence or SpacedSentence
         Raw tokens.
+    dashes : bool
+        Whether an en dash joins nouns as a hyphen does, and either also when it is tagged as a noun.
 
     Returns
     -------
@@ -50,12 +53,13 @@ def merge_nouns(sentence: TaggedSentence) -> MergedSentence:
 
     Examples
     --------
+    >>> from giaann_dask.text.tokens import TaggedSentence
     >>> words = ["Old", "A", "-", "B", "C", "ran"]
     >>> upos = ["ADJ", "NOUN", "PUNCT", "PROPN", "NOUN", "VERB"]
     >>> merge_nouns(TaggedSentence(words, words, upos, upos)).words
     ['old', 'a-b_c', 'ran']
     """
-    forms, lemmas, upos, xpos = sentence
+    forms, lemmas, upos, xpos = sentence[:4]
     merged = MergedSentence([], [], [], [], [])
     count = len(forms)
     i = 0
@@ -64,7 +68,10 @@ def merge_nouns(sentence: TaggedSentence) -> MergedSentence:
         word, lemma, part, tag = forms[i], lemmas[i], upos[i], xpos[i]
         i += 1
         while noun and i < count:
-            if upos[i] in NOUNS:
+            if dashes and _swallowed(sentence, i):
+                joiner = "-"
+                i += 1
+            elif upos[i] in NOUNS:
                 joiner = "_"
             elif i + 1 < count and (forms[i] == "-" or lemmas[i] == "-") and upos[i + 1] in NOUNS:
                 joiner = "-"
@@ -80,3 +87,9 @@ def merge_nouns(sentence: TaggedSentence) -> MergedSentence:
         merged.nouns.append(noun)
         merged.upos.append(part)
     return merged
+
+
+def _swallowed(sentence: Sentence, i: int) -> bool:
+    """Return whether the token after a run of nouns is a dash before another noun."""
+    dash = sentence.forms[i] in _DASHES or sentence.lemmas[i] in _DASHES
+    return dash and i + 1 < len(sentence.forms) and sentence.upos[i + 1] in NOUNS

@@ -59,6 +59,10 @@ class ReadOptions:
         Field of a JSON or dataset record that holds its text.
     split : str
         Split of a dataset.
+    newdoc : bool
+        Whether a comment ``# newdoc`` begins a document of CoNLL-U; by default a file is one.
+    group : int
+        Sentences that belong together: CoNLL-U is cut between whole groups of a document's sentences.
 
     Raises
     ------
@@ -70,9 +74,11 @@ class ReadOptions:
     line_characters: int = 1_000_000
     text_field: str = "text"
     split: str = "train"
+    newdoc: bool = False
+    group: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("part_characters", "line_characters"):
+        for name in ("part_characters", "line_characters", "group"):
             if getattr(self, name) < 1:
                 raise OptionError(f"{name} is {getattr(self, name)!r}", "at least 1", "choose another value")
         for name in ("text_field", "split"):
@@ -97,8 +103,8 @@ class _Record(NamedTuple):
 def read_parts(inputs: Sequence[str | os.PathLike[str]], options: ReadOptions | None = None) -> Iterator[Part]:
     """Return the parts of all inputs, in order; the inputs are looked up before this returns.
 
-    A text or CoNLL-U file is one document, a record of JSON lines or of a dataset is one. A
-    passage is a paragraph (lines up to a blank one, joined by spaces) or a group of whole CoNLL-U
+    A text or CoNLL-U file is one document (but see `ReadOptions`), a record of JSON lines or of a
+    dataset is one. A passage is a paragraph (lines up to a blank one, joined by spaces) or a group of whole CoNLL-U
     sentences.
 
     Parameters
@@ -143,7 +149,7 @@ def _read(
         elif content_suffix(each.name) in JSON_SUFFIXES:
             passages = _record_passages(_json_records(each, options), documents, options)
         elif content_suffix(each.name) in CONLLU_SUFFIXES:
-            kind, passages = "conllu", _conllu_passages(each, next(documents), options)
+            kind, passages = "conllu", _conllu_passages(each, documents, options)
         else:
             passages = _text_passages(each, next(documents), options)
         for part in _gather(passages, options.part_characters, Part(str(each), kind, (), ())):
@@ -209,14 +215,16 @@ def _division(text: str, limit: int) -> int:
     return space if space > 0 else limit
 
 
-def _conllu_passages(path: Path, document: int, options: ReadOptions) -> Iterator[_Passage]:
+def _conllu_passages(path: Path, documents: Iterator[int], options: ReadOptions) -> Iterator[_Passage]:
     """Yield groups of whole sentences of a CoNLL-U file, as their lines."""
-    limit = options.part_characters
+    limit, document = options.part_characters, next(documents)
     group: list[str] = []
     size = 0
-    for sentence in _conllu_sentences(path, options):
-        if group and size + len(sentence) > limit:
+    for sentence, begins in _conllu_sentences(path, options):
+        full = size + len(sentence) > limit and len(group) % options.group == 0
+        if group and (full or begins):
             yield _Passage("\n".join(group), document)
+            document = next(documents) if begins else document
             group, size = [], 0
         group.append(sentence)
         size += len(sentence) + 1
@@ -224,21 +232,24 @@ def _conllu_passages(path: Path, document: int, options: ReadOptions) -> Iterato
         yield _Passage("\n".join(group), document)
 
 
-def _conllu_sentences(path: Path, options: ReadOptions) -> Iterator[str]:
-    """Yield the lines of each sentence that has words, comments included, as one string."""
+def _conllu_sentences(path: Path, options: ReadOptions) -> Iterator[tuple[str, bool]]:
+    """Yield the lines of each sentence that has words, comments included, and if it begins a document."""
     reader = LineReader(path, options.line_characters)
     lines: list[str] = []
     size = 0
     words = 0
+    begins = False
     for line in reader:
         problem = line_problem(line, words + 1)
         if problem is not None:
             raise malformed_line(line, problem, reader.place)
         if not line or line.isspace():
             if words:
-                yield "\n".join([*lines, ""])
+                yield "\n".join([*lines, ""]), begins
+                begins = False
             lines, size, words = [], 0, 0
             continue
+        begins = begins or (options.newdoc and line.startswith("# newdoc"))
         lines.append(line)
         size += len(line)
         words += line.partition("\t")[0] == str(words + 1)
@@ -249,7 +260,7 @@ def _conllu_sentences(path: Path, options: ReadOptions) -> Iterator[str]:
                 "add the blank lines",
             )
     if words:
-        yield "\n".join([*lines, ""])
+        yield "\n".join([*lines, ""]), begins
 
 
 def _record_passages(records: Iterable[_Record], documents: Iterator[int], options: ReadOptions) -> Iterator[_Passage]:

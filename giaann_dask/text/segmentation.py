@@ -1,6 +1,7 @@
 """Column segmentation: from a tagged block and the stored flags to neurons.
 
-Covers: rules 4 and 5 of the contract for a whole block at once, without a loop over sentences.
+Covers: rules 4 and 5 of the contract for a whole block at once, without a loop over sentences, and
+what profile ``v2`` changes of them.
 Does not cover: how the stored flags came about (`vocabulary`) and training (`network.connections`).
 """
 
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.spec import FEATURE_BITS
-from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, TaggedBlock
+from giaann_dask.text.blocks import CANDIDATE, DELIMITER, NO_DELIMITER, PROBABLE, TaggedBlock
 from giaann_dask.text.vocabulary import BlockMapping
 
 UNASSIGNED = -1
@@ -69,7 +70,14 @@ class EncodedBlock:
         return len(self.status)
 
 
-def encode_block(block: TaggedBlock, mapping: BlockMapping, branches: int) -> EncodedBlock:
+def encode_block(
+    block: TaggedBlock,
+    mapping: BlockMapping,
+    branches: int,
+    *,
+    invented: bool = False,
+    random_branches: bool = False,
+) -> EncodedBlock:
     """Divide a block's sequences into columns and number its tokens' branches.
 
     Parameters
@@ -80,6 +88,11 @@ def encode_block(block: TaggedBlock, mapping: BlockMapping, branches: int) -> En
         Identifiers and stored flags, as the ordered merge returned them.
     branches : int
         Dendritic branches of a neuron.
+    invented : bool
+        Where nothing delimits two neighbouring concepts, end the left column before the right concept,
+        instead of leaving the sequence undivided.
+    random_branches : bool
+        Put tokens on branches by `hash_branches` instead of `number_branches`.
 
     Returns
     -------
@@ -96,13 +109,14 @@ def encode_block(block: TaggedBlock, mapping: BlockMapping, branches: int) -> En
     concept[noun] = mapping.concepts[symbol[noun]]
     feature = np.zeros(tokens, np.int32)
     feature[~noun] = mapping.features[symbol[~noun]]
-    boundary, failed = _boundaries(noun, symbol, sequence, mapping)
+    boundary, failed = _boundaries(_stored_flags(block, mapping, sequence), noun, sequence, invented)
     status = block.status[:count].copy()
     status[failed] = NO_DELIMITER
     occurrence = _occurrences(boundary, sequence, offsets)
     divided = status[sequence] == CANDIDATE
     column = np.where(divided, _columns(concept, noun, occurrence, sequence), concept)
     neuron = (column.astype(np.int64) << FEATURE_BITS) | feature
+    branch_of = hash_branches if random_branches else number_branches
     document = block.document[:count]
     sentence = block.sentence[:count].copy()
     if mapping.first_sentence and count:
@@ -112,7 +126,7 @@ def encode_block(block: TaggedBlock, mapping: BlockMapping, branches: int) -> En
         status=status,
         column=column.astype(np.int32),
         feature=feature,
-        branch=number_branches(neuron, sequence, branches),
+        branch=branch_of(neuron, sequence, branches),
         occurrence=np.where(divided, occurrence, 0).astype(np.uint16),
         flags=block.flags[:tokens].copy(),
         surface=block.surface[:tokens].copy(),
@@ -123,25 +137,37 @@ def encode_block(block: TaggedBlock, mapping: BlockMapping, branches: int) -> En
     )
 
 
-def _boundaries(
-    noun: npt.NDArray[np.bool_],
-    symbol: npt.NDArray[np.int32],
-    sequence: npt.NDArray[np.int64],
-    mapping: BlockMapping,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the boundary tokens and the sequences in which one is missing.
-
-    Between two neighbouring nouns the boundary is the rightmost stored delimiter; only if there is
-    none, the rightmost stored probable delimiter.
-    """
-    tokens = len(noun)
-    position = np.arange(tokens)
-    other = ~noun
+def _stored_flags(
+    block: TaggedBlock, mapping: BlockMapping, sequence: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return whether each token can be a boundary, and whether it can be one for want of such a token."""
+    tokens = len(sequence)
+    if block.own_flags:
+        flags = block.flags[:tokens]
+        return (flags & DELIMITER) != 0, (flags & PROBABLE) != 0
+    other, symbol = ~block.noun[:tokens], block.symbol[:tokens]
     delimiter = np.zeros(tokens, np.bool_)
     delimiter[other] = mapping.delimiter[symbol[other]]
     since = np.full(tokens, -1, np.int64)
     since[other] = mapping.probable_since[symbol[other]]
-    probable = (since >= 0) & (since <= mapping.first_sequence + sequence)
+    return delimiter, (since >= 0) & (since <= mapping.first_sequence + sequence)
+
+
+def _boundaries(
+    flags: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]],
+    noun: npt.NDArray[np.bool_],
+    sequence: npt.NDArray[np.int64],
+    invented: bool,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the boundary tokens and the sequences in which one is missing.
+
+    Between two neighbouring nouns the boundary is the rightmost delimiter; only if there is none, the
+    rightmost probable delimiter; only if there is none either, and it may be invented, the last token
+    before the right noun.
+    """
+    delimiter, probable = flags
+    tokens = len(noun)
+    position = np.arange(tokens)
     last_delimiter = np.maximum.accumulate(np.where(delimiter, position, -1)) if tokens else position
     last_probable = np.maximum.accumulate(np.where(probable, position, -1)) if tokens else position
     nouns = np.flatnonzero(noun)
@@ -150,6 +176,9 @@ def _boundaries(
     left, right = left[together], right[together]
     found = np.where(last_delimiter[right] > left, last_delimiter[right], last_probable[right])
     missing = found <= left
+    if invented:
+        found[missing] = right[missing] - 1
+        missing[:] = False
     return found[~missing], np.unique(sequence[left[missing]])
 
 
@@ -213,3 +242,43 @@ def number_branches(
     branch = np.empty(len(order), np.uint8)
     branch[order] = np.minimum(rank, branches - 1)
     return branch
+
+
+def hash_branches(
+    neuron: npt.NDArray[np.int64], sequence: npt.NDArray[np.int64], branches: int
+) -> npt.NDArray[np.uint8]:
+    """Put each token on a branch by a hash of its sequence's neurons and its place among them.
+
+    Parameters
+    ----------
+    neuron, sequence, branches
+        As `number_branches` takes them.
+
+    Returns
+    -------
+    ndarray of uint8
+        The same for the same sequence, whatever comes before it and however often it is read.
+
+    Examples
+    --------
+    >>> twice = hash_branches(np.array([5, 7, 5, 5, 7, 5]), np.array([0, 0, 0, 1, 1, 1]), 64)
+    >>> (twice[:3] == twice[3:]).all(), len(set(twice[:3].tolist()))
+    (np.True_, 3)
+    """
+    if len(neuron) == 0:
+        return np.zeros(0, np.uint8)
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(sequence) != 0]))
+    lengths = np.diff(np.append(starts, len(neuron)))
+    place = (np.arange(len(neuron)) - np.repeat(starts, lengths)).astype(np.uint64)
+    each = _mix(neuron.astype(np.uint64) + _mix(place))
+    # Sums wrap around, and do not depend on how a library adds up.
+    whole = np.add.reduceat(each, starts)
+    return (_mix(np.repeat(_mix(whole), lengths) + place) % np.uint64(branches)).astype(np.uint8)
+
+
+def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return the finaliser of SplitMix64 of some numbers."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

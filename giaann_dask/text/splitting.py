@@ -93,7 +93,20 @@ class Splitter:
             As many entries as passages. Tokens are never white space; a passage of white space
             has no sentences.
         """
-        return [list(_sentences(_tokenize(passage))) for passage in passages]
+        return [[words for words, _ in passage] for passage in self.split_spaced(passages)]
+
+    def split_spaced(self, passages: Sequence[str]) -> list[list[tuple[list[str], list[bool]]]]:
+        """Return what `split` does, with each sentence's tokens also whether white space follows them.
+
+        After the last token of a sentence it always does.
+        """
+        found = []
+        for passage in passages:
+            tokens = _tokenize(passage)
+            edges = list(_sentence_edges(tokens))
+            spaces = [[*tokens.spaced[begin : end - 1], True] for begin, end in edges]
+            found.append([(tokens.words[a:b], spaced) for (a, b), spaced in zip(edges, spaces, strict=True)])
+        return found
 
 
 # Tokenizing changes the shared vocabulary, so one thread does it at a time; it holds the
@@ -138,8 +151,8 @@ def _tokenize(passage: str) -> _Tokens:
     return _Tokens(words, spaced, [at for at, start in enumerate(starts) if start and at])
 
 
-def _sentences(tokens: _Tokens) -> Iterator[list[str]]:
-    """Yield the sentences of one passage."""
+def _sentence_edges(tokens: _Tokens) -> Iterator[tuple[int, int]]:
+    """Yield the first token of each sentence of one passage, and the one after its last."""
     words, spaced, proposed = tokens
     quotes = [at for at, word in enumerate(words) if word == '"']
     begin = 0
@@ -147,10 +160,10 @@ def _sentences(tokens: _Tokens) -> Iterator[list[str]]:
         end = next(at for at in range(start - 1, -1, -1) if words[at] in _ENDS)
         following = _closed(words, spaced, quotes, end)
         if following > begin and _begins_sentence(words, end, following):
-            yield words[begin:following]
+            yield begin, following
             begin = following
     if begin < len(words):
-        yield words[begin:]
+        yield begin, len(words)
 
 
 def _closed(words: list[str], spaced: list[bool], quotes: list[int], end: int) -> int:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from giaann_dask.text.blocks import BlockBuilder, FilterOptions, TaggedBlock
-from giaann_dask.text.conllu import parse_conllu
+from giaann_dask.text.conllu import parse_conllu, parse_spaced_conllu
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.splitting import Splitter
+from giaann_dask.text.subword_blocks import SubwordBlockBuilder
 from giaann_dask.text.tagging import make_tagger
-from giaann_dask.text.tokens import Part, TaggedSentence
+from giaann_dask.text.tokenizer import SubwordTokenizer
+from giaann_dask.text.tokens import Part, SpacedSentence, TaggedSentence
 
 GOLD = "gold"
 
@@ -43,14 +45,37 @@ def tag_sentences(part: Part, tagger: str) -> Iterator[tuple[int, list[TaggedSen
         words = [[sentence.forms for sentence in passage] for passage in passages]
     else:
         words = [list(passage) for passage in Splitter().split(part.passages)]
-    flat = [sentence for passage in words for sentence in passage]
-    tagged = iter(make_tagger(tagger).tag(flat))
-    for document, passage in zip(part.documents, words, strict=True):
-        yield document, [next(tagged) for _ in passage]
+    yield from zip(part.documents, _tag(words, tagger), strict=True)
+
+
+def tag_spaced_sentences(part: Part, tagger: str) -> Iterator[tuple[int, list[SpacedSentence]]]:
+    """Yield what `tag_sentences` does, with the spaces between words."""
+    if part.kind == "conllu":
+        passages = [parse_spaced_conllu(passage, part.source) for passage in part.passages]
+        if tagger == GOLD:
+            yield from zip(part.documents, passages, strict=True)
+            return
+        spaced = [[(sentence.forms, sentence.spaces) for sentence in passage] for passage in passages]
+    else:
+        spaced = [list(passage) for passage in Splitter().split_spaced(part.passages)]
+    tagged = _tag([[words for words, _ in passage] for passage in spaced], tagger)
+    for document, found, passage in zip(part.documents, tagged, spaced, strict=True):
+        yield document, [SpacedSentence(*each, spaces) for each, (_, spaces) in zip(found, passage, strict=True)]
+
+
+def _tag(words: Sequence[Sequence[Sequence[str]]], tagger: str) -> Iterator[list[TaggedSentence]]:
+    """Yield the tagged sentences of each passage; all are tagged at once."""
+    tagged = iter(make_tagger(tagger).tag([sentence for passage in words for sentence in passage]))
+    for passage in words:
+        yield [next(tagged) for _ in passage]
 
 
 def tag_block(
-    parts: Sequence[Part], skips: Sequence[int], tagger: str, ever: EverPos, options: FilterOptions
+    parts: Sequence[Part],
+    skips: Sequence[int],
+    tagger: str,
+    lexicon: EverPos | SubwordTokenizer,
+    options: FilterOptions,
 ) -> TaggedBlock:
     """Tag consecutive parts into one block.
 
@@ -62,8 +87,8 @@ def tag_block(
         For each part, how many of its counted sequences are in the network already.
     tagger : str
         Name of a tagger.
-    ever : EverPos
-        Parts of speech that words can ever have.
+    lexicon : EverPos or SubwordTokenizer
+        Parts of speech that words can ever have, or what divides text into subwords.
     options : FilterOptions
         Which sentences are read.
 
@@ -71,7 +96,15 @@ def tag_block(
     -------
     TaggedBlock
     """
-    builder = BlockBuilder(ever, options)
+    tag = tag_spaced_sentences if isinstance(lexicon, SubwordTokenizer) else tag_sentences
+    builder = make_builder(lexicon, options)
     for part, skip in zip(parts, skips, strict=True):
-        builder.add_part(tag_sentences(part, tagger), skip)
+        builder.add_part(tag(part, tagger), skip)
     return builder.build()
+
+
+def make_builder(lexicon: EverPos | SubwordTokenizer, options: FilterOptions) -> BlockBuilder:
+    """Return what collects sequences: of subwords where there is a tokenizer, else of words."""
+    if isinstance(lexicon, SubwordTokenizer):
+        return SubwordBlockBuilder(lexicon, options)
+    return BlockBuilder(lexicon, options)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 PartKind = Literal["text", "conllu"]
 
@@ -27,6 +27,27 @@ class TaggedSentence(NamedTuple):
     lemmas: Sequence[str]
     upos: Sequence[str]
     xpos: Sequence[str]
+
+
+class SpacedSentence(NamedTuple):
+    """The tokens of one sentence with their fields and the spaces between them, from which its text follows.
+
+    Attributes
+    ----------
+    forms, lemmas, upos, xpos : sequence of str
+        As those of `TaggedSentence`.
+    spaces : sequence of bool
+        Whether white space follows each word; after the last one it always does.
+    """
+
+    forms: Sequence[str]
+    lemmas: Sequence[str]
+    upos: Sequence[str]
+    xpos: Sequence[str]
+    spaces: Sequence[bool]
+
+
+Sentence: TypeAlias = TaggedSentence | SpacedSentence
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ Covers: rule 3 of the contract as an ordered merge of blocks. Dictionaries only 
 order of first appearance in the text; a feature's delimiter flag is that of its first occurrence;
 its probable flag is remembered as the number of the sequence that first set it. So the state
 after any sequence can be read off later, and blocks can be prepared in parallel.
+Of subwords the dictionaries are full from the beginning, and the delimiter flag is remembered as the
+probable flag is.
 Does not cover: applying the flags to sentences (`segmentation`), storing (`network.store`).
 """
 
@@ -43,6 +45,9 @@ class BlockSummary:
         Counted sequences of each part.
     document_sentences : tuple of (int, int)
         Sentences of each document of the block.
+    delimiter_since : ndarray, optional
+        Sequence of the block that first sees each feature as a delimiter, else -1; int64. None where
+        `delimiter` counts.
     """
 
     concepts: tuple[str, ...]
@@ -55,6 +60,7 @@ class BlockSummary:
     feature_high: npt.NDArray[np.int64]
     part_sequences: tuple[int, ...]
     document_sentences: tuple[tuple[int, int], ...]
+    delimiter_since: npt.NDArray[np.int64] | None = None
 
 
 def summarise(block: TaggedBlock) -> BlockSummary:
@@ -76,23 +82,29 @@ def summarise(block: TaggedBlock) -> BlockSummary:
     if len(others):
         first_symbol, first = np.unique(block.symbol[others], return_index=True)
         delimiter[first_symbol] = (block.flags[others[first]] & DELIMITER) != 0
-    probable = np.full(len(block.features), NEVER, np.int64)
-    marked = np.flatnonzero((block.flags & PROBABLE) != 0)
-    if len(marked):
-        symbol, first = np.unique(block.symbol[marked], return_index=True)
-        probable[symbol] = np.searchsorted(block.offsets, marked[first], side="right") - 1
     return BlockSummary(
         concepts=block.concepts,
         features=block.features,
         surfaces=block.surfaces,
         delimiter=delimiter,
-        probable=probable,
+        probable=_first_flagged(block, PROBABLE),
         status=block.status,
         concept_high=_symbols_in_use(block, noun),
         feature_high=_symbols_in_use(block, ~noun),
         part_sequences=block.part_sequences,
         document_sentences=block.document_sentences,
+        delimiter_since=_first_flagged(block, DELIMITER) if block.own_flags else None,
     )
+
+
+def _first_flagged(block: TaggedBlock, flag: int) -> npt.NDArray[np.int64]:
+    """Return the sequence that first sees each feature with a flag, -1 for none."""
+    found = np.full(len(block.features), NEVER, np.int64)
+    marked = np.flatnonzero((block.flags & flag) != 0)
+    if len(marked):
+        symbol, first = np.unique(block.symbol[marked], return_index=True)
+        found[symbol] = np.searchsorted(block.offsets, marked[first], side="right") - 1
+    return found
 
 
 def _symbols_in_use(block: TaggedBlock, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
@@ -146,6 +158,9 @@ class Vocabulary:
         Sequence that set the probable flag per feature, or -1.
     sequences : int
         Number of sequences counted so far.
+    delimiter_since : iterable of int, optional
+        Sequence that set the delimiter flag per feature, or -1, where flags may be set later than at
+        the first occurrence; it decides what `delimiter` says.
 
     Examples
     --------
@@ -161,18 +176,50 @@ class Vocabulary:
         delimiter: Iterable[bool] = (False,),
         probable_since: Iterable[int] = (NEVER,),
         sequences: int = 0,
+        delimiter_since: Iterable[int] | None = None,
     ) -> None:
         self.concepts = list(concepts)
         self.features = list(features)
         self.delimiter = list(delimiter)
         self.probable_since = list(probable_since)
         self.sequences = sequences
+        self.delimiter_since = None if delimiter_since is None else list(delimiter_since)
+        if self.delimiter_since is not None:
+            self.delimiter = [since != NEVER for since in self.delimiter_since]
         self._concept_index = {name: i for i, name in enumerate(self.concepts)}
         self._feature_index = {name: i for i, name in enumerate(self.features) if i}
 
+    @classmethod
+    def of_subwords(cls, names: Sequence[str], column_names: str = "first") -> Vocabulary:
+        """Return the dictionaries of a tokenizer, which hold all its subwords from the beginning.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Subwords by number.
+        column_names : str
+            ``"first"`` where subwords are columns, too; else columns are numbered as they appear.
+
+        Examples
+        --------
+        >>> vocabulary = Vocabulary.of_subwords(["a", "b"])
+        >>> vocabulary.concept("b"), vocabulary.feature("b")
+        (1, 2)
+        """
+        never = [NEVER] * (len(names) + 1)
+        concepts = names if column_names == "first" else ()
+        return cls(concepts, [PRIME_CONCEPT_FEATURE, *names], (), never, delimiter_since=never)
+
     def copy(self) -> Vocabulary:
         """Return an independent copy, for expansion in memory."""
-        return Vocabulary(self.concepts, self.features, self.delimiter, self.probable_since, self.sequences)
+        return Vocabulary(
+            self.concepts,
+            self.features,
+            self.delimiter,
+            self.probable_since,
+            self.sequences,
+            self.delimiter_since,
+        )
 
     def concept(self, lemma: str) -> int | None:
         """Return the column of a lemma, or None."""
@@ -209,10 +256,11 @@ class Vocabulary:
         feature_ids = [
             self._add_feature(word, bool(block.delimiter[i])) for i, word in enumerate(block.features[:used])
         ]
-        for i in np.flatnonzero((block.probable[:used] >= 0) & (block.probable[:used] < count)):
-            identifier = feature_ids[i]
-            if self.probable_since[identifier] == NEVER:
-                self.probable_since[identifier] = first + int(block.probable[i])
+        _set_flags(self.probable_since, block.probable[:used], feature_ids, first, count)
+        if self.delimiter_since is not None and block.delimiter_since is not None:
+            _set_flags(self.delimiter_since, block.delimiter_since[:used], feature_ids, first, count)
+            for identifier in feature_ids:
+                self.delimiter[identifier] = self.delimiter_since[identifier] != NEVER
         self.sequences += count
         self._check_size()
         return BlockMapping(
@@ -256,13 +304,17 @@ class Vocabulary:
         last_sequence : int
             Number of that sequence; probable flags set later are not yet set.
         """
-        since = [t if t <= last_sequence else NEVER for t in self.probable_since[:features]]
+        probable = [t if t <= last_sequence else NEVER for t in self.probable_since[:features]]
+        delimiter = None
+        if self.delimiter_since is not None:
+            delimiter = [t if t <= last_sequence else NEVER for t in self.delimiter_since[:features]]
         return Vocabulary(
             self.concepts[:concepts],
             self.features[:features],
             self.delimiter[:features],
-            since,
+            probable,
             self.sequences,
+            delimiter,
         )
 
     def probable(self, last_sequence: int | None = None) -> Sequence[bool]:
@@ -293,3 +345,13 @@ class Vocabulary:
                 f"at most {MAXIMUM_CONCEPTS} and {MAXIMUM_FEATURES}",
                 "split the text over several networks",
             )
+
+
+def _set_flags(
+    since: list[int], flagged: npt.NDArray[np.int64], identifiers: Sequence[int], first: int, count: int
+) -> None:
+    """Let the first of a block's sequences set flags that have not been set yet."""
+    for i in np.flatnonzero((flagged >= 0) & (flagged < count)).tolist():
+        identifier = identifiers[i]
+        if since[identifier] == NEVER:
+            since[identifier] = first + int(flagged[i])

@@ -19,6 +19,7 @@ from giaann_dask.network.store import NetworkStore
 from giaann_dask.spec import Specification
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import Ledger
+from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.vocabulary import Vocabulary
 
 
@@ -35,25 +36,38 @@ class NetworkTarget:
         Ever-POS lexicon; must equal the stored one.
     store : NetworkStore, optional
         The network, when it exists.
+    tokenizer : SubwordTokenizer, optional
+        Of a network of subwords; must equal the stored one.
 
     Raises
     ------
     SpecificationError
-        If the network exists with another specification or lexicon, or if what the specification
-        asks for is no sum.
+        If the network exists with another specification, lexicon or tokenizer, if what the specification
+        asks for is no sum, or if subwords are its tokens and there is no tokenizer.
     """
 
-    def __init__(self, path: Path, specification: Specification, ever: EverPos, store: NetworkStore | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        specification: Specification,
+        ever: EverPos,
+        store: NetworkStore | None,
+        tokenizer: SubwordTokenizer | None = None,
+    ) -> None:
         require_sums(specification)
+        require_tokenizer(specification, tokenizer)
         self.path = path
         self.specification = specification
         self.ever = ever
+        self.tokenizer = tokenizer
         self.store = store
         self._resources = ExitStack()
         if store is not None:
             reader = store.open(store.head())
             check_same("specification", specification.as_dict(), reader.manifest().specification.as_dict(), path)
             check_same("ever-POS lexicon", ever.identity(), reader.ever().identity(), path)
+            stored, wanted = (None if each is None else each.identity() for each in (reader.tokenizer(), tokenizer))
+            check_same("tokenizer", wanted, stored, path)
 
     def __enter__(self) -> NetworkTarget:
         """Take the right to write, if the network exists."""
@@ -68,9 +82,18 @@ class NetworkTarget:
     def load(self) -> tuple[Manifest, Vocabulary, Ledger]:
         """Return what the last commit holds besides runs, or what an empty network holds."""
         if self.store is None:
-            return Manifest(specification=self.specification), Vocabulary(), Ledger()
+            return Manifest(specification=self.specification), self._new_vocabulary(), Ledger()
         reader = self.store.open(self.store.head())
-        return reader.manifest(), reader.vocabulary(), Ledger(reader.ledger())
+        found = reader.vocabulary()
+        # A network that nothing has been committed to has no dictionaries yet.
+        vocabulary = found if found.concepts or len(found.features) > 1 else self._new_vocabulary()
+        return reader.manifest(), vocabulary, Ledger(reader.ledger())
+
+    def _new_vocabulary(self) -> Vocabulary:
+        """Return the dictionaries that training begins with: empty ones, or those of the tokenizer."""
+        if self.tokenizer is None:
+            return Vocabulary()
+        return Vocabulary.of_subwords(self.tokenizer.names, self.specification.column_names)
 
     def placement(self) -> Placement:
         """Return where neurons belong as of the last commit, or in an empty network."""
@@ -81,9 +104,20 @@ class NetworkTarget:
     def ensure(self) -> NetworkStore:
         """Return the store, creating it when it does not exist."""
         if self.store is None:
-            self.store = NetworkStore.create(self.path, Manifest(specification=self.specification), self.ever)
+            manifest = Manifest(specification=self.specification)
+            self.store = NetworkStore.create(self.path, manifest, self.ever, self.tokenizer)
             self._resources.enter_context(self.store.lock())
         return self.store
+
+
+def require_tokenizer(specification: Specification, tokenizer: SubwordTokenizer | None) -> None:
+    """Raise a `SpecificationError` when the tokens that are asked for and the tokenizer do not agree."""
+    if (specification.tokens == "subwords") != (tokenizer is not None):
+        raise SpecificationError(
+            f"tokens is {specification.tokens!r} {'without' if tokenizer is None else 'with'} a tokenizer",
+            "subwords with a tokenizer, or words without",
+            "give --tokenizer FILE, learn:SIZE or tiktoken:NAME with profile v2, or none",
+        )
 
 
 def open_store(path: Path) -> NetworkStore | None:

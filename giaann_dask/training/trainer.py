@@ -204,8 +204,8 @@ class Trainer:
             )
 
     def _stream_options(self) -> StreamOptions:
-        return StreamOptions(
-            branches=self._target.specification.branches,
+        return StreamOptions.of(
+            self._target.specification,
             maximum_sequences=self._options.maximum_sequences,
             block_characters=self._options.block_characters,
             words=False,
@@ -347,7 +347,7 @@ class Trainer:
         return TrainingReport(
             sequences=now.sequences - before.sequences,
             trained=now.trained - before.trained,
-            skipped={reason: count - skipped[reason] for reason, count in now.skipped().items()},
+            skipped={reason: count - skipped.get(reason, 0) for reason, count in now.skipped().items()},
             tokens=now.tokens - before.tokens,
             connections=now.connections,
             seconds=seconds,

@@ -1,0 +1,43 @@
+"""The commands of tokenizers: ``giaann-dask tokenizer train``.
+
+Covers: arguments, help and answers. Does not cover: learning (`giaann_dask.text.tokenizer`) and the
+option of training that names a tokenizer (`profile_options`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from giaann_dask.cli.showing import answer, figures
+
+INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+
+
+@click.group()
+def tokenizer() -> None:
+    """Make tokenizers, which divide text into subwords."""
+
+
+@tokenizer.command()
+@INPUTS
+@click.option("--size", type=int, default=16384, show_default=True, help="Subwords at most.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="The .json file to write.")
+@click.option("--text-field", default="text", show_default=True, help="Field of JSON lines and of hf: datasets.")
+@click.option("--split", default="train", show_default=True, help="Split of a hf: dataset.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+def train(inputs: tuple[str, ...], size: int, out: Path, **values: Any) -> None:
+    """Learn a byte-level BPE from text, in this process.
+
+    The file is one of the package tokenizers; give it to train or encode as --tokenizer FILE.
+    """
+    from giaann_dask.encoding.tokenizing import learn_tokenizer, save_tokenizer
+    from giaann_dask.text.reading import ReadOptions
+
+    reading = ReadOptions(text_field=values["text_field"], split=values["split"])
+    learnt = learn_tokenizer(inputs, size, reading)
+    save_tokenizer(learnt, out)
+    counts = {"tokenizer": str(out), **learnt.describe()}
+    answer(counts, values["as_json"], [str(out), *figures(counts, "subwords", "identity")])

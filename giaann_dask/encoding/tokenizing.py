@@ -1,0 +1,98 @@
+"""Choosing the tokenizer: none, a file, an encoding of ``tiktoken``, or one learnt from the text itself.
+
+Covers: what an option names, and which text a tokenizer is learnt from. Does not cover: learning and
+using it (`giaann_dask.text.tokenizer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from giaann_dask.errors import OptionError
+from giaann_dask.storage import writing
+from giaann_dask.text.conllu import parse_spaced_conllu
+from giaann_dask.text.corpus import is_corpus
+from giaann_dask.text.reading import ReadOptions, read_parts
+from giaann_dask.text.subword_blocks import join_words
+from giaann_dask.text.tokenizer import SubwordTokenizer
+
+NONE = "none"
+LEARN = "learn:"
+_TIKTOKEN = "tiktoken:"
+
+
+def choose_tokenizer(choice: str, inputs: Sequence[str], reading: ReadOptions) -> SubwordTokenizer | None:
+    """Return the tokenizer that an option names, None for words.
+
+    Parameters
+    ----------
+    choice : str
+        ``"none"``, ``"learn:SIZE"``, ``"tiktoken:NAME"`` or the path of a tokenizer's JSON file.
+    inputs : sequence of str
+        Inputs that are going to be read.
+    reading : ReadOptions
+        How they are read.
+
+    Raises
+    ------
+    OptionError
+        If the size is no number, or the text to learn from is an encoded corpus, which is no text.
+    InputMissingError, InputFormatError, MissingDependencyError
+        If the tokenizer cannot be used.
+    """
+    if choice == NONE:
+        return None
+    if choice.startswith(_TIKTOKEN):
+        return SubwordTokenizer.from_tiktoken(choice.removeprefix(_TIKTOKEN))
+    if not choice.startswith(LEARN):
+        return SubwordTokenizer.from_file(choice)
+    size = choice.removeprefix(LEARN)
+    if not size.isdecimal():
+        raise OptionError(f"tokenizer is {choice!r}", "learn:SIZE with a number", "choose one, such as learn:16384")
+    return learn_tokenizer(inputs, int(size), reading)
+
+
+def learn_tokenizer(inputs: Sequence[str], size: int, reading: ReadOptions) -> SubwordTokenizer:
+    """Return a tokenizer that is learnt from inputs, in this process.
+
+    Parameters
+    ----------
+    inputs : sequence of str
+        Files, folders, patterns or datasets.
+    size : int
+        Subwords at most.
+    reading : ReadOptions
+        How inputs are read.
+
+    Raises
+    ------
+    OptionError
+        If the size leaves no room, or an input is an encoded corpus.
+    """
+    encoded = [name for name in inputs if is_corpus(name)]
+    if encoded:
+        raise OptionError(
+            f"the tokenizer is to be learnt from {encoded[0]}, which is encoded already",
+            "text",
+            "learn it from the text, with giaann-dask tokenizer train, or leave --tokenizer out",
+        )
+    return SubwordTokenizer.learn(_texts(inputs, reading), size)
+
+
+def save_tokenizer(tokenizer: SubwordTokenizer, path: Path) -> None:
+    """Write a tokenizer's content to a file, which the package ``tokenizers`` reads, too."""
+    with writing(str(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(tokenizer.content, encoding="utf-8")
+
+
+def _texts(inputs: Sequence[str], reading: ReadOptions) -> Iterator[str]:
+    """Yield the passages of inputs as text; of CoNLL-U its sentences."""
+    for part in read_parts(inputs, reading):
+        if part.kind == "text":
+            yield from part.passages
+            continue
+        for passage in part.passages:
+            for sentence in parse_spaced_conllu(passage, part.source):
+                yield join_words(sentence)

@@ -1,0 +1,158 @@
+"""The profiles: named sets of rules as defaults of one specification.
+
+Covers: which options came with profile ``v2``, their defaults in every profile, and what they need of
+each other. Does not cover: the specification that they are options of (`giaann_dask.spec`), and what
+they mean for a prediction (`giaann_dask.inference`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from giaann_dask.errors import SpecificationError
+
+PROFILES = ("v1", "v2")
+TOKENS = ("words", "subwords")
+BRANCH_ORDERS = ("occurrence", "random")
+OWN_STRENGTHS = ("segments", "tokens")
+COLUMN_NAMES = ("first", "span", "lemma")
+
+# The value of a field that takes the default of its profile; of the type of any field.
+PROFILE_DEFAULT: Any = None
+
+_V1: Mapping[str, Any] = {
+    "branches": 2,
+    "tokens": "words",
+    "lif": False,
+    "sentences_per_sequence": 1,
+    "crop": False,
+    "merge_dashes": False,
+    "invented_boundaries": False,
+    "segment_counts": None,
+    "column_catch_all": True,
+    "feature_catch_all": True,
+    "proximity_exponent": 1.0,
+    "branch_order": "occurrence",
+    "own_strengths": "segments",
+    "maximum_subwords": 160,
+    "maximum_bytes": 2560,
+    "column_names": "first",
+}
+_V2: Mapping[str, Any] = {
+    **_V1,
+    "lif": True,
+    "sentences_per_sequence": 3,
+    "crop": True,
+    "merge_dashes": True,
+    "invented_boundaries": True,
+    "segment_counts": (4, 4),
+    "column_catch_all": False,
+    "feature_catch_all": False,
+    "own_strengths": "tokens",
+}
+# Options that came with profile v2: a network of profile v1 has them all at their defaults, and is
+# stored without them, as it was before they existed.
+LATER = tuple(name for name in _V1 if name != "branches")
+# Of these, what sequences of tokens and their columns depend on, so that an encoded corpus does.
+TEXT_RULES = (
+    *("profile", "tokens", "sentences_per_sequence", "crop", "merge_dashes", "invented_boundaries"),
+    *("branch_order", "maximum_subwords", "maximum_bytes", "column_names"),
+)
+
+
+def profile_defaults(profile: str, lif: bool | None) -> dict[str, Any]:
+    """Return the defaults of a profile's options.
+
+    Parameters
+    ----------
+    profile : str
+        One of `PROFILES`.
+    lif : bool, optional
+        Whether leaky integrate-and-fire is asked for; the profile's own choice by default. Without it
+        profile ``v2`` has the two branches that ``v1`` has.
+
+    Raises
+    ------
+    SpecificationError
+        If there is no such profile.
+
+    Examples
+    --------
+    >>> profile_defaults("v2", None)["branches"], profile_defaults("v2", False)["branches"]
+    (1, 2)
+    """
+    require(profile in PROFILES, "profile", profile, " or ".join(PROFILES))
+    if profile == "v1":
+        return dict(_V1)
+    return {**_V2, "branches": 1 if lif is None or lif else 2}
+
+
+def check_later(options: Mapping[str, Any], longest: int) -> None:
+    """Check the options that came with profile ``v2``, each by itself and with the others.
+
+    Parameters
+    ----------
+    options : mapping of str to Any
+        The fields of a specification, with every default filled in.
+    longest : int
+        Most tokens of a sequence that keys have room for.
+
+    Raises
+    ------
+    SpecificationError
+        If an option is out of range, belongs to another profile, or has no meaning with the others.
+    """
+    if options["profile"] == "v1":
+        for name in LATER:
+            value = options[name]
+            require(
+                value == _V1[name], name, value, f"{_V1[name]!r}, its only value in profile v1", "choose profile v2"
+            )
+        return
+    choices = {"tokens": TOKENS, "branch_order": BRANCH_ORDERS, "own_strengths": OWN_STRENGTHS}
+    for name, values in (choices | {"column_names": COLUMN_NAMES}).items():
+        require(options[name] in values, name, options[name], " or ".join(values))
+    for name in ("lif", "crop", "merge_dashes", "invented_boundaries", "column_catch_all", "feature_catch_all"):
+        require(isinstance(options[name], bool), name, options[name], "True or False")
+    sentences = options["sentences_per_sequence"]
+    require(1 <= sentences <= 1000, "sentences_per_sequence", sentences, "1 to 1000")
+    require(0 < options["proximity_exponent"] <= 8, "proximity_exponent", options["proximity_exponent"], "0 to 8")
+    _check_segments(options)
+    random = options["branch_order"] == "random"
+    require(not random or options["branches"] > 1, "branch_order", "random", "more than one branch to choose from")
+    most, subwords = options["maximum_subwords"], options["tokens"] == "subwords"
+    require(
+        options["seed_tokens"] < most <= longest, "maximum_subwords", most, f"more than seed_tokens, at most {longest}"
+    )
+    require(options["maximum_bytes"] >= 1, "maximum_bytes", options["maximum_bytes"], "1 or more")
+    for name in ("maximum_subwords", "maximum_bytes", "column_names"):
+        value = options[name]
+        require(subwords or value == _V2[name], name, value, "subwords as tokens", "give a tokenizer, or leave it out")
+
+
+def _check_segments(options: Mapping[str, Any]) -> None:
+    """Check the numbers of segments and what their first ones take."""
+    counts = options["segment_counts"]
+    valid = counts is not None and len(counts) == 2 and all(isinstance(n, int) and 0 <= n <= 32 for n in counts)
+    require(valid, "segment_counts", counts, "a number of column segments and one of feature segments")
+    columns, features = counts or (0, 0)
+    require(columns + features > 0, "segment_counts", counts, "column segments, feature segments or both")
+    require(
+        columns > 0 or not options["column_catch_all"],
+        "column_catch_all",
+        True,
+        "column segments, of which one takes all",
+    )
+    require(
+        features > 0 or not options["feature_catch_all"],
+        "feature_catch_all",
+        True,
+        "feature segments, of which one takes all",
+    )
+
+
+def require(valid: bool, name: str, value: object, expected: str, remedy: str = "choose another value") -> None:
+    """Raise a `SpecificationError` that names the field when it is not valid."""
+    if not valid:
+        raise SpecificationError(f"{name} is {value!r}", expected, remedy)

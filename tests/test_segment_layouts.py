@@ -1,0 +1,173 @@
+"""Segment layouts, reach and branches: both kernels against the rule read literally."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from giaann_dask.errors import SpecificationError
+from giaann_dask.network import connections
+from giaann_dask.network.keys import unpack_neuron, unpack_target
+from giaann_dask.network.pair_sums import Tokens
+from giaann_dask.network.placement import Placement
+from giaann_dask.network.run import Run
+from giaann_dask.spec import MAXIMUM_TOKENS, Specification
+from giaann_dask.text.segmentation import EncodedBlock, hash_branches, number_branches
+
+Key = tuple[int, ...]
+
+
+@st.composite
+def specifications(draw: st.DrawFn) -> Specification:
+    counts = draw(st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(any))
+    return Specification(
+        profile="v2",
+        regions=3,
+        lif=draw(st.booleans()),
+        branches=draw(st.integers(1, 3)),
+        segment_counts=counts,
+        column_catch_all=counts[0] > 0 and draw(st.booleans()),
+        feature_catch_all=counts[1] > 0 and draw(st.booleans()),
+        proximity_exponent=draw(st.sampled_from([1.0, 0.5, 2.0])),
+        pos_factors=draw(st.sampled_from([(), (("VERB", 3.0),)])),
+        pos_scope="external",
+    )
+
+
+@st.composite
+def encoded(draw: st.DrawFn) -> EncodedBlock:
+    """Some sequences of few columns and features, as encoding makes them."""
+    lengths = draw(st.lists(st.integers(1, 25), min_size=1, max_size=4))
+    random = np.random.default_rng(draw(st.integers(0, 1000)))
+    column, feature, occurrence = [], [], []
+    for length in lengths:
+        turns = np.flatnonzero(random.random(length) < 0.3)
+        of = np.searchsorted(turns[turns > 0], np.arange(length), side="right")
+        column.append(random.integers(0, 4, of[-1] + 1)[of])
+        occurrence.append(of)
+        # Exactly one noun in each occurrence.
+        starts = np.flatnonzero(np.diff(of, prepend=-1))
+        noun = starts + random.integers(0, np.diff(np.append(starts, length)))
+        feature.append(random.integers(1, 5, length))
+        feature[-1][noun] = 0
+    tokens = sum(lengths)
+    sequence = np.repeat(np.arange(len(lengths)), lengths)
+    neuron = (np.concatenate(column) << 25) | np.concatenate(feature)
+    return EncodedBlock(
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        status=np.zeros(len(lengths), np.uint8),
+        column=np.concatenate(column).astype(np.int32),
+        feature=np.concatenate(feature).astype(np.int32),
+        branch=number_branches(neuron, sequence, 3),
+        occurrence=np.concatenate(occurrence).astype(np.uint16),
+        # VERB is the 16th part of speech, NOUN the 8th.
+        flags=(random.choice([16, 8], tokens) << 3).astype(np.uint8),
+        surface=np.full(tokens, -1, np.int32),
+        document=np.zeros(len(lengths), np.int32),
+        sentence=np.zeros(len(lengths), np.int32),
+        surfaces=(),
+        first_sequence=0,
+    )
+
+
+def read_literally(block: EncodedBlock, specification: Specification) -> dict[Key, int]:
+    columns, found = specification.column_segments, dict[Key, int]()
+    reach = specification.feature_segments + specification.lif
+    factor = dict(specification.pos_factors).get("VERB", 1.0)
+    plain, scaled = specification.increments().tolist(), specification.increments(factor).tolist()
+    for begin, end in zip(block.offsets[:-1].tolist(), block.offsets[1:].tolist(), strict=True):
+        for i in range(begin, end):
+            for j in range(i + 1, end):
+                distance, gap = j - i, int(block.occurrence[j]) - int(block.occurrence[i])
+                segments = []
+                if gap < columns or specification.column_catch_all:
+                    segments.append(max(columns - 1 - gap, 0))
+                if distance <= reach or specification.feature_catch_all:
+                    segments.append(columns + reach - min(distance, reach))
+                gain = (scaled if gap and block.flags[i] >> 3 == 16 else plain)[distance]
+                for segment in segments:
+                    ends = (block.column[i], block.feature[i], segment, block.column[j], block.feature[j])
+                    key = (*map(int, ends), min(int(block.branch[j]), specification.branches - 1))
+                    found[key] = found.get(key, 0) + gain
+    return found
+
+
+def table_of(runs: list[Run]) -> dict[Key, int]:
+    found: dict[Key, int] = {}
+    for run in runs:
+        source = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
+        segment, neuron, branch = unpack_target(run.target)
+        columns = [each.tolist() for each in (*source, segment, *unpack_neuron(neuron), branch)]
+        found.update(zip(zip(*columns, strict=True), run.strength.tolist(), strict=True))
+    return found
+
+
+@settings(max_examples=100, deadline=None)
+@given(block=encoded(), specification=specifications())
+def test_kernels_follow_the_rule(block: EncodedBlock, specification: Specification) -> None:
+    limited = np.minimum(block.branch, specification.branches - 1).astype(np.uint8)
+    block = EncodedBlock(**{name: getattr(block, name) for name in block.__slots__} | {"branch": limited})
+    runs, dense = [], []
+    placement = Placement(specification.regions)
+    first = connections.sum_pairs_on
+
+    def both(device: torch.device, tokens: Tokens, *rest: Any) -> dict[int, Run]:
+        dense.extend(first(device, tokens, *rest, dense=True).values())
+        return first(device, tokens, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connections, "sum_pairs_on", both)
+        runs = list(connections.connect_batch([block], specification, placement, torch.device("cpu")).values())
+    expected = read_literally(block, specification)
+    assert table_of([run.connections for run in runs]) == expected
+    assert table_of(dense) == expected
+    own = table_of([run.neurons for run in runs])
+    assert sum(own.values()) == len(block.column), "a token counts once"
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"lif": True}, "profile v2"),
+        ({"sentences_per_sequence": 3}, "its only value in profile v1"),
+        ({"profile": "v3"}, "v1 or v2"),
+        ({"profile": "v2", "segment_counts": (0, 0)}, "column segments, feature segments or both"),
+        ({"profile": "v2", "segment_counts": (4,)}, "a number of column segments"),
+        ({"profile": "v2", "segment_counts": (28, 4)}, "32 in all"),
+        ({"profile": "v2", "segment_counts": (0, 4), "column_catch_all": True}, "column segments"),
+        ({"profile": "v2", "segment_counts": (4, 0), "feature_catch_all": True}, "feature segments"),
+        ({"profile": "v2", "branch_order": "random"}, "more than one branch"),
+        ({"profile": "v2", "maximum_subwords": 100}, "subwords as tokens"),
+        ({"profile": "v2", "column_names": "span"}, "subwords as tokens"),
+        ({"profile": "v2", "tokens": "subwords", "maximum_subwords": MAXIMUM_TOKENS + 1}, "at most 256"),
+        ({"profile": "v2", "proximity_exponent": 8.0}, "a unit or more for every pair"),
+        ({"profile": "v2", "lif": 1}, "True or False"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(fields: dict[str, Any], expected: str) -> None:
+    with pytest.raises(SpecificationError, match=expected):
+        Specification(**fields)
+
+
+@settings(max_examples=50, deadline=None)
+@given(text=st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=9), min_size=1, max_size=8), at=st.integers(0, 7))
+def test_random_branches_depend_on_their_sequence_alone(text: list[list[int]], at: int) -> None:
+    neuron = np.concatenate(text)
+    branch = hash_branches(neuron, np.repeat(np.arange(len(text)), [len(each) for each in text]), 5)
+    begin = sum(map(len, text[: at % len(text)]))
+    alone = np.array(text[at % len(text)])
+    assert (
+        hash_branches(alone, np.zeros(len(alone), np.int64), 5).tolist() == branch[begin : begin + len(alone)].tolist()
+    )
+
+
+def test_random_branches_are_used_alike() -> None:
+    neuron = np.repeat(np.arange(1000), 20)
+    used = np.bincount(hash_branches(neuron, np.arange(20_000) // 20, 4), minlength=4)
+    assert used.min() > 4700
+    assert used.max() < 5300
