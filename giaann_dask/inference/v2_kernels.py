@@ -151,8 +151,8 @@ def move(old: Table, new: Table) -> None:
         if old.neuron[slot] != FREE:
             to = take(new, old.neuron[slot], old.stamp[slot])
             new.value[to] = old.value[slot]
-            new.there[to] = old.there[slot]
-            new.time[to] = old.time[slot]
+            if len(old.there) == len(old.neuron):
+                new.there[to], new.time[to] = old.there[slot], old.time[slot]
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -187,6 +187,14 @@ def lif_catch_up(table: Table, slot: int, moment: int, advanced: npt.NDArray[np.
                     value[0] = ZERO
             value[last] = value[last] * rules.keep_soma
     table.stamp[slot] = moment
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def lif_catch_up_all(table: Table, moment: int, advanced: npt.NDArray[np.bool_], rules: LifRules) -> None:
+    """Move all slots on to a moment."""
+    for slot in range(len(table.neuron)):
+        if table.neuron[slot] != FREE:
+            lif_catch_up(table, slot, moment, advanced, rules)
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -269,6 +277,14 @@ def legacy_catch_up(table: Table, slot: int, moment: int, rules: LegacyRules) ->
                 for segment in range(rules.columns, value.shape[1]):
                     value[branch, segment] = ONE if value[branch, segment] > ZERO else ZERO
     table.stamp[slot] = moment
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def legacy_catch_up_all(table: Table, moment: int, rules: LegacyRules) -> None:
+    """Move all slots on to a moment."""
+    for slot in range(len(table.neuron)):
+        if table.neuron[slot] != FREE:
+            legacy_catch_up(table, slot, moment, rules)
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

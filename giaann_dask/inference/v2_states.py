@@ -23,7 +23,7 @@ from giaann_dask.network.keys import SEGMENT_SHIFT, pack_target
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, NEURON_BITS
 
 # Slots of a new table, a power of two.
-_FIRST_SLOTS = 1 << 12
+_FIRST_SLOTS = 1 << 11
 _FIRST_STEPS = 1 << 8
 # Beyond it the weight of an entry has long been 0 in float32.
 _LONGEST_TIME = 1 << 12
@@ -99,11 +99,13 @@ class SequenceState(ABC):
         )
 
     def _entries(self, there: np.ndarray, time: np.ndarray) -> ActivationState:
-        slot, branch, segment = np.nonzero(there)
+        flat = np.flatnonzero(there)
+        slot, place = np.divmod(flat, self._branches * self._layout.segments)
+        branch, segment = np.divmod(place, self._layout.segments)
         key = pack_target(segment, self._table.neuron[slot], branch)
         order = np.argsort(key)
-        taken = tuple(index[order] for index in (slot, branch, segment))
-        columns = (key[order], self._table.value[taken], time[taken])
+        taken = flat[order]
+        columns = (key[order], self._table.value.reshape(-1)[taken], time.reshape(-1)[taken])
         return ActivationState(*(torch.from_numpy(column) for column in columns))
 
 
@@ -159,10 +161,9 @@ class LifState(SequenceState):
 
     def shown(self) -> ActivationState:
         """Return the positive entries."""
-        for slot in np.flatnonzero(self._table.neuron != kernels.FREE).tolist():
-            kernels.lif_catch_up(self._table, slot, self._moment, self._advanced, self._rules)
+        kernels.lif_catch_up_all(self._table, self._moment, self._advanced, self._rules)
         positive = self._table.value > 0
-        return self._entries(positive, np.full(positive.shape, kernels.NEVER, np.int32))
+        return self._entries(positive, np.broadcast_to(np.int32(kernels.NEVER), positive.shape))
 
 
 class LegacyState(SequenceState):
@@ -218,8 +219,7 @@ class LegacyState(SequenceState):
 
     def shown(self) -> ActivationState:
         """Return all entries, those of value 0 too."""
-        for slot in np.flatnonzero(self._table.neuron != kernels.FREE).tolist():
-            kernels.legacy_catch_up(self._table, slot, self._moment, self._rules)
+        kernels.legacy_catch_up_all(self._table, self._moment, self._rules)
         return self._entries(self._table.there, self._table.time)
 
 
