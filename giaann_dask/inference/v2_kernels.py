@@ -150,9 +150,12 @@ def move(old: Table, new: Table) -> None:
     for slot in range(len(old.neuron)):
         if old.neuron[slot] != FREE:
             to = take(new, old.neuron[slot], old.stamp[slot])
-            new.value[to] = old.value[slot]
-            if len(old.there) == len(old.neuron):
-                new.there[to], new.time[to] = old.there[slot], old.time[slot]
+            for branch in range(old.value.shape[1]):
+                for segment in range(old.value.shape[2]):
+                    new.value[to, branch, segment] = old.value[slot, branch, segment]
+                    if len(old.there) == len(old.neuron):
+                        new.there[to, branch, segment] = old.there[slot, branch, segment]
+                        new.time[to, branch, segment] = old.time[slot, branch, segment]
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -317,7 +320,9 @@ def legacy_clear(table: Table, source: int, moment: int, rules: LegacyRules) -> 
     slot = find(table, source)
     if slot != FREE:
         legacy_catch_up(table, slot, moment, rules)
-        table.value[slot, strongest(table.value[slot])] = ZERO
+        branch = strongest(table.value[slot])
+        for segment in range(table.value.shape[2]):
+            table.value[slot, branch, segment] = ZERO
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -336,13 +341,14 @@ def legacy_advance(
     """Send along a source's row, silence the source and return the gate (sections 8.2 to 8.6)."""
     target, strength = row
     moment, last = 2 * clock.token, table.value.shape[2] - 1
-    gate = 0
-    own = find(table, source)
+    gate, own = 0, find(table, source)
     if own != FREE:
         legacy_catch_up(table, own, moment, rules)
         for branch in range(table.value.shape[1]):
-            if table.there[own, branch, last] and table.value[own, branch].max() > ZERO:
-                gate = 1
+            for segment in range(last + 1):
+                # Values are never negative: a sum is positive where any value is.
+                if table.there[own, branch, last] and table.value[own, branch, segment] > ZERO:
+                    gate = 1
     slots = np.empty(len(target), np.int64)
     # All are tested before any is reached.
     for i in range(len(target)):
@@ -366,6 +372,15 @@ def legacy_advance(
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _is_reached(table: Table, slot: int) -> bool:
+    """Return whether a neuron has an entry in its last segment, on any branch."""
+    for branch in range(table.there.shape[1]):
+        if table.there[slot, branch, table.there.shape[2] - 1]:
+            return True
+    return False
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _weight(time: int, segment: int, segments: int, columns: int, times: tuple[int, int], powers: Floats) -> np.float32:
     """Return what an entry is multiplied by for its distance from the expected time (section 8.7)."""
     column, token = times
@@ -386,7 +401,7 @@ def legacy_scores(
     neuron, score, count = np.empty(len(connected), np.int64), np.empty(len(connected), np.float32), 0
     for i in range(len(connected)):
         slot = find(table, connected[i])
-        if slot == FREE or not table.there[slot, :, segments - 1].any():
+        if slot == FREE or not _is_reached(table, slot):
             continue
         legacy_catch_up(table, slot, moment, rules)
         concept = clock.open_concept and (connected[i] & _FEATURE_MASK) == 0
