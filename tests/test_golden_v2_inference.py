@@ -204,5 +204,7 @@ def test_ewt_steps(name: str) -> None:
 @pytest.mark.slow
 def test_golden_files_have_the_steps_that_the_contract_counts() -> None:
     folders = [golden(name) for name in [*SYN_FOLDERS, *EWT_FOLDERS]]
-    infos = [path.with_name(path.name.replace(".jsonl.gz", ".info.json")) for f in folders for path in inference_files(f)]
+    infos = [
+        path.with_name(path.name.replace(".jsonl.gz", ".info.json")) for f in folders for path in inference_files(f)
+    ]
     assert sum(read_json(info)["steps"] for info in infos) == STEPS

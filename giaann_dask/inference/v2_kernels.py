@@ -331,13 +331,11 @@ def _kept(table: Table, slot: int, branch: int, segment: int, now: int, rules: L
     if not rules.exact or segment <= rules.columns:
         return True
     before = table.time[slot, branch, segment - 1]
-    return before != NEVER and now - before == 1 and table.value[slot, branch, segment - 1] > ZERO
+    return bool(before != NEVER and now - before == 1 and table.value[slot, branch, segment - 1] > ZERO)
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def legacy_advance(
-    table: Table, source: int, row: tuple[Integers, Floats], clock: Clock, rules: LegacyRules
-) -> int:
+def legacy_advance(table: Table, source: int, row: tuple[Integers, Floats], clock: Clock, rules: LegacyRules) -> int:
     """Send along a source's row, silence the source and return the gate (sections 8.2 to 8.6)."""
     target, strength = row
     moment, last = 2 * clock.token, table.value.shape[2] - 1
@@ -374,10 +372,10 @@ def legacy_advance(
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _is_reached(table: Table, slot: int) -> bool:
     """Return whether a neuron has an entry in its last segment, on any branch."""
+    reached = False
     for branch in range(table.there.shape[1]):
-        if table.there[slot, branch, table.there.shape[2] - 1]:
-            return True
-    return False
+        reached = reached or table.there[slot, branch, table.there.shape[2] - 1]
+    return reached
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -386,7 +384,7 @@ def _weight(time: int, segment: int, segments: int, columns: int, times: tuple[i
     column, token = times
     expected = column - (columns - segment) if segment < columns else token - (segments - segment)
     distance = abs(expected - max(time, 0))
-    return powers[min(distance, len(powers) - 1)]
+    return np.float32(powers[min(distance, len(powers) - 1)])
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

@@ -177,6 +177,44 @@ class V2Options:
         return isinstance(self.dynamics, LifOptions)
 
 
+@dataclass(frozen=True, kw_only=True)
+class V2Settings:
+    """A choice of rules of profile ``v2`` that fits networks with a soma and without one.
+
+    Parameters
+    ----------
+    settings : {"train", "test"}
+        Which of the reference's two sets of constants.
+    strict_reference, enforce_delimiter : bool
+        See `settings`, the function.
+    feed : {"target", "prediction"}
+        As in `V2Options`.
+
+    Raises
+    ------
+    OptionError
+        If a value is not one of those listed, or both a defect and its mending are asked for.
+    """
+
+    settings: Settings = "test"
+    strict_reference: bool = False
+    enforce_delimiter: bool = False
+    feed: Feed = "target"
+
+    def __post_init__(self) -> None:
+        self.options(lif=True)
+
+    def options(self, *, lif: bool) -> V2Options:
+        """Return the rules for a network that was trained with a soma or without one."""
+        return settings(
+            self.settings,
+            lif=lif,
+            feed=self.feed,
+            strict_reference=self.strict_reference,
+            enforce_delimiter=self.enforce_delimiter,
+        )
+
+
 def settings(
     name: Settings,
     *,

@@ -57,12 +57,13 @@ def passing(
         Which test.
     """
     column, feature = unpack_neuron(neuron)
-    own = column == unpack_neuron(source)[0]
+    own: npt.NDArray[np.bool_] = column == unpack_neuron(source)[0]
     if mode == "internal":
         return own if options.test == "column" else own | (feature == 0)
     if mode == "delimiter" and options.enforce_delimiter:
         since = flags.probable_since[feature]
-        return ~own | flags.delimiter[feature] | ((since >= 0) & (since <= number))
+        passes: npt.NDArray[np.bool_] = ~own | flags.delimiter[feature] | ((since >= 0) & (since <= number))
+        return passes
     return np.ones(len(neuron), np.bool_)
 
 

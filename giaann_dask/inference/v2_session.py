@@ -23,6 +23,7 @@ from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.options import Feed
 from giaann_dask.inference.rows import RowSource
 from giaann_dask.inference.sequence import (
+    Contribution,
     FlagTable,
     Generation,
     PreparedSequence,
@@ -31,9 +32,10 @@ from giaann_dask.inference.sequence import (
     StepTrace,
 )
 from giaann_dask.inference.steps import Choice, Observer
+from giaann_dask.inference.v2_explaining import explain_legacy, explain_lif
 from giaann_dask.inference.v2_kernels import Clock, Floats, Integers
 from giaann_dask.inference.v2_layout import SegmentLayout
-from giaann_dask.inference.v2_options import V2Options
+from giaann_dask.inference.v2_options import LifOptions, V2Options
 from giaann_dask.inference.v2_selection import passing, select
 from giaann_dask.inference.v2_states import SequenceState, new_state
 from giaann_dask.spec import MAXIMUM_FEATURES, Specification
@@ -142,6 +144,16 @@ class V2Session:
             source = trace.result.next
             concepts += known if given else _feature(source) == 0
 
+    def explain(self, steps: tuple[StepResult, ...], index: int) -> tuple[Contribution, ...]:
+        """Return the connections that raised what a step predicted (see `Session.explain`)."""
+        neuron = steps[index].predicted
+        if neuron is None:
+            return ()
+        done, dynamics = steps[: index + 1], self.options.dynamics
+        if isinstance(dynamics, LifOptions):
+            return explain_lif(done, neuron, self._whole_row, layout=self._layout, options=dynamics)
+        return explain_legacy(done, neuron, self._whole_row, layout=self._layout, options=dynamics)
+
     def _advance(
         self, state: SequenceState, source: int, token: _Token, feed: Feed, choose: Choice | None, traced: bool
     ) -> StepTrace:
@@ -199,15 +211,24 @@ class V2Session:
 
     def _row(self, source: int) -> tuple[Integers, Floats]:
         """Return the target keys of a source and, where they are sent, its strengths."""
+        if self.options.dynamics.strengths:
+            return self._whole_row(source)
+        row = self.rows.row(source)
+        return (_NO_TARGETS if row is None else _writeable(row.target)), _NO_STRENGTHS
+
+    def _whole_row(self, source: int) -> tuple[Integers, Floats]:
         row = self.rows.row(source)
         if row is None:
             return _NO_TARGETS, _NO_STRENGTHS
-        if not self.options.dynamics.strengths:
-            return row.target, _NO_STRENGTHS
-        return row.target, self.specification.strengths(row.strength).astype(np.float32)
+        return _writeable(row.target), self.specification.strengths(row.strength).astype(np.float32)
 
     def _shown(self, state: SequenceState) -> ActivationState | None:
         return state.shown() if self._states else None
+
+
+def _writeable(target: Integers) -> Integers:
+    """Return an array that kernels take without being compiled again for memory that came through Dask."""
+    return target if target.flags.writeable else target.copy()
 
 
 def _feature(neuron: int) -> int:

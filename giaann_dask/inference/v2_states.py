@@ -145,9 +145,7 @@ class LifState(SequenceState):
         """See `SequenceState.advance`."""
         self._reserve(len(row[0]))
         self._moment = 2 * clock.token
-        gate, neuron, score = kernels.lif_advance(
-            self._table, source, row, clock.token, self._advanced, self._rules
-        )
+        gate, neuron, score = kernels.lif_advance(self._table, source, row, clock.token, self._advanced, self._rules)
         return int(gate), neuron, score
 
     def settle(self, source: int, following: int, clock: Clock) -> None:

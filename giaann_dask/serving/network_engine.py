@@ -14,17 +14,18 @@ from dataclasses import dataclass, field
 import numpy as np
 from distributed import Client
 
-from giaann_dask.device import one_thread, select_device
+from giaann_dask.device import one_thread
 from giaann_dask.errors import PromptError
 from giaann_dask.inference.activation import ActivationState
-from giaann_dask.inference.batch import Batch, BatchOptions, Prompt
+from giaann_dask.inference.batch import BatchOptions, Prompt
 from giaann_dask.inference.generation import Candidate, best_candidates, word_and_column
 from giaann_dask.inference.opened import changed_flags
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.remote_rows import RowOptions
+from giaann_dask.inference.rules import AskedRules, fitting_rules, open_plain_session, rules_device
 from giaann_dask.inference.sequence import StepTrace
-from giaann_dask.inference.session import Session
 from giaann_dask.inference.sessions import OpenedCommit
+from giaann_dask.inference.v2_batch import open_batch
 from giaann_dask.network.store import CommitReader
 from giaann_dask.serving.engine import Column, CompletionOptions, Ended, Given, Part, Token
 from giaann_dask.serving.shared_batch import SharedBatch
@@ -40,8 +41,8 @@ class EngineOptions:
 
     Parameters
     ----------
-    inference : InferenceOptions
-        Rules of inference; predictions are always fed.
+    inference : InferenceOptions, V2Settings or V2Options
+        Rules of inference, which must fit the network; predictions are always fed.
     tagger : str
         How prompts are tagged.
     device : str
@@ -52,7 +53,7 @@ class EngineOptions:
         Prompts that share a step at most.
     """
 
-    inference: InferenceOptions = field(default_factory=lambda: InferenceOptions(feed="prediction"))
+    inference: AskedRules = field(default_factory=lambda: InferenceOptions(feed="prediction"))
     tagger: str = "lexicon"
     device: str = "auto"
     rows: RowOptions = field(default_factory=RowOptions)
@@ -82,15 +83,15 @@ class NetworkEngine:
 
     def __init__(self, client: Client, reader: CommitReader, options: EngineOptions | None = None) -> None:
         self._options = options or EngineOptions()
-        self._device = select_device(self._options.device)
         self._name, self._commit = reader.path.resolve().name, reader.commit
         self._opened = opened = OpenedCommit(reader, client=client, rows=self._options.rows)
         # Taggers load their words when first used: not while a client waits.
         with suppress(PromptError):
             opened.prepare("the word", self._options.tagger)
         slots = BatchOptions(slots=self._options.places)
-        batch = Batch(opened.specification, opened.rows, options=self._options.inference, batch=slots)
-        self._shared = SharedBatch(batch)
+        self._rules = fitting_rules(opened.specification, self._options.inference)
+        self._device = rules_device(self._rules, self._options.device)
+        self._shared = SharedBatch(open_batch(opened.specification, opened.rows, options=self._rules, batch=slots))
 
     @property
     def name(self) -> str:
@@ -113,8 +114,8 @@ class NetworkEngine:
         flags = changed_flags(opened.flags, prepared.change)
         yield Given(prepared.words)
         if options.columns or self._device.type != "cpu":
-            rules = self._options.inference
-            session = Session(opened.specification, opened.rows, flags, options=rules, device=self._device)
+            network = (opened.specification, opened.rows, flags)
+            session = open_plain_session(*network, options=self._rules, device=self._device)
             with one_thread():
                 yield from _parts(session.stream(prepared.sequence, options.tokens), vocabulary, options)
         else:
