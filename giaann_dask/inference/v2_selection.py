@@ -61,9 +61,7 @@ def passing(
     if mode == "internal":
         return own if options.test == "column" else own | (feature == 0)
     if mode == "delimiter" and options.enforce_delimiter:
-        since = flags.probable_since[feature]
-        passes: npt.NDArray[np.bool_] = ~own | flags.delimiter[feature] | ((since >= 0) & (since <= number))
-        return passes
+        return ~own | flags.delimit(feature, number)
     return np.ones(len(neuron), np.bool_)
 
 
