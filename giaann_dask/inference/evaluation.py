@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,9 @@ class EvaluationReport(Summarised):
         Completed steps at which nothing could be predicted.
     stopped : int
         Sequences that fed predictions ended early.
+    unreached : int
+        Their tokens after that, which `prediction_tokens` leaves out; as misses they make the accuracy of
+        the contract of profile ``v2``.
     seconds : float
         Time, without the start of the cluster.
     commit : str
@@ -116,6 +119,7 @@ class EvaluationReport(Summarised):
     seconds: float
     commit: str
     accuracy: Accuracy
+    unreached: int = 0
     rows: RowFigures | None = None
     options: Rules = field(default_factory=InferenceOptions)
 
@@ -251,7 +255,9 @@ def evaluate_network(
             "look at the text and at --first-sequence",
         )
     accuracy = tally.counts.accuracy(options.top_k, specification.seed_tokens)
-    return tally.report(time.perf_counter() - started, reader.commit, inference, accuracy)
+    report = tally.report(time.perf_counter() - started, reader.commit, inference, accuracy)
+    reached = specification.seed_tokens * report.inferred + report.prediction_tokens
+    return replace(report, unreached=report.tokens - reached)
 
 
 def _submit_block(
