@@ -15,6 +15,7 @@ import numpy.typing as npt
 from giaann_dask.inference.sequence import FlagTable, Mode
 from giaann_dask.inference.v2_options import SelectionOptions
 from giaann_dask.network.keys import unpack_neuron
+from giaann_dask.spec import FEATURE_BITS
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -38,8 +39,8 @@ class Selected(NamedTuple):
 
 def passing(
     neuron: Integers, source: int, mode: Mode | None, flags: FlagTable, number: int, options: SelectionOptions
-) -> npt.NDArray[np.bool_]:
-    """Return which neurons a mode lets follow a source.
+) -> npt.NDArray[np.bool_] | None:
+    """Return which neurons a mode lets follow a source, None for all.
 
     Parameters
     ----------
@@ -56,17 +57,19 @@ def passing(
     options : SelectionOptions
         Which test.
     """
+    if not len(neuron) or mode is None or (mode == "delimiter" and not options.enforce_delimiter):
+        return None
     column, feature = unpack_neuron(neuron)
-    own: npt.NDArray[np.bool_] = column == unpack_neuron(source)[0]
-    if mode == "internal":
-        return own if options.test == "column" else own | (feature == 0)
-    if mode == "delimiter" and options.enforce_delimiter:
+    own: npt.NDArray[np.bool_] = column == source >> FEATURE_BITS
+    if mode == "delimiter":
         return ~own | flags.delimit(feature, number)
-    return np.ones(len(neuron), np.bool_)
+    return own if options.test == "column" else own | (feature == 0)
 
 
-def select(neuron: Integers, score: Floats, passes: npt.NDArray[np.bool_], options: SelectionOptions) -> Selected:
-    """Return the best candidate, as far as the options test them.
+def select(
+    neuron: Integers, score: Floats, passes: npt.NDArray[np.bool_] | None, options: SelectionOptions
+) -> Selected:
+    """Return the best candidate, as far as the options test them; without a test all pass.
 
     Examples
     --------
@@ -76,10 +79,10 @@ def select(neuron: Integers, score: Floats, passes: npt.NDArray[np.bool_], optio
     ... ).best
     (1, None)
     """
-    if options.filtered:
+    if options.filtered and passes is not None:
         neuron, score = neuron[passes], score[passes]
     if not len(neuron):
         return Selected(neuron, score, None)
     # The first of equal maxima.
     best = int(score.argmax())
-    return Selected(neuron, score, best if options.filtered or passes[best] else None)
+    return Selected(neuron, score, best if options.filtered or passes is None or passes[best] else None)

@@ -11,8 +11,7 @@ candidate is taken (`giaann_dask.inference.v2_selection`), and profile ``v1``
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -159,26 +158,25 @@ class V2Session:
     ) -> StepTrace:
         """Do one step of section 7 or 8."""
         clock = token.clock
-        result = StepResult(index=clock.token, seed=token.seed, source=source, column_time=clock.source_column)
+        known = {"index": clock.token, "seed": token.seed, "source": source, "column_time": clock.source_column}
         neuron, score = _NO_TARGETS, _NO_STRENGTHS
         if clock.token:
             row = self._row(source)
             if feed == "prediction" and not token.seed and not state.can_send(row[0]):
-                return StepTrace(replace(result, stop="no connections"), None, self._shown(state))
-            gate, neuron, score = state.advance(source, row, clock)
-            result = replace(result, activity=gate)
+                return StepTrace(StepResult(**known, stop="no connections"), None, self._shown(state))
+            known["activity"], neuron, score = state.advance(source, row, clock)
         found = None
         if token.seed:
-            result = replace(result, next=token.target)
+            result = StepResult(**known, next=token.target)
         else:
-            result, found = self._predict(result, (neuron, score), token, feed, choose, traced)
+            result, found = self._predict(known, (neuron, score), token, feed, choose, traced)
         if result.next is not None:
             state.settle(source, result.next, clock)
         return StepTrace(result, found, self._shown(state))
 
     def _predict(
         self,
-        result: StepResult,
+        known: dict[str, Any],
         scored: tuple[Integers, Floats],
         token: _Token,
         feed: Feed,
@@ -186,23 +184,24 @@ class V2Session:
         traced: bool,
     ) -> tuple[StepResult, Candidates | None]:
         """Choose among the candidates and find the next source (sections 7f and 7g)."""
-        rules, number = self.options.selection, token.number
-        mode = self.flags.mode(_feature(result.source), number)
-        passes = passing(scored[0], result.source, mode, self.flags, number, rules)
+        rules, source = self.options.selection, known["source"]
+        mode = self.flags.mode(_feature(source), token.number)
+        passes = passing(scored[0], source, mode, self.flags, token.number, rules)
         neuron, score, best = select(*scored, passes, rules)
-        found = None
-        if len(neuron) and (traced or choose is not None):
+        found, count = None, len(neuron)
+        if count and (traced or choose is not None):
             found = Candidates(torch.from_numpy(neuron), torch.from_numpy(score), int(score.argmax()))
         if choose is not None and found is not None:
-            best = choose(result.index, found)
-            best = best if rules.filtered or passes[best] else None
+            best = choose(token.clock.token, found)
+            best = best if rules.filtered or passes is None or passes[best] else None
         predicted = None if best is None else int(neuron[best])
-        result = replace(
-            result,
+        largest = score.max() if count else None
+        result = StepResult(
+            **known,
             mode=mode,
-            candidates=len(neuron),
-            ties=int((score == score.max()).sum()) if len(neuron) else 0,
-            value=float(score.max()) if len(neuron) else None,
+            candidates=count,
+            ties=int(np.count_nonzero(score == largest)) if count else 0,
+            value=None if largest is None else float(largest),
             predicted=predicted,
             stop=None if predicted is not None else "rejected" if len(scored[0]) else "no candidates",
             next=token.target if feed == "target" else predicted,
