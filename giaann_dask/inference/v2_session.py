@@ -158,7 +158,12 @@ class V2Session:
     ) -> StepTrace:
         """Do one step of section 7 or 8."""
         clock = token.clock
-        known = {"index": clock.token, "seed": token.seed, "source": source, "column_time": clock.source_column}
+        known: dict[str, Any] = {
+            "index": clock.token,
+            "seed": token.seed,
+            "source": source,
+            "column_time": clock.source_column,
+        }
         neuron, score = _NO_TARGETS, _NO_STRENGTHS
         if clock.token:
             row = self._row(source)
