@@ -22,7 +22,7 @@ SHARED = HERE.parent.parent / "shared" / "golden" / "v2"
 def v2_folder(name: str) -> Path | None:
     """A golden folder: the one in the project, else the one beside the checkout, else None."""
     places = (HERE / "data" / "v2" / name, SHARED / name)
-    return next((place for place in places if (place / "connections.npz").is_file()), None)
+    return next((place for place in places if (place / "infer_train_target.jsonl.gz").is_file()), None)
 
 
 @dataclass(frozen=True)
