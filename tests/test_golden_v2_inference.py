@@ -191,6 +191,12 @@ def test_synthetic_steps(name: str) -> None:
         follow(path, run)
 
 
+@pytest.mark.parametrize("feed", ["test_pred", "train_pred"])
+def test_sample_without_a_soma(feed: str) -> None:
+    folder = golden("v2_word_nolif")
+    follow(folder / f"infer_{feed}.jsonl.gz", v2_run(folder))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EWT_FOLDERS)
 def test_ewt_steps(name: str) -> None:

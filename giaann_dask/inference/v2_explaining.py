@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from giaann_dask.inference.sequence import Contribution, StepResult
-from giaann_dask.inference.v2_kernels import NEVER, Floats, Integers, squashed
+from giaann_dask.inference.v2_kernels import squashed
 from giaann_dask.inference.v2_layout import SegmentLayout
 from giaann_dask.inference.v2_options import LegacyOptions, LifOptions
+from giaann_dask.inference.v2_tables import NEVER, Floats, Integers
 from giaann_dask.network.keys import unpack_target
 from giaann_dask.spec import FEATURE_BITS
 

@@ -32,11 +32,11 @@ from giaann_dask.inference.sequence import (
 )
 from giaann_dask.inference.steps import Choice, Observer
 from giaann_dask.inference.v2_explaining import explain_legacy, explain_lif
-from giaann_dask.inference.v2_kernels import Clock, Floats, Integers
 from giaann_dask.inference.v2_layout import SegmentLayout
 from giaann_dask.inference.v2_options import LifOptions, V2Options
 from giaann_dask.inference.v2_selection import passing, select
 from giaann_dask.inference.v2_states import SequenceState, new_state
+from giaann_dask.inference.v2_tables import Clock, Floats, Integers
 from giaann_dask.spec import MAXIMUM_FEATURES, Specification
 
 _NO_TARGETS: Integers = np.zeros(0, np.int64)

@@ -16,9 +16,9 @@ import torch
 
 from giaann_dask.inference import v2_kernels as kernels
 from giaann_dask.inference.activation import ActivationState
-from giaann_dask.inference.v2_kernels import Clock, Floats, Integers, LegacyRules, LifRules, Table
 from giaann_dask.inference.v2_layout import SegmentLayout
 from giaann_dask.inference.v2_options import LegacyOptions, LifOptions
+from giaann_dask.inference.v2_tables import FREE, NEVER, Clock, Floats, Integers, LegacyRules, LifRules, Table
 from giaann_dask.network.keys import SEGMENT_SHIFT, pack_target
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, NEURON_BITS
 
@@ -90,11 +90,11 @@ class SequenceState(ABC):
         shape = (slots, self._branches, self._layout.segments)
         flags = (1, 1, 1) if self._layout.soma else shape
         return Table(
-            neuron=np.full(slots, kernels.FREE, np.int64),
+            neuron=np.full(slots, FREE, np.int64),
             stamp=np.zeros(slots, np.int64),
             value=np.zeros(shape, np.float32),
             there=np.zeros(flags, np.bool_),
-            time=np.full(flags, kernels.NEVER, np.int32),
+            time=np.full(flags, NEVER, np.int32),
             used=np.zeros(1, np.int64),
         )
 
@@ -161,7 +161,7 @@ class LifState(SequenceState):
         """Return the positive entries."""
         kernels.lif_catch_up_all(self._table, self._moment, self._advanced, self._rules)
         positive = self._table.value > 0
-        return self._entries(positive, np.broadcast_to(np.int32(kernels.NEVER), positive.shape))
+        return self._entries(positive, np.broadcast_to(np.int32(NEVER), positive.shape))
 
 
 class LegacyState(SequenceState):
