@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from giaann_dask.inference.generation import GenerationOptions
     from giaann_dask.inference.options import InferenceOptions
     from giaann_dask.inference.remote_rows import RowOptions
+    from giaann_dask.inference.v2_options import V2Settings
     from giaann_dask.spec import Specification
     from giaann_dask.text.corpus import EncodedCorpus
     from giaann_dask.training.options import TrainingOptions
@@ -40,6 +41,7 @@ _HOMES = {
     "Specification": "giaann_dask.spec",
     "TextOptions": "giaann_dask.api",
     "TrainingOptions": "giaann_dask.training.options",
+    "V2Settings": "giaann_dask.inference.v2_options",
     "connect": "giaann_dask.cluster",
     "encode": "giaann_dask.api",
     "save_report": "giaann_dask.diagnostics.evaluation_report",
@@ -58,6 +60,7 @@ __all__ = [
     "Specification",
     "TextOptions",
     "TrainingOptions",
+    "V2Settings",
     "connect",
     "encode",
     "save_report",

@@ -26,6 +26,7 @@ from giaann_dask.inference.evaluation import EvaluationOptions, EvaluationReport
 from giaann_dask.inference.generation import Continuation, GenerationOptions, generate_text
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.sessions import OpenedCommit, PromptSession, Sessions
+from giaann_dask.inference.v2_options import V2Settings
 from giaann_dask.network.exporting import Exported, connection_table, export_network
 from giaann_dask.network.manifest import Manifest
 from giaann_dask.network.store import CommitReader, NetworkStore
@@ -373,6 +374,7 @@ __all__ = [
     "Network",
     "TextOptions",
     "TrainingOptions",
+    "V2Settings",
     "connect",
     "encode",
     "train",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from giaann_dask.inference.beam import BeamOptions
     from giaann_dask.inference.options import Feed, InferenceOptions
     from giaann_dask.inference.remote_rows import RowOptions
+    from giaann_dask.inference.v2_options import V2Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -76,8 +77,23 @@ def text_options(command: Command) -> Command:
 
 
 def inference_options(command: Command) -> Command:
-    """Add the rules of inference: ``--timing``, ``--activations`` and ``--sequential``."""
+    """Add the rules of inference: ``--settings`` and its kind for profile ``v2``, ``--timing`` and its for ``v1``."""
     for option in (
+        click.option(
+            "--enforce-delimiter",
+            is_flag=True,
+            help="Profile v2: after a delimiter, the column goes on with delimiters only.",
+        ),
+        click.option(
+            "--strict-reference",
+            is_flag=True,
+            help="Profile v2: select as the published implementation does, with its defects.",
+        ),
+        click.option(
+            "--settings",
+            type=click.Choice(["train", "test"]),
+            help="Profile v2: constants for text that was trained on, or for other text.  [default: test]",
+        ),
         click.option(
             "--sequential/--no-sequential",
             default=True,
@@ -183,12 +199,29 @@ def read_numbers(name: str, text: str) -> tuple[int, ...]:
         raise OptionError(f"{name} is {text!r}", "whole numbers such as 1,5,10", "choose others") from error
 
 
-def read_inference_options(values: dict[str, Any], feed: Feed) -> InferenceOptions:
-    """Return the rules of inference, from a command's values."""
+def read_inference_options(values: dict[str, Any], feed: Feed) -> InferenceOptions | V2Settings:
+    """Return the rules of inference, from a command's values.
+
+    Raises
+    ------
+    OptionError
+        If options of both profiles are among them.
+    """
     from giaann_dask.inference.options import InferenceOptions
+    from giaann_dask.inference.v2_options import V2Settings
 
     names = ("timing", "activations", "sequential")
-    return InferenceOptions(feed=feed, **{name: values[name] for name in names})
+    rules = InferenceOptions(feed=feed, **{name: values[name] for name in names})
+    flags = {name: values[name] for name in ("strict_reference", "enforce_delimiter")}
+    if values["settings"] is None and not any(flags.values()):
+        return rules
+    if rules != InferenceOptions(feed=feed):
+        raise OptionError(
+            "timing, activations or sequential with settings, strict-reference or enforce-delimiter",
+            "the former for networks of profile v1, the latter for profile v2",
+            "leave one kind out",
+        )
+    return V2Settings(settings=values["settings"] or "test", feed=feed, **flags)
 
 
 def ever_pos_option(command: Command) -> Command:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from distributed import Client, Future
 
 from giaann_dask.cluster import ask_scheduler, result, task_key
-from giaann_dask.device import one_thread, select_device
+from giaann_dask.device import one_thread
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError, OptionError
@@ -37,10 +37,18 @@ from giaann_dask.inference.opened import (
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.recording import StepRecords
 from giaann_dask.inference.remote_rows import RegionKeys, RemoteRows, RowOptions, row_source
-from giaann_dask.inference.replay_session import open_session
 from giaann_dask.inference.row_service import Trim
 from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.rules import (
+    AskedRules,
+    Rules,
+    fitting_rules,
+    open_session,
+    rules_device,
+    sends_strengths,
+)
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence
+from giaann_dask.inference.v2_options import V2Options
 from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Run
@@ -82,6 +90,9 @@ class EvaluationReport(Summarised):
         Completed steps at which nothing could be predicted.
     stopped : int
         Sequences that fed predictions ended early.
+    unreached : int
+        Their tokens after that, which `prediction_tokens` leaves out; as misses they make the accuracy of
+        the contract of profile ``v2``.
     seconds : float
         Time, without the start of the cluster.
     commit : str
@@ -92,7 +103,7 @@ class EvaluationReport(Summarised):
     rows : RowFigures or None
         How often tasks asked other workers for rows, and what came; it depends on the cluster. None where
         whole regions were copied.
-    options : InferenceOptions
+    options : InferenceOptions or V2Options
         The rules of inference.
     """
 
@@ -108,13 +119,14 @@ class EvaluationReport(Summarised):
     seconds: float
     commit: str
     accuracy: Accuracy
+    unreached: int = 0
     rows: RowFigures | None = None
-    options: InferenceOptions = field(default_factory=InferenceOptions)
+    options: Rules = field(default_factory=InferenceOptions)
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
         values = {name: value for name, value in vars(self).items() if name != "accuracy"}
-        values["options"] = dict(vars(self.options))
+        values["options"] = asdict(self.options)
         values["rows"] = None if self.rows is None else self.rows.as_dict()
         return values | self.accuracy.as_dict()
 
@@ -143,8 +155,8 @@ class EvaluationOptions:
 
     Parameters
     ----------
-    inference : InferenceOptions
-        Rules of inference.
+    inference : InferenceOptions, V2Settings or V2Options
+        Rules of inference; they must fit the network.
     maximum_sequences : int, optional
         Sequences to read that pass the length filter.
     first_sequence : int
@@ -163,7 +175,7 @@ class EvaluationOptions:
         If a k is out of range.
     """
 
-    inference: InferenceOptions = field(default_factory=InferenceOptions)
+    inference: AskedRules = field(default_factory=InferenceOptions)
     maximum_sequences: int | None = None
     first_sequence: int = 0
     device: str = "auto"
@@ -213,7 +225,8 @@ def evaluate_network(
     """
     started = time.perf_counter()
     specification = reader.manifest().specification
-    tally = _Tally(observer, reader.saved_vocabulary(), options.top_k[-1])
+    inference = fitting_rules(specification, options.inference)
+    tally = _Tally(observer, reader.saved_vocabulary(), options.top_k[-1], isinstance(inference, V2Options))
     regions, flags = open_regions(client, reader, options.rows), submit_flags(client, reader)
     base = np.array(tally.vocabulary.probable_since, np.int64)
     stream_options = StreamOptions(
@@ -224,7 +237,7 @@ def evaluate_network(
     stream = EncodingStream(client, tally.vocabulary, sources, stream_options)
     pending: deque[Future] = deque()
     limit = 4 * max(1, sum(ask_scheduler(client, "ncores").values()))
-    rules = (specification, options.inference, options.device, options.top_k[-1])
+    rules = (specification, inference, options.device, options.top_k[-1])
     arguments = (rules, submit_placement(client, reader), regions)
     for block in stream.blocks(inputs):
         change = FlagChange.between(base, tally.vocabulary)
@@ -242,7 +255,9 @@ def evaluate_network(
             "look at the text and at --first-sequence",
         )
     accuracy = tally.counts.accuracy(options.top_k, specification.seed_tokens)
-    return tally.report(time.perf_counter() - started, reader.commit, options.inference, accuracy)
+    report = tally.report(time.perf_counter() - started, reader.commit, inference, accuracy)
+    reached = specification.seed_tokens * report.inferred + report.prediction_tokens
+    return replace(report, unreached=report.tokens - reached)
 
 
 def _submit_block(
@@ -268,13 +283,13 @@ def infer(
     placement: Placement,
     regions: Sequence[Run] | RegionKeys,
     specification: Specification,
-    options: InferenceOptions,
+    options: Rules,
     device: str,
     ranks: int = 1,
 ) -> Predictions:
     """Predict the tokens of some sequences of a block, keeping the best candidates, as a task."""
-    rows = row_source(placement, regions, trim=Trim(strengths=False))
-    session = open_session(specification, rows, flags, options=options, device=select_device(device))
+    rows = row_source(placement, regions, trim=Trim(strengths=sends_strengths(options)))
+    session = open_session(specification, rows, flags, options=options, device=rules_device(options, device))
     records = StepRecords(block, ranks)
     for q in range(*span):
         _fetch_ahead(rows, block, q, span, options)
@@ -293,7 +308,7 @@ def infer(
 
 
 def _fetch_ahead(
-    rows: RunRows | RemoteRows, block: EncodedBlock, q: int, span: tuple[int, int], options: InferenceOptions
+    rows: RunRows | RemoteRows, block: EncodedBlock, q: int, span: tuple[int, int], options: Rules
 ) -> None:
     """Ask for the rows of the sequences after next, a few sequences at a time, where their sources are given."""
     if options.feed != "target" or (q - span[0]) % SEQUENCES_AHEAD:
@@ -311,11 +326,11 @@ def _fetch_ahead(
 class _Tally:
     """Adds up what tasks return."""
 
-    def __init__(self, observer: Observer, vocabulary: Vocabulary, ranks: int) -> None:
+    def __init__(self, observer: Observer, vocabulary: Vocabulary, ranks: int, by_name: bool) -> None:
         self.vocabulary = vocabulary
         self.sequences = 0
         self.counts = StepCounts.empty(ranks)
-        self._observer = observer
+        self._observer, self._by_name = observer, by_name
         self._by_status = np.zeros(len(STATUS_NAMES), np.int64)
         self._tokens = self._stopped = self._without = 0
         self._rows: RowFigures | None = None
@@ -325,7 +340,7 @@ class _Tally:
         self.sequences = int(self._by_status.sum())
 
     def add(self, predictions: Predictions) -> None:
-        rank = match_ranks(predictions, self.vocabulary)
+        rank = match_ranks(predictions, self.vocabulary, by_name=self._by_name)
         self.counts += StepCounts.of(predictions, rank)
         self._tokens += predictions.tokens
         self._stopped += predictions.stopped
@@ -335,7 +350,7 @@ class _Tally:
         sequences = len(np.unique(predictions.sequence))
         self._observer(SequencesEvaluated(sequences, int((rank == 1).sum()), len(rank)))
 
-    def report(self, seconds: float, commit: str, options: InferenceOptions, accuracy: Accuracy) -> EvaluationReport:
+    def report(self, seconds: float, commit: str, options: Rules, accuracy: Accuracy) -> EvaluationReport:
         counts = dict(zip(STATUS_NAMES, self._by_status.tolist(), strict=True))
         inferred = counts.pop(STATUS_NAMES[CANDIDATE])
         return EvaluationReport(

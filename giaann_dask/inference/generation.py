@@ -6,9 +6,8 @@ Does not cover: one step (`steps`) and looking ahead (`beam`).
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,16 +15,26 @@ import numpy.typing as npt
 from distributed import Client
 
 from giaann_dask.cluster import result, task_key
-from giaann_dask.device import one_thread, select_device
+from giaann_dask.device import one_thread
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.inference.beam import BeamOptions, BeamSession
 from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.opened import FlagChange, changed_flags, open_regions, submit_flags, submit_placement
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.remote_rows import RegionKeys, RowOptions, row_source
-from giaann_dask.inference.replay_session import open_session
+from giaann_dask.inference.replay_session import ReplaySession
 from giaann_dask.inference.row_service import Trim
+from giaann_dask.inference.rules import (
+    AskedRules,
+    fitting_rules,
+    open_session,
+    require_v1,
+    rules_device,
+    sends_strengths,
+)
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence
+from giaann_dask.inference.session import Session
+from giaann_dask.inference.v2_session import V2Session
 from giaann_dask.network.keys import pack_neuron, unpack_neuron
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Run
@@ -47,8 +56,8 @@ class GenerationOptions:
     ----------
     tokens : int
         Tokens to generate at most.
-    inference : InferenceOptions
-        Rules of inference; predictions are always fed.
+    inference : InferenceOptions, V2Settings or V2Options
+        Rules of inference, which must fit the network; predictions are always fed.
     beam : BeamOptions
         How far is looked ahead before a token is chosen; not at all by default.
     runners_up : int
@@ -69,7 +78,7 @@ class GenerationOptions:
     """
 
     tokens: int = 20
-    inference: InferenceOptions = field(default_factory=lambda: InferenceOptions(feed="prediction"))
+    inference: AskedRules = field(default_factory=lambda: InferenceOptions(feed="prediction"))
     beam: BeamOptions = field(default_factory=BeamOptions)
     runners_up: int = 5
     reasons: int = 5
@@ -252,6 +261,7 @@ def generate_text(client: Client, reader: CommitReader, prompt: str, options: Ge
     """
     vocabulary = reader.saved_vocabulary()
     specification = reader.manifest().specification
+    options = replace(options, inference=fitting_rules(specification, options.inference))
     prepared = prepare_prompt(prompt, vocabulary, reader.ever(), branches=specification.branches, tagger=options.tagger)
     regions, flags = open_regions(client, reader, options.rows), submit_flags(client, reader)
     key = task_key("generate", reader.commit, str(reader.path), prompt, options)
@@ -276,15 +286,16 @@ def generate(
     options: GenerationOptions,
 ) -> tuple[list[RawToken], str | None]:
     """Continue a prepared prompt, as a task."""
-    rows = row_source(placement, regions, trim=Trim(strengths=options.reasons > 0 or options.beam.weighs))
-    begin = functools.partial(BeamSession, beam=options.beam) if options.beam.searches else open_session
-    session = begin(
-        specification,
-        rows,
-        changed_flags(flags, change),
-        options=options.inference,
-        device=select_device(options.device),
-    )
+    rules = fitting_rules(specification, options.inference)
+    weighed = options.reasons > 0 or options.beam.weighs or sends_strengths(rules)
+    rows = row_source(placement, regions, trim=Trim(strengths=weighed))
+    network = (specification, rows, changed_flags(flags, change))
+    device = rules_device(rules, options.device)
+    session: ReplaySession | Session | V2Session
+    if options.beam.searches:
+        session = BeamSession(*network, beam=options.beam, options=require_v1(rules, "beam search"), device=device)
+    else:
+        session = open_session(*network, options=rules, device=device)
     with one_thread():
         outcome = session.generate(sequence, options.tokens)
     tokens = []

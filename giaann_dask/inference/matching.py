@@ -65,7 +65,9 @@ class Predictions:
     rows: RowFigures | None = None
 
 
-def match_predictions(predictions: Predictions, vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:
+def match_predictions(
+    predictions: Predictions, vocabulary: Vocabulary, *, by_name: bool = False
+) -> npt.NDArray[np.bool_]:
     """Return which predictions are right.
 
     A prediction's word is the lemma of its column for the prime concept neuron, else its feature's
@@ -79,16 +81,18 @@ def match_predictions(predictions: Predictions, vocabulary: Vocabulary) -> npt.N
         Steps of the prediction phase.
     vocabulary : Vocabulary
         Dictionaries, expanded by the sequences.
+    by_name : bool
+        Whether a noun's word is its concept, as in profile ``v2``, and not the form it has in the text.
 
     Returns
     -------
     ndarray of bool
         Shape ``(steps,)``.
     """
-    return _match(predictions.predicted, predictions, vocabulary)
+    return _match(predictions.predicted, predictions, vocabulary, by_name)
 
 
-def match_ranks(predictions: Predictions, vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
+def match_ranks(predictions: Predictions, vocabulary: Vocabulary, *, by_name: bool = False) -> npt.NDArray[np.int64]:
     """Return at which rank the first right candidate of each step is.
 
     Parameters
@@ -97,20 +101,24 @@ def match_ranks(predictions: Predictions, vocabulary: Vocabulary) -> npt.NDArray
         Steps of the prediction phase, with the runners-up of each.
     vocabulary : Vocabulary
         Dictionaries, expanded by the sequences.
+    by_name : bool
+        See `match_predictions`.
 
     Returns
     -------
     ndarray of int64
         1 for a right prediction, 0 where none of the candidates kept is right; shape ``(steps,)``.
     """
-    rank = _match(predictions.predicted, predictions, vocabulary).astype(np.int64)
+    rank = _match(predictions.predicted, predictions, vocabulary, by_name).astype(np.int64)
     for place in range(predictions.runners_up.shape[1]):
         open_yet = np.where(rank == 0, predictions.runners_up[:, place], NO_PREDICTION)
-        rank[_match(open_yet, predictions, vocabulary)] = place + 2
+        rank[_match(open_yet, predictions, vocabulary, by_name)] = place + 2
     return rank
 
 
-def _match(predicted: npt.NDArray[np.int64], predictions: Predictions, vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:
+def _match(
+    predicted: npt.NDArray[np.int64], predictions: Predictions, vocabulary: Vocabulary, by_name: bool
+) -> npt.NDArray[np.bool_]:
     """Return which of some neurons, one for each step or -1 for none, are right."""
     found_column, found_feature = unpack_neuron(np.maximum(predicted, 0))
     column, feature = unpack_neuron(predictions.target)
@@ -120,7 +128,8 @@ def _match(predicted: npt.NDArray[np.int64], predictions: Predictions, vocabular
     right: npt.NDArray[np.bool_] = made & np.where(noun, prime & (found_column == column), found_feature == feature)
     for i in np.flatnonzero(made & ~right & (noun | prime)).tolist():
         word = vocabulary.concepts[found_column[i]] if prime[i] else vocabulary.features[found_feature[i]]
-        right[i] = word == (predictions.surface[i] if noun[i] else vocabulary.features[feature[i]])
+        concept = vocabulary.concepts[column[i]] if by_name else predictions.surface[i]
+        right[i] = word == (concept if noun[i] else vocabulary.features[feature[i]])
     return right
 
 

@@ -67,10 +67,14 @@ class FlagTable:
     probable_since : ndarray
         Number of the first sequence for which the P flag is set, -1 for never; int64, shape
         ``(features,)``.
+    delimiter_since : ndarray, optional
+        The same of the D flag, where it can be set later than at the first occurrence, as that of
+        subwords; then `delimiter` is not read.
     """
 
     delimiter: npt.NDArray[np.bool_]
     probable_since: npt.NDArray[np.int64]
+    delimiter_since: npt.NDArray[np.int64] | None = None
 
     def mode(self, feature: int, number: int) -> Mode | None:
         """Return the mode that a source's feature sets in a sequence (contract, section 8.2).
@@ -80,9 +84,25 @@ class FlagTable:
         >>> FlagTable(np.array([False, False]), np.array([-1, 3])).mode(1, 2)
         'internal'
         """
-        if self.delimiter[feature]:
+        since = self.delimiter_since
+        if self.delimiter[feature] if since is None else 0 <= since[feature] <= number:
             return "delimiter"
         return None if 0 <= self.probable_since[feature] <= number else "internal"
+
+    def delimit(self, features: npt.NDArray[np.int64], number: int) -> npt.NDArray[np.bool_]:
+        """Return which features have either flag in a sequence, bool, of the shape of `features`.
+
+        Examples
+        --------
+        >>> FlagTable(np.array([False, False, True]), np.array([-1, 3, -1])).delimit(np.array([0, 1, 2]), 3)
+        array([False,  True,  True])
+        """
+        since = self.probable_since[features]
+        flagged: npt.NDArray[np.bool_] = (since >= 0) & (since <= number)
+        if self.delimiter_since is None:
+            return flagged | self.delimiter[features]
+        since = self.delimiter_since[features]
+        return flagged | ((since >= 0) & (since <= number))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from distributed import Client
 from giaann_dask.cluster import results
 from giaann_dask.device import one_thread
 from giaann_dask.errors import OptionError, PromptError
-from giaann_dask.inference.batch import Batch, BatchOptions, Prompt
+from giaann_dask.inference.batch import BatchOptions, Prompt
 from giaann_dask.inference.generation import (
     Continuation,
     GeneratedToken,
@@ -37,8 +37,9 @@ from giaann_dask.inference.remote_rows import RemoteRows, RowOptions
 from giaann_dask.inference.row_health import find_trouble
 from giaann_dask.inference.row_service import Trim
 from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.rules import fitting_rules, open_plain_session
 from giaann_dask.inference.sequence import FlagTable, StepResult, StepTrace
-from giaann_dask.inference.session import Session
+from giaann_dask.inference.v2_batch import open_batch
 from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
@@ -83,7 +84,8 @@ class OpenedCommit:
         if self._regions.keys is None:
             self.rows = RunRows.placed(reader.placement(), results(self._regions.futures))
         else:
-            trim = Trim(strengths=strengths)
+            # Of profile v2 only the train-set settings do without them.
+            trim = Trim(strengths=strengths or self.specification.profile != "v1")
             self.rows = RemoteRows.of_client(client, reader.placement(), self._regions.keys, trim=trim)
 
     def trouble(self, within_s: float) -> str | None:
@@ -179,7 +181,8 @@ class Sessions:
             raise OptionError(
                 f"beam width {beam.width} and depth {beam.depth}", "1 and 1 for sessions", "look ahead with generate"
             )
-        self._batch = Batch(opened.specification, opened.rows, options=self._options.inference, batch=batch)
+        self._rules = fitting_rules(opened.specification, self._options.inference)
+        self._batch = open_batch(opened.specification, opened.rows, options=self._rules, batch=batch)
         self._under: dict[int, _Text] = {}
         self._words: dict[int, tuple[str, ...]] = {}
         self._pieces = self._run(iter(prompts))
@@ -266,8 +269,8 @@ class Sessions:
             return None
         reasons: tuple[tuple[int, int, int, int, float, float], ...] = ()
         if self._options.reasons:
-            options, opened = self._options.inference, self._opened
-            session = Session(opened.specification, opened.rows, text.flags, options=options)
+            opened = self._opened
+            session = open_plain_session(opened.specification, opened.rows, text.flags, options=self._rules)
             with one_thread():
                 found = session.explain(tuple(text.steps), trace.result.index)
             ranked = sorted(found, key=lambda r: -r.contribution)[: self._options.reasons]

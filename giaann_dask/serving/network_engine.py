@@ -16,17 +16,21 @@ from dataclasses import dataclass, field
 import numpy as np
 from distributed import Client
 
-from giaann_dask.device import one_thread, select_device
+from giaann_dask.device import one_thread
 from giaann_dask.errors import PromptError
 from giaann_dask.inference.activation import ActivationState
-from giaann_dask.inference.batch import Batch, BatchOptions, Prompt
+from giaann_dask.inference.batch import BatchOptions, Prompt
 from giaann_dask.inference.generation import Candidate, best_candidates, word_and_column
 from giaann_dask.inference.opened import changed_flags
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.remote_rows import RowOptions
-from giaann_dask.inference.sequence import StepTrace
+from giaann_dask.inference.rules import AskedRules, fitting_rules, open_plain_session, rules_device
+from giaann_dask.inference.sequence import FlagTable, StepTrace
+from giaann_dask.inference.session import Session
 from giaann_dask.inference.sessions import OpenedCommit
 from giaann_dask.inference.spread_workers import StateOptions, WorkerSpreadSession
+from giaann_dask.inference.v2_batch import open_batch
+from giaann_dask.inference.v2_session import V2Session
 from giaann_dask.network.store import CommitReader
 from giaann_dask.serving.engine import Column, CompletionOptions, Ended, Given, Part, Token
 from giaann_dask.serving.shared_batch import SharedBatch
@@ -37,7 +41,7 @@ from giaann_dask.text.vocabulary import Vocabulary
 _LOOK_S = 3.0
 _NEURON_MASK = (1 << NEURON_BITS) - 1
 # Whoever waits for a processor looks after so many seconds whether its prompt is still wanted.
-_LOOK_S = 0.25
+_TURN_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +50,8 @@ class EngineOptions:
 
     Parameters
     ----------
-    inference : InferenceOptions
-        Rules of inference; predictions are always fed.
+    inference : InferenceOptions, V2Settings or V2Options
+        Rules of inference, which must fit the network; predictions are always fed.
     tagger : str
         How prompts are tagged.
     device : str
@@ -61,7 +65,7 @@ class EngineOptions:
         goes to the cluster's workers, and concept columns are not known any more.
     """
 
-    inference: InferenceOptions = field(default_factory=lambda: InferenceOptions(feed="prediction"))
+    inference: AskedRules = field(default_factory=lambda: InferenceOptions(feed="prediction"))
     tagger: str = "lexicon"
     device: str = "auto"
     rows: RowOptions = field(default_factory=RowOptions)
@@ -93,15 +97,16 @@ class NetworkEngine:
 
     def __init__(self, client: Client, reader: CommitReader, options: EngineOptions | None = None) -> None:
         self._options = options or EngineOptions()
-        self._client, self._device = client, select_device(self._options.device)
+        self._client = client
         self._name, self._commit = reader.path.resolve().name, reader.commit
         self._opened = opened = OpenedCommit(reader, client=client, rows=self._options.rows)
         # Taggers load their words when first used: not while a client waits.
         with suppress(PromptError):
             opened.prepare("the word", self._options.tagger)
         slots = BatchOptions(slots=self._options.places)
-        batch = Batch(opened.specification, opened.rows, options=self._options.inference, batch=slots)
-        self._shared = SharedBatch(batch)
+        self._rules = fitting_rules(opened.specification, self._options.inference)
+        self._device = rules_device(self._rules, self._options.device)
+        self._shared = SharedBatch(open_batch(opened.specification, opened.rows, options=self._rules, batch=slots))
         # More would only wait for each other in the middle of their steps, and be slower all together.
         self._processors = threading.Semaphore(os.cpu_count() or 1)
 
@@ -130,16 +135,7 @@ class NetworkEngine:
         flags = changed_flags(opened.flags, prepared.change)
         yield Given(prepared.words)
         if options.columns or self._device.type != "cpu":
-            rules = self._options.inference
-            session = WorkerSpreadSession(
-                opened.specification,
-                opened.rows,
-                flags,
-                client=self._client,
-                options=rules,
-                device=self._device,
-                state=self._options.state,
-            )
+            session = self._whole(flags)
             with one_thread():
                 steps = session.stream(prepared.sequence, options.tokens)
                 yield from _parts(_in_turn(steps, self._processors), vocabulary, options)
@@ -148,11 +144,24 @@ class NetworkEngine:
             with closing(self._shared.run(given)) as shared:
                 yield from _parts(shared, vocabulary, options)
 
+    def _whole(self, flags: FlagTable) -> WorkerSpreadSession | Session | V2Session:
+        """Open a session whose traces have the whole activation, as far as its budget goes."""
+        network = (self._opened.specification, self._opened.rows, flags)
+        if isinstance(self._rules, InferenceOptions):
+            return WorkerSpreadSession(
+                *network,
+                client=self._client,
+                options=self._rules,
+                device=self._device,
+                state=self._options.state,
+            )
+        return open_plain_session(*network, options=self._rules, device=self._device)
+
 
 def _in_turn(steps: Iterator[StepTrace], processors: threading.Semaphore) -> Iterator[StepTrace | None]:
     """Do each step when a processor is free for it; yield None whenever there is none for a while."""
     while True:
-        if not processors.acquire(timeout=_LOOK_S):
+        if not processors.acquire(timeout=_TURN_S):
             yield None
             continue
         try:

@@ -13,8 +13,9 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from giaann_dask.errors import ClusterError
-from giaann_dask.inference.batch import Advance, Batch, Prompt
+from giaann_dask.inference.batch import Advance, Prompt
 from giaann_dask.inference.sequence import StepTrace
+from giaann_dask.inference.v2_batch import PromptBatch
 
 # Whoever waits for a step looks after so many seconds whether it is still wanted.
 _LOOK_S = 0.25
@@ -38,11 +39,11 @@ class SharedBatch:
 
     Parameters
     ----------
-    batch : Batch
+    batch : PromptBatch
         Used by nobody else.
     """
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: PromptBatch) -> None:
         self._batch = batch
         self._arriving: SimpleQueue[_Place | None] = SimpleQueue()
         self._waiting: list[_Place] = []

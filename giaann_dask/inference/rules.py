@@ -1,0 +1,119 @@
+"""Which rules of inference, and which session, fit a network.
+
+Covers: the rules of each profile behind one name, what is taken where none are chosen, what of them is
+refused, and the sessions that follow them.
+Does not cover: the rules themselves (`options`, `v2_options`) and the steps (`session`, `v2_session`).
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import torch
+
+from giaann_dask.device import select_device
+from giaann_dask.errors import OptionError
+from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.replay_session import ReplaySession
+from giaann_dask.inference.replay_session import open_session as open_replay_session
+from giaann_dask.inference.rows import RowSource
+from giaann_dask.inference.sequence import FlagTable
+from giaann_dask.inference.session import Session
+from giaann_dask.inference.v2_layout import SegmentLayout
+from giaann_dask.inference.v2_options import V2Options, V2Settings
+from giaann_dask.inference.v2_session import V2Session
+from giaann_dask.spec import Specification
+
+Rules: TypeAlias = InferenceOptions | V2Options
+AskedRules: TypeAlias = InferenceOptions | V2Options | V2Settings
+
+
+def fitting_rules(specification: Specification, asked: AskedRules) -> Rules:
+    """Return the rules of inference by which a network predicts.
+
+    Parameters
+    ----------
+    specification : Specification
+        Of the network.
+    asked : InferenceOptions, V2Options or V2Settings
+        What was chosen; for a network of profile ``v2``, the defaults of `InferenceOptions` stand for
+        those of `V2Settings` with the same feed.
+
+    Raises
+    ------
+    OptionError
+        If rules of another profile, or of dynamics that the network was not trained for, were chosen.
+    """
+    if specification.profile == "v1":
+        if isinstance(asked, InferenceOptions):
+            return asked
+        raise OptionError("settings of profile v2 for a network of profile v1", "its timing", "leave settings out")
+    if isinstance(asked, InferenceOptions):
+        if asked != InferenceOptions(feed=asked.feed):
+            raise OptionError(
+                "timing, activations or sequential of profile v1 for a network of profile v2",
+                "its settings",
+                "choose settings train or test",
+            )
+        asked = V2Settings(feed=asked.feed)
+    layout = SegmentLayout.of(specification)
+    rules = asked.options(lif=layout.soma) if isinstance(asked, V2Settings) else asked
+    layout.require_soma(rules.lif)
+    return rules
+
+
+def require_v1(rules: Rules, what: str) -> InferenceOptions:
+    """Return rules of profile ``v1`` for what knows no others.
+
+    Raises
+    ------
+    OptionError
+        If they are of another profile.
+    """
+    if isinstance(rules, InferenceOptions):
+        return rules
+    raise OptionError(f"{what} in a network of profile v2", "plain generation there", "leave its options out")
+
+
+def sends_strengths(rules: Rules) -> bool:
+    """Return whether connections send their trained strengths, so that rows are needed with them."""
+    return isinstance(rules, V2Options) and rules.dynamics.strengths
+
+
+def rules_device(rules: Rules, name: str) -> torch.device:
+    """Return the device of the name that the rules are computed on; those of profile ``v2`` know the CPU only.
+
+    Raises
+    ------
+    OptionError
+        If there is no such device here.
+    """
+    return select_device("cpu" if name == "auto" and isinstance(rules, V2Options) else name)
+
+
+def open_session(
+    specification: Specification,
+    rows: RowSource,
+    flags: FlagTable,
+    *,
+    options: Rules,
+    device: torch.device | None = None,
+) -> ReplaySession | Session | V2Session:
+    """Return the session that predicts fastest by some rules; the parameters are those of `Session`."""
+    if isinstance(options, V2Options):
+        return V2Session(specification, rows, flags, options=options, device=device)
+    return open_replay_session(specification, rows, flags, options=options, device=device)
+
+
+def open_plain_session(
+    specification: Specification,
+    rows: RowSource,
+    flags: FlagTable,
+    *,
+    options: Rules,
+    device: torch.device | None = None,
+) -> Session | V2Session:
+    """Return the session whose traces have the whole state; the parameters are those of `Session`."""
+    if isinstance(options, V2Options):
+        return V2Session(specification, rows, flags, options=options, device=device, states=True)
+    return Session(specification, rows, flags, options=options, device=device)
