@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from giaann_dask.inference.opened import (
     FlagChange,
     OpenedRegions,
     changed_flags,
+    flags_of,
     open_regions,
     submit_flags,
     submit_placement,
@@ -228,9 +229,9 @@ def evaluate_network(
     inference = fitting_rules(specification, options.inference)
     tally = _Tally(observer, reader.saved_vocabulary(), options.top_k[-1], isinstance(inference, V2Options))
     regions, flags = open_regions(client, reader, options.rows), submit_flags(client, reader)
-    base = np.array(tally.vocabulary.probable_since, np.int64)
-    stream_options = StreamOptions(
-        branches=specification.branches,
+    base = flags_of(tally.vocabulary)
+    stream_options = StreamOptions.of(
+        specification,
         maximum_sequences=options.maximum_sequences,
         first_sequence=options.first_sequence,
     )
@@ -265,7 +266,7 @@ def _submit_block(
 ) -> list[Future]:
     rules, placement, regions = arguments
     assert isinstance(regions, OpenedRegions)
-    identity = (block.encoded.key, flags.key, change.features, change.delimiter, change.changed, change.since)
+    identity = (block.encoded.key, flags.key, *astuple(change))
     block_flags = client.submit(changed_flags, flags, change, key=task_key("flags", identity))
     futures = []
     for start in range(0, block.mapping.sequences, SEQUENCES_PER_TASK):

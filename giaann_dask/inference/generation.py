@@ -16,10 +16,18 @@ from distributed import Client
 
 from giaann_dask.cluster import result, task_key
 from giaann_dask.device import one_thread
+from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.inference.beam import BeamOptions, BeamSession
 from giaann_dask.inference.candidates import Candidates
-from giaann_dask.inference.opened import FlagChange, changed_flags, open_regions, submit_flags, submit_placement
+from giaann_dask.inference.opened import (
+    FlagChange,
+    changed_flags,
+    flags_of,
+    open_regions,
+    submit_flags,
+    submit_placement,
+)
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.remote_rows import RegionKeys, RowOptions, row_source
 from giaann_dask.inference.replay_session import ReplaySession
@@ -40,11 +48,12 @@ from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader
 from giaann_dask.spec import MAXIMUM_TOKENS, Specification
-from giaann_dask.text.blocks import CANDIDATE, NO_CONCEPT, BlockBuilder, FilterOptions
+from giaann_dask.text.blocks import CANDIDATE, NO_CONCEPT, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.segmentation import encode_block
-from giaann_dask.text.tagged import tag_sentences
-from giaann_dask.text.tokens import Part, TaggedSentence
+from giaann_dask.text.tagged import make_builder, tag_sentences, tag_spaced_sentences
+from giaann_dask.text.tokenizer import SubwordTokenizer
+from giaann_dask.text.tokens import Part
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 
 
@@ -262,7 +271,8 @@ def generate_text(client: Client, reader: CommitReader, prompt: str, options: Ge
     vocabulary = reader.saved_vocabulary()
     specification = reader.manifest().specification
     options = replace(options, inference=fitting_rules(specification, options.inference))
-    prepared = prepare_prompt(prompt, vocabulary, reader.ever(), branches=specification.branches, tagger=options.tagger)
+    lexicon = reader.tokenizer() or reader.ever()
+    prepared = prepare_prompt(prompt, vocabulary, lexicon, specification=specification, tagger=options.tagger)
     regions, flags = open_regions(client, reader, options.rows), submit_flags(client, reader)
     key = task_key("generate", reader.commit, str(reader.path), prompt, options)
     network = (flags, submit_placement(client, reader), regions.argument, specification)
@@ -328,7 +338,14 @@ def best_candidates(
     return neurons, values
 
 
-def prepare_prompt(prompt: str, vocabulary: Vocabulary, ever: EverPos, *, branches: int, tagger: str) -> PreparedPrompt:
+def prepare_prompt(
+    prompt: str,
+    vocabulary: Vocabulary,
+    lexicon: EverPos | SubwordTokenizer,
+    *,
+    specification: Specification,
+    tagger: str,
+) -> PreparedPrompt:
     """Divide a prompt into columns.
 
     Parameters
@@ -337,9 +354,9 @@ def prepare_prompt(prompt: str, vocabulary: Vocabulary, ever: EverPos, *, branch
         Some words, with at least one noun.
     vocabulary : Vocabulary
         The saved dictionaries of the commit; expanded in place.
-    ever : EverPos
-        Which words can end a column.
-    branches : int
+    lexicon : EverPos or SubwordTokenizer
+        Which words can end a column, or what divides text into subwords.
+    specification : Specification
         Of the network.
     tagger : str
         How the prompt is tagged.
@@ -349,16 +366,24 @@ def prepare_prompt(prompt: str, vocabulary: Vocabulary, ever: EverPos, *, branch
     PromptError
         If it cannot be divided.
     """
-    base = np.array(vocabulary.probable_since, np.int64)
+    base = flags_of(vocabulary)
     part = Part("the prompt", "text", (prompt,), (0,))
-    sentences = [s for _, group in tag_sentences(part, tagger) for s in group]
-    joined = TaggedSentence(*([x for s in sentences for x in s[i]] for i in range(4)))
-    builder = BlockBuilder(ever, FilterOptions(seed_tokens=0, maximum_tokens=MAXIMUM_TOKENS))
-    builder.add_part([(0, [joined])])
+    tag = tag_spaced_sentences if isinstance(lexicon, SubwordTokenizer) else tag_sentences
+    sentences = [s for _, group in tag(part, tagger) for s in group]
+    limits = FilterOptions.of(specification)
+    # All of the prompt is one sequence.
+    whole = replace(limits, seed_tokens=0, maximum_tokens=MAXIMUM_TOKENS, sentences=max(1, len(sentences)), crop=False)
+    builder = make_builder(lexicon, whole)
+    builder.add_part([(0, sentences)])
     block = builder.build()
     if len(block) == 0:
-        raise PromptError(f"the prompt has {len(joined.forms)} words", f"1 to {MAXIMUM_TOKENS}", "give another prompt")
-    encoded = encode_block(block, vocabulary.extend(summarise(block)), branches)
+        raise PromptError(
+            f"the prompt has {sum(len(s.forms) for s in sentences)} words",
+            f"1 to {MAXIMUM_TOKENS}",
+            "give another prompt",
+        )
+    rules = StreamOptions.of(specification).rules()
+    encoded = encode_block(block, vocabulary.extend(summarise(block)), specification.branches, **rules)
     if encoded.status[0] != CANDIDATE:
         missing = "a noun" if encoded.status[0] == NO_CONCEPT else "a verb or preposition between its nouns"
         raise PromptError(f"the prompt {prompt[:80]!r} lacks {missing}", "words that form columns", "add one")

@@ -8,7 +8,7 @@ what is predicted with them (`session`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -44,21 +44,29 @@ class FlagChange:
         Features whose probable flag has been set since; int64.
     since : ndarray
         Sequence that set each of them; int64.
+    delimited, delimited_since : ndarray
+        The same of delimiter flags that can be set later than at the first occurrence; int64.
     """
 
     features: int
     delimiter: npt.NDArray[np.bool_]
     changed: npt.NDArray[np.int64]
     since: npt.NDArray[np.int64]
+    delimited: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    delimited_since: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @classmethod
-    def between(cls, base: npt.NDArray[np.int64], vocabulary: Vocabulary) -> FlagChange:
-        """Return the difference of a vocabulary from the probable flags of the saved one."""
+    def between(cls, base: FlagTable, vocabulary: Vocabulary) -> FlagChange:
+        """Return the difference of a vocabulary from the flags of the saved one."""
+        known = len(base.probable_since)
         now = np.array(vocabulary.probable_since, np.int64)
-        before = np.concatenate([base, np.full(len(now) - len(base), -1)])
+        before = np.concatenate([base.probable_since, np.full(len(now) - known, -1)])
         changed = np.flatnonzero(now != before)
-        added = np.array(vocabulary.delimiter[len(base) :], np.bool_)
-        return cls(len(base), added, changed, now[changed])
+        added = np.array(vocabulary.delimiter[known:], np.bool_)
+        since = np.array(vocabulary.delimiter_since or [], np.int64)
+        # Where delimiter flags can be set later, all features are known from the beginning.
+        delimited = np.flatnonzero(since != (since if base.delimiter_since is None else base.delimiter_since))
+        return cls(known, added, changed, now[changed], delimited, since[delimited])
 
 
 def open_region(path: str, commit: str, identities: Sequence[str]) -> Run:
@@ -69,15 +77,29 @@ def open_region(path: str, commit: str, identities: Sequence[str]) -> Run:
 
 def open_flags(path: str, commit: str) -> FlagTable:
     """Read the stored flags from which inference starts, as a task."""
-    vocabulary = NetworkStore(path).open(commit).saved_vocabulary()
-    return FlagTable(np.array(vocabulary.delimiter, np.bool_), np.array(vocabulary.probable_since, np.int64))
+    return flags_of(NetworkStore(path).open(commit).saved_vocabulary())
+
+
+def flags_of(vocabulary: Vocabulary) -> FlagTable:
+    """Return the flags that a vocabulary has stored."""
+    later = vocabulary.delimiter_since
+    return FlagTable(
+        np.array(vocabulary.delimiter, np.bool_),
+        np.array(vocabulary.probable_since, np.int64),
+        None if later is None else np.array(later, np.int64),
+    )
 
 
 def changed_flags(base: FlagTable, change: FlagChange) -> FlagTable:
     """Return the stored flags with what has been added since."""
     since = np.concatenate([base.probable_since, np.full(len(change.delimiter), -1, np.int64)])
     since[change.changed] = change.since
-    return FlagTable(np.concatenate([base.delimiter, change.delimiter]), since)
+    delimiter = np.concatenate([base.delimiter, change.delimiter])
+    if base.delimiter_since is None:
+        return FlagTable(delimiter, since)
+    later = base.delimiter_since.copy()
+    later[change.delimited] = change.delimited_since
+    return FlagTable(delimiter, since, later)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-import numpy as np
 from distributed import Client
 
 from giaann_dask.cluster import results
@@ -32,7 +31,7 @@ from giaann_dask.inference.generation import (
     in_words,
     prepare_prompt,
 )
-from giaann_dask.inference.opened import OpenedRegions, changed_flags, open_region, open_regions
+from giaann_dask.inference.opened import OpenedRegions, changed_flags, flags_of, open_region, open_regions
 from giaann_dask.inference.remote_rows import RemoteRows, RowOptions
 from giaann_dask.inference.row_health import find_trouble
 from giaann_dask.inference.row_service import Trim
@@ -68,11 +67,10 @@ class OpenedCommit:
         rows: RowOptions | None = None,
         strengths: bool = False,
     ) -> None:
-        self.commit, self.ever = reader.commit, reader.ever()
+        self.commit, self.lexicon = reader.commit, reader.tokenizer() or reader.ever()
         self.specification = reader.manifest().specification
         self.vocabulary = reader.saved_vocabulary()
-        known = self.vocabulary
-        self.flags = FlagTable(np.array(known.delimiter, np.bool_), np.array(known.probable_since, np.int64))
+        self.flags = flags_of(self.vocabulary)
         self._client = client
         # Its futures keep the regions on the workers.
         self._regions: OpenedRegions | None = None
@@ -109,8 +107,8 @@ class OpenedCommit:
             If it cannot be divided.
         """
         vocabulary = self.vocabulary.copy()
-        branches = self.specification.branches
-        return prepare_prompt(prompt, vocabulary, self.ever, branches=branches, tagger=tagger), vocabulary
+        network = self.specification
+        return prepare_prompt(prompt, vocabulary, self.lexicon, specification=network, tagger=tagger), vocabulary
 
 
 @dataclass(frozen=True)
