@@ -21,6 +21,7 @@ import numpy.typing as npt
 Integers: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
+
 class Text(NamedTuple):
     """Tokens of a text, with the numbers that only this text has for unknown words.
 
@@ -74,7 +75,7 @@ class _State(NamedTuple):
     score: Floats
     recent: Floats
     remembered: Integers
-    count: Integers
+    counters: Integers
 
 
 # What was read lately speaks by three counts: of the word itself, fading; after the same word; after the same two.
@@ -88,9 +89,7 @@ def _work_space(words: int) -> _State:
     """Return the work space for a number of words."""
     numbers, floats = np.empty(words, np.int64), np.zeros(words)
     recent = np.zeros((RECENT_KINDS, words))
-    return _State(
-        np.full(words, -1), numbers, floats, floats.copy(), recent, numbers.copy(), np.zeros(2, np.int64)
-    )
+    return _State(np.full(words, -1), numbers, floats, floats.copy(), recent, numbers.copy(), np.zeros(2, np.int64))
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -98,8 +97,8 @@ def _visit(word: int, now: int, state: _State) -> None:
     """Note that something speaks for a word."""
     if state.stamp[word] != now:
         state.stamp[word] = now
-        state.touched[state.count[0]] = word
-        state.count[0] += 1
+        state.touched[state.counters[0]] = word
+        state.counters[0] += 1
         state.direct[word] = state.score[word] = 0.0
 
 
@@ -133,14 +132,14 @@ def _remember(now: int, text: Text, pooling: Pooling, state: _State) -> None:
         word = words[at]
         if recent[0, word] == 0.0:
             _visit(word, now, state)
-            state.remembered[state.count[1]] = word
-            state.count[1] += 1
+            state.remembered[state.counters[1]] = word
+            state.counters[1] += 1
         recent[0, word] += pooling.fading[now - at]
         if at > 0 and document[at - 1] == document[now] and words[at - 1] == words[now - 1]:
             recent[1, word] += 1.0
             if at > 1 and document[at - 2] == document[now] and words[at - 2] == words[now - 2]:
                 recent[2, word] += 1.0
-    for place in range(state.count[1]):
+    for place in range(state.counters[1]):
         word = state.remembered[place]
         prior = _RECENT_PRIOR * max(text.share[word], _LEAST_SHARE)
         for kind in range(RECENT_KINDS):
@@ -153,7 +152,7 @@ def _normalise(now: int, left: float, text: Text, state: _State) -> tuple[float,
     """Make unnormalised probabilities of the scores; return their sum over all words, and the best word."""
     base, direct = text.base, state.direct
     total, rest, best, best_word = 0.0, 1.0, -1.0, -1
-    for place in range(state.count[0]):
+    for place in range(state.counters[0]):
         word = state.touched[place]
         rest -= base[word]
         direct[word] = (direct[word] + left * base[word]) * math.exp(state.score[word])
@@ -179,7 +178,7 @@ def _change(now: int, text: Text, table: Evidence, total: float, state: _State, 
                 word = table.word[entry]
                 change += ((word == target) - state.direct[word] / total) * table.evidence[entry]
             gradient[kind] += change
-    for place in range(state.count[1]):
+    for place in range(state.counters[1]):
         word = state.remembered[place]
         for kind in range(RECENT_KINDS):
             gain = (word == target) - state.direct[word] / total
@@ -189,7 +188,7 @@ def _change(now: int, text: Text, table: Evidence, total: float, state: _State, 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _step(now: int, text: Text, table: Evidence, pooling: Pooling, state: _State) -> tuple[float, float, int]:
     """Make the distribution before one token; return what is left, the sum over all words and the best word."""
-    state.count[:] = 0
+    state.counters[:] = 0
     left = _gather(now, text, table, pooling.weights, state)
     _remember(now, text, pooling, state)
     total, best = _normalise(now, left, text, state)
@@ -226,7 +225,7 @@ def score_tokens(
         logs[now - begin] = math.log(value / total)
         if len(gradient):
             _change(now, text, table, total, state, gradient)
-        for place in range(state.count[1]):
+        for place in range(state.counters[1]):
             state.recent[:, state.remembered[place]] = 0.0
     return logs, best
 
@@ -237,6 +236,6 @@ def distribution(text: Text, table: Evidence, pooling: Pooling, now: int) -> tup
     state = _work_space(len(text.base))
     left, total, _ = _step(now, text, table, pooling, state)
     chance = left * text.base
-    for place in range(state.count[0]):
+    for place in range(state.counters[0]):
         chance[state.touched[place]] = state.direct[state.touched[place]]
     return chance / total, left * max(1.0 - text.base.sum(), 0.0) / total

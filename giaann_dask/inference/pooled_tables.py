@@ -119,7 +119,7 @@ class _Kind(NamedTuple):
     keys: Integers
     pointer: Integers
     word: Integers
-    count: Integers
+    counts: Integers
 
     @property
     def row(self) -> Integers:
@@ -154,7 +154,7 @@ def build_tables(runs: Iterable[Run], words: Sequence[str]) -> PooledTables:
 
 def _built(kinds: list[_Kind], words: Sequence[str]) -> PooledTables:
     """Make the tables of kinds whose words are still keys."""
-    key, count = kinds[0].word, kinds[0].count
+    key, count = kinds[0].word, kinds[0].counts
     ranked = np.lexsort((key, -count))
     order = np.empty(len(key), np.int64)
     order[ranked] = np.arange(len(key))
@@ -165,7 +165,7 @@ def _built(kinds: list[_Kind], words: Sequence[str]) -> PooledTables:
     base, unknown = _by_itself(np.bincount(contexts[0].word, minlength=len(key)).astype(np.int64))
     chain = [_chain_shares(_followed(contexts, kinds[EXTENDS], length)) for length in range(CHAIN)]
     once = [word for word, seen in zip(named, count[ranked].tolist(), strict=True) if seen == 1]
-    evidence = [np.log1p(kind.count / (PRIOR_COUNTS * share[kind.word])).astype(np.float32) for kind in contexts]
+    evidence = [np.log1p(kind.counts / (PRIOR_COUNTS * share[kind.word])).astype(np.float32) for kind in contexts]
     entries = np.cumsum([0] + [len(kind.word) for kind in contexts])
     begins = [kind.pointer[:-1] + first for kind, first in zip(contexts, entries[:-1], strict=True)]
     return PooledTables(
@@ -203,7 +203,7 @@ def _joined(parts: Sequence[_Kind]) -> _Kind:
     keys = np.concatenate([none, *(part.keys for part in parts)])
     lengths = np.concatenate([none, *(np.diff(part.pointer) for part in parts)])
     word = np.concatenate([none, *(part.word for part in parts)])
-    count = np.concatenate([none, *(part.count for part in parts)])
+    count = np.concatenate([none, *(part.counts for part in parts)])
     if len(parts) > 1:
         by_entry = np.argsort(np.repeat(keys, lengths), kind="stable")
         word, count = word[by_entry], count[by_entry]
@@ -216,7 +216,7 @@ def _numbered(kind: _Kind, word_keys: Integers, order: Integers) -> _Kind:
     """Return a kind with numbers instead of keys of words, ascending within a row."""
     word = order[np.searchsorted(word_keys, kind.word)]
     by_number = np.lexsort((word, kind.row))
-    return _Kind(kind.keys, kind.pointer, word[by_number], kind.count[by_number])
+    return _Kind(kind.keys, kind.pointer, word[by_number], kind.counts[by_number])
 
 
 def _followed(contexts: Sequence[_Kind], extends: _Kind, length: int) -> _Kind:
@@ -233,7 +233,7 @@ def _followed(contexts: Sequence[_Kind], extends: _Kind, length: int) -> _Kind:
     words = 1 + max(int(own.word.max()), int(longer.word.max(initial=0)))
     at = np.searchsorted(own.row * words + own.word, row * words + longer.word)
     count = np.bincount(at, minlength=len(own.word)).astype(np.int64)
-    return own._replace(count=np.where(count > 0, count, own.count))
+    return own._replace(counts=np.where(count > 0, count, own.counts))
 
 
 def _discounts(count: Integers) -> Floats:
@@ -260,8 +260,8 @@ def _chain_shares(kind: _Kind) -> tuple[npt.NDArray[np.float32], Floats]:
     """Return the discounted share of each entry, and what each row leaves to shorter contexts."""
     if not len(kind.keys):
         return np.zeros(0, np.float32), np.zeros(0)
-    loss = _discounts(kind.count)[np.minimum(kind.count, 3)]
-    total = np.add.reduceat(kind.count, kind.pointer[:-1]).astype(np.float64)
-    shares = ((kind.count - loss) / total[kind.row]).astype(np.float32)
+    loss = _discounts(kind.counts)[np.minimum(kind.counts, 3)]
+    total = np.add.reduceat(kind.counts, kind.pointer[:-1]).astype(np.float64)
+    shares = ((kind.counts - loss) / total[kind.row]).astype(np.float32)
     # From the rounded shares, so that a distribution sums to 1 as exactly as can be.
     return shares, 1.0 - np.add.reduceat(shares.astype(np.float64), kind.pointer[:-1])

@@ -75,6 +75,8 @@ CONTEXTS = (
     Context("1+e2+e3", ((WORD, 1), (ENDING, 2), (ENDING, 3))),
 )
 CHAIN = 4
+# Kind of the context of a single word, by distance.
+SINGLE = {kind.parts[0][1]: at for at, kind in enumerate(CONTEXTS) if [view for view, _ in kind.parts] == [WORD]}
 # The segment on which a context of the chain is connected with the one that it extends.
 EXTENDS = 31
 
@@ -147,13 +149,12 @@ class TokenStream:
             int64, shape ``(tokens,)``. The place before a sentence counts as a neuron of its own, so that
             what a sentence begins with is learnt; where a distance reaches beyond that, the key is `NONE`.
         """
-        key = np.full(len(self), kind + 1, np.uint64)
         valid = np.ones(len(self), np.bool_)
+        parts = []
         for view, distance in CONTEXTS[kind].parts:
-            seen = self._before(self.keys if view == WORD else self.endings, distance)
-            valid &= seen != NONE
-            key = _mixed(key ^ seen.astype(np.uint64))
-        return np.where(valid, (key >> np.uint64(64 - NEURON_BITS)).astype(np.int64), NONE)
+            parts.append(self._before(self.keys if view == WORD else self.endings, distance))
+            valid &= parts[-1] != NONE
+        return np.where(valid, source_key(kind, parts), NONE)
 
     def _before(self, keys: Integers, distance: int) -> Integers:
         """Return what stands some tokens before each one, in its sentence."""
@@ -162,6 +163,27 @@ class TokenStream:
         seen[self.place < distance] = NONE
         seen[self.place == distance - 1] = _BOUNDARY
         return seen
+
+
+def source_key(kind: int, parts: Sequence[Integers]) -> Integers:
+    """Return the source keys of contexts.
+
+    Parameters
+    ----------
+    kind : int
+        Place in `CONTEXTS`.
+    parts : sequence of ndarray
+        Keys of what each part of such contexts sees, int64, all of one shape.
+
+    Returns
+    -------
+    ndarray
+        int64, of that shape; of shape ``(1,)`` for a kind without parts.
+    """
+    key = _mixed(np.array([kind + 1], np.uint64)) if not parts else np.full(parts[0].shape, kind + 1, np.uint64)
+    for part in parts:
+        key = _mixed(key ^ part.astype(np.uint64))
+    return (key >> np.uint64(64 - NEURON_BITS)).astype(np.int64)
 
 
 def word_key(word: str) -> int:
@@ -185,8 +207,10 @@ def ending_of(word: str) -> str:
 
 def _mixed(key: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Spread the bits of keys over all 64 (the finaliser of SplitMix64)."""
-    key = key * np.uint64(0x9E3779B97F4A7C15)
-    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    # Multiplication is meant to lose what does not fit.
+    with np.errstate(over="ignore"):
+        key = key * np.uint64(0x9E3779B97F4A7C15)
+        key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: npt.NDArray[np.uint64] = key ^ (key >> np.uint64(31))
     return mixed
