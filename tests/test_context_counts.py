@@ -50,7 +50,7 @@ def found_pairs(counts: ContextCounts, distance: int) -> Counter[tuple[str, str]
     return Counter({(name[s], word[n]): count for s, n, count in entries})
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(DOCUMENTS, DOCUMENTS)
 def test_parts_add_up_to_the_whole_and_can_be_taken_away(first: Documents, second: Documents) -> None:
     one, two, whole = counted(first), counted(second), counted(first + second)
@@ -59,13 +59,13 @@ def test_parts_add_up_to_the_whole_and_can_be_taken_away(first: Documents, secon
     assert plain(subtract_counts(whole, whole)) == plain(ContextCounts.empty())
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(DOCUMENTS, st.integers(1, 7))
 def test_blocks_do_not_matter(documents: Documents, block_tokens: int) -> None:
     assert plain(counted(documents, block_tokens)) == plain(counted(documents))
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(DOCUMENTS)
 def test_counts_are_those_of_a_dictionary(documents: Documents) -> None:
     counts = counted(documents)

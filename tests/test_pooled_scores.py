@@ -45,7 +45,7 @@ def synthetic(name: str) -> Documents:
     return [[sentence] for sentence in sentences if sentence]
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(SOME, OTHERS, WEIGHTS, st.integers(0, 4), st.sampled_from([0, 2, 50]))
 def test_probabilities_sum_to_one(
     trained: Documents, text: Documents, weights: list[float], chain: int, remembered: int
@@ -155,6 +155,15 @@ def test_pooling_beats_the_chain_on_unseen_text() -> None:
     assert best.top1 > 0.9 * smoothed.top1
     assert smoothed.tokens == best.tokens == len(unseen)
     assert best.bits_per_byte == pytest.approx(best.nats / math.log(2) / best.nbytes)
+
+
+def test_no_word_is_too_long() -> None:
+    options = PoolingOptions(recent_weights=(0.3, 0.3, 0.3))
+    text = TokenStream.from_documents([[["see", "x" * 999], ["see", "http://" + "y" * 2000, "x" * 999]]])
+    scores = model_of(synthetic("train")[:20], options).score(text)
+    assert np.isfinite(scores.log_probability).all()
+    assert scores.log_probability[3] < -1000
+    assert math.isfinite(scores.summary().bits_per_byte)
 
 
 def test_refusals() -> None:

@@ -33,6 +33,8 @@ class Text(NamedTuple):
         Row of each context, -1 where there is none; int64, shape ``(tokens, kinds)``.
     base, share : ndarray
         Probability and share of every word by itself; float64, shape ``(words,)``.
+    log_base : ndarray
+        Natural logarithm of `base`, which is 0 for words as long as lines; float64, same shape.
     ranked : ndarray
         Words by falling `base`, int64, same shape.
     """
@@ -42,6 +44,7 @@ class Text(NamedTuple):
     rows: Integers
     base: Floats
     share: Floats
+    log_base: Floats
     ranked: Integers
 
 
@@ -82,6 +85,7 @@ class _State(NamedTuple):
 RECENT_KINDS = 3
 _RECENT_PRIOR = 10.0
 _LEAST_SHARE = 1e-6
+_SMALL = 1e-280
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -196,6 +200,16 @@ def _step(now: int, text: Text, table: Evidence, pooling: Pooling, state: _State
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _logarithm(now: int, left: float, text: Text, state: _State) -> float:
+    """Return the logarithm of the token's unnormalised probability, finite however small that is."""
+    target = text.words[now]
+    spoken_for = state.stamp[target] == now
+    if spoken_for and state.direct[target] > _SMALL:
+        return math.log(state.direct[target])
+    return math.log(left) + text.log_base[target] + (state.score[target] if spoken_for else 0.0)
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def score_tokens(
     text: Text, table: Evidence, pooling: Pooling, begin: int, end: int, gradient: Floats
 ) -> tuple[Floats, Integers]:
@@ -220,9 +234,7 @@ def score_tokens(
     logs, best = np.empty(end - begin), np.empty(end - begin, np.int64)
     for now in range(begin, end):
         left, total, best[now - begin] = _step(now, text, table, pooling, state)
-        target = text.words[now]
-        value = state.direct[target] if state.stamp[target] == now else left * text.base[target]
-        logs[now - begin] = math.log(value / total)
+        logs[now - begin] = _logarithm(now, left, text, state) - math.log(total)
         if len(gradient):
             _change(now, text, table, total, state, gradient)
         for place in range(state.counters[1]):

@@ -223,13 +223,15 @@ class PooledModel:
         """Return a text with the probabilities of its unknown words added to those of the known ones."""
         tables = self.tables
         unknown, number = self._unknown(stream)
-        spelled = np.exp(tables.spelling.log_probability((*tables.words, *unknown)))
+        spelled = tables.spelling.log_probability((*tables.words, *unknown)) + math.log(tables.unknown)
         nothing = np.zeros(len(unknown))
         # A known word could be spelled, too: so all strings together have a probability of 1.
-        base = np.concatenate([tables.base, nothing]) + tables.unknown * spelled
+        base = np.concatenate([tables.base, nothing]) + np.exp(spelled)
+        log_base = np.concatenate([np.log(base[: len(tables.base)]), spelled[len(tables.base) :]])
         share = np.concatenate([tables.share, nothing])
         ranked = np.argsort(-base, kind="stable")
-        return Text(number[stream.index], stream.document, tables.find_rows(stream), base, share, ranked)
+        rows = tables.find_rows(stream)
+        return Text(number[stream.index], stream.document, rows, base, share, log_base, ranked)
 
     @property
     def evidence(self) -> Evidence:
