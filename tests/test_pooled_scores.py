@@ -37,7 +37,7 @@ def model_of(documents: Documents, options: PoolingOptions | None = None) -> Poo
 
 
 def synthetic(name: str) -> Documents:
-    text = gzip.open(DATA / f"{name}.conllu.gz", "rt", encoding="utf-8").read()
+    text = gzip.decompress((DATA / f"{name}.conllu.gz").read_bytes()).decode("utf-8")
     sentences = [
         [line.split("\t")[1] for line in block.split("\n") if line and line[0].isdigit()]
         for block in text.split("\n\n")
