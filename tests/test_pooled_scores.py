@@ -146,7 +146,8 @@ def test_gradient_is_that_of_the_score() -> None:
 def test_pooling_beats_the_chain_on_unseen_text() -> None:
     trained, unseen = synthetic("train"), TokenStream.from_documents(synthetic("test"))
     validation = TokenStream.from_documents(trained[-30:])
-    chosen = choose_weights(model_of(trained[:-30]), validation, steps=10).options
+    begun = PoolingOptions().with_weights(np.full(len(NAMES) + 3, 0.05))
+    chosen = choose_weights(model_of(trained[:-30], begun), validation, steps=10).options
     counts = count_contexts(TokenStream.from_documents(trained))
     tables = build_tables([counts.run], counts.words)
     best = PooledModel(tables, chosen).score(unseen).summary()

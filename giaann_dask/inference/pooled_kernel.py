@@ -172,12 +172,14 @@ def _normalise(now: int, left: float, text: Text, state: _State) -> tuple[float,
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _change(now: int, text: Text, table: Evidence, total: float, state: _State, gradient: Floats) -> None:
+def _change(
+    now: int, text: Text, table: Evidence, weights: Floats, total: float, state: _State, gradient: Floats
+) -> None:
     """Add how the logarithm of the token's probability changes with each weight."""
     target, kinds = text.words[now], text.rows.shape[1]
     for kind in range(kinds):
         row, change = text.rows[now, kind], 0.0
-        if row >= 0:
+        if row >= 0 and weights[kind] != 0.0:
             for entry in range(table.pointer[row], table.pointer[row + 1]):
                 word = table.word[entry]
                 change += ((word == target) - state.direct[word] / total) * table.evidence[entry]
@@ -205,8 +207,10 @@ def _logarithm(now: int, left: float, text: Text, state: _State) -> float:
     target = text.words[now]
     spoken_for = state.stamp[target] == now
     if spoken_for and state.direct[target] > _SMALL:
-        return math.log(state.direct[target])
-    return math.log(left) + text.log_base[target] + (state.score[target] if spoken_for else 0.0)
+        value = math.log(state.direct[target])
+    else:
+        value = math.log(left) + text.log_base[target] + (state.score[target] if spoken_for else 0.0)
+    return value
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -223,7 +227,7 @@ def score_tokens(
         Tokens to score; what stands before them is only remembered.
     gradient : ndarray
         Float64, as long as the weights, to which the gradient of the sum of logarithms is added; or empty.
-        Evidence counts for it only if its weight is not 0.
+        Kinds of contexts whose weight is 0 are left out.
 
     Returns
     -------
@@ -236,7 +240,7 @@ def score_tokens(
         left, total, best[now - begin] = _step(now, text, table, pooling, state)
         logs[now - begin] = _logarithm(now, left, text, state) - math.log(total)
         if len(gradient):
-            _change(now, text, table, total, state, gradient)
+            _change(now, text, table, pooling.weights, total, state, gradient)
         for place in range(state.counters[1]):
             state.recent[:, state.remembered[place]] = 0.0
     return logs, best

@@ -74,19 +74,18 @@ def _passages(part: Part, tagger: str | None) -> Iterator[tuple[int, bool, Docum
     """Yield the file or record of each stretch of text, whether a document begins there, and its sentences."""
     if part.kind == "text":
         if tagger is None:
-            split = Splitter().split(part.passages)
-            yield from ((document, False, list(s)) for document, s in zip(part.documents, split, strict=True))
+            for document, sentences in zip(part.documents, Splitter().split(part.passages), strict=True):
+                yield document, False, [*sentences]
         else:
             yield from ((document, False, _merged(s)) for document, s in tag_sentences(part, tagger))
         return
     for document, passage in zip(part.documents, part.passages, strict=True):
         for number, text in enumerate(_NEW_DOCUMENT.split(passage)):
-            sentences = parse_conllu(text, part.source)
             if tagger is not None:
                 piece = Part(part.source, part.kind, (text,), (document,))
                 yield document, number > 0, _merged([s for _, found in tag_sentences(piece, tagger) for s in found])
             else:
-                yield document, number > 0, [sentence.forms for sentence in sentences]
+                yield document, number > 0, [sentence.forms for sentence in parse_conllu(text, part.source)]
 
 
 def _merged(sentences: Sequence[TaggedSentence]) -> Document:

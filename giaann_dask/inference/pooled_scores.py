@@ -260,7 +260,7 @@ def choose_weights(model: PooledModel, validation: TokenStream, *, steps: int = 
     Parameters
     ----------
     model : PooledModel
-        Tables that have not seen the validation text, and weights to begin with.
+        Tables that have not seen the validation text, and weights to begin with; those of 0 stay so.
     validation : TokenStream
         Text that is neither trained on nor reported on.
     steps : int
@@ -275,16 +275,15 @@ def choose_weights(model: PooledModel, validation: TokenStream, *, steps: int = 
     """
     if not len(validation):
         raise EmptyInputError("the validation text is empty", "some sentences", "give a longer text")
-    # A weight of exactly 0 would leave the words out that only it speaks for.
     values = np.array((*model.options.weights, *model.options.recent_weights))
-    values[values == 0] = 0.02
-    text = replace(model, options=model.options.with_weights(values)).text(validation)
+    used, text = values != 0, model.text(validation)
     mean, square, best = np.zeros(len(values)), np.zeros(len(values)), (-math.inf, values)
     for step in range(1, steps + 1):
-        tried = replace(model, options=model.options.with_weights(np.where(values == 0, 1e-3, values)))
-        value, slope = tried.gradient(validation, text)
+        # A weight that crosses 0 is not taken for one that is left out.
+        given = np.where(used & (np.abs(values) < 1e-3), 1e-3, values)
+        value, slope = replace(model, options=model.options.with_weights(given)).gradient(validation, text)
         best = max(best, (value, values.copy()), key=lambda pair: pair[0])
-        mean, square = 0.8 * mean + 0.2 * slope, 0.95 * square + 0.05 * slope**2
+        mean, square = 0.8 * mean + 0.2 * slope * used, 0.95 * square + 0.05 * slope**2
         scale = np.sqrt(square / (1 - 0.95**step)) + 1e-9
         values = np.clip(values + rate * (1 - 0.9 * step / steps) * mean / (1 - 0.8**step) / scale, -10, 10)
     return replace(model, options=model.options.with_weights(best[1]))
