@@ -20,7 +20,9 @@ from giaann_dask.inference.pooled_scores import NAMES, PooledModel, PoolingOptio
 from giaann_dask.inference.pooled_tables import build_tables
 from giaann_dask.inference.spelling import Spelling
 from giaann_dask.network.context_counts import count_contexts
-from giaann_dask.network.contexts import TokenStream
+from giaann_dask.network.contexts import EXTENDS, TokenStream
+from giaann_dask.network.keys import pack_target, unpack_target
+from giaann_dask.network.merging import merge_runs
 from giaann_dask.network.run import Run
 
 Documents = list[list[list[str]]]
@@ -156,6 +158,18 @@ def test_pooling_beats_the_chain_on_unseen_text() -> None:
     assert best.top1 > 0.9 * smoothed.top1
     assert smoothed.tokens == best.tokens == len(unseen)
     assert best.bits_per_byte == pytest.approx(best.nats / math.log(2) / best.nbytes)
+
+
+def test_two_contexts_of_one_key_do_no_harm() -> None:
+    counts = count_contexts(TokenStream.from_documents(synthetic("train")[:20]))
+    segment, _, _ = unpack_target(counts.run.target)
+    source = np.repeat(counts.run.source, np.diff(counts.run.pointer))
+    at = int(np.flatnonzero(segment == EXTENDS)[3])
+    for other in (0, (1 << 51) - 1, int(source[0])):
+        twin = Run(source[at : at + 1], np.array([0, 1]), pack_target(EXTENDS, [other], 0), np.ones(1, np.int32))
+        model = PooledModel(build_tables([merge_runs([counts.run, twin])], counts.words))
+        chance, others = model.distribution(TokenStream.from_documents(synthetic("test")[:1]), 4)
+        assert math.fsum([*chance.values(), others]) == pytest.approx(1, abs=1e-6)
 
 
 def test_no_word_is_too_long() -> None:

@@ -228,11 +228,13 @@ def _followed(contexts: Sequence[_Kind], extends: _Kind, length: int) -> _Kind:
     if length == CHAIN - 1 or not len(own.keys):
         return own
     longer = contexts[length + 1]
-    shorter = extends.word[np.searchsorted(extends.keys, longer.keys)] if len(longer.keys) else longer.keys
-    row = np.searchsorted(own.keys, shorter)[longer.row]
+    # Where two contexts share a key by chance, the first of those that it extends is taken for both.
+    first = extends.pointer[np.searchsorted(extends.keys, longer.keys)]
+    row = np.searchsorted(own.keys, extends.word[first])[longer.row]
     words = 1 + max(int(own.word.max()), int(longer.word.max(initial=0)))
-    at = np.searchsorted(own.row * words + own.word, row * words + longer.word)
-    count = np.bincount(at, minlength=len(own.word)).astype(np.int64)
+    known, wanted = own.row * words + own.word, row * words + longer.word
+    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    count = np.bincount(at[known[at] == wanted], minlength=len(known)).astype(np.int64)
     return own._replace(counts=np.where(count > 0, count, own.counts))
 
 
