@@ -1,0 +1,100 @@
+"""How probable it is that an unknown word is spelled as it is: bytes by the bytes before them.
+
+Covers: a small model of the UTF-8 bytes of words, made of counts, that gives every string of bytes a
+probability, all of which sum to 1. Does not cover: how probable an unknown word is (`pooled_tables`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.dask_types import register_arrays
+
+Integers = npt.NDArray[np.int64]
+
+ORDER = 3
+_END = 256
+_BEGIN = 257
+_BASE = 258
+_SYMBOLS = 257
+
+
+@register_arrays
+@dataclass(frozen=True, slots=True, eq=False)
+class Spelling:
+    """Counts of bytes after up to three bytes of a word.
+
+    Attributes
+    ----------
+    keys : tuple of ndarray
+        For each number of bytes before, the codes of (bytes before, byte) that occurred, ascending; int64.
+    counts : tuple of ndarray
+        How often each of them did; int64.
+    """
+
+    keys: tuple[Integers, ...]
+    counts: tuple[Integers, ...]
+
+    @classmethod
+    def learn(cls, words: Sequence[str]) -> Spelling:
+        """Count the bytes of words."""
+        symbols, before, _ = _symbols(words)
+        pairs = [np.unique(_code(symbols, before, order), return_counts=True) for order in range(ORDER + 1)]
+        return cls(tuple(keys for keys, _ in pairs), tuple(counts.astype(np.int64) for _, counts in pairs))
+
+    def log_probability(self, words: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Return the natural logarithm of each word's probability, finite for every string.
+
+        What was counted after more bytes is mixed with what was counted after fewer, by the number of
+        different bytes seen there (Witten and Bell 1991), and in the end with all bytes alike.
+
+        Examples
+        --------
+        >>> bool(np.exp(Spelling.learn(["aa", "ab"]).log_probability(["aa"]))[0] > 0.1)
+        True
+        """
+        symbols, before, owner = _symbols(words)
+        share = np.full(len(symbols), 1.0 / _SYMBOLS)
+        for order, (keys, counts) in enumerate(zip(self.keys, self.counts, strict=True)):
+            if not len(keys):
+                continue
+            code = _code(symbols, before, order)
+            heads, row = np.unique(keys // _BASE, return_inverse=True)
+            total, kinds = np.bincount(row, counts), np.bincount(row)
+            there, at = _find(keys, code)
+            known, place = _find(heads, code // _BASE)
+            seen = np.where(there, counts[at], 0)
+            share = np.where(known, (seen + kinds[place] * share) / (total[place] + kinds[place]), share)
+        return np.bincount(owner, np.log(share), len(words)).astype(np.float64)
+
+
+def _symbols(words: Sequence[str]) -> tuple[Integers, Integers, Integers]:
+    """Return all bytes and ends of words, what stands before each, and the word that it is of."""
+    symbols: list[int] = []
+    owner: list[int] = []
+    for number, word in enumerate(words):
+        encoded = word.encode("utf-8", "surrogatepass")
+        symbols.extend((*[_BEGIN] * ORDER, *encoded, _END))
+        owner.extend([number] * (len(encoded) + ORDER + 1))
+    flat = np.array(symbols, np.int64)
+    at = np.flatnonzero(flat != _BEGIN)
+    before = np.stack([flat[at - distance] for distance in range(1, ORDER + 1)]) if len(at) else np.zeros((ORDER, 0))
+    return flat[at], before.astype(np.int64), np.array(owner, np.int64)[at]
+
+
+def _code(symbols: Integers, before: Integers, order: int) -> Integers:
+    """Return one integer for each symbol with what stands before it."""
+    code = np.zeros(len(symbols), np.int64)
+    for distance in range(order, 0, -1):
+        code = code * _BASE + before[distance - 1]
+    return code * _BASE + symbols
+
+
+def _find(keys: Integers, wanted: Integers) -> tuple[npt.NDArray[np.bool_], Integers]:
+    """Return which keys are there, and where (somewhere, for those that are not)."""
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return keys[at] == wanted, at.astype(np.int64)
