@@ -345,6 +345,7 @@ def prepare_prompt(
     *,
     specification: Specification,
     tagger: str,
+    flags: FlagTable | None = None,
 ) -> PreparedPrompt:
     """Divide a prompt into columns.
 
@@ -360,13 +361,15 @@ def prepare_prompt(
         Of the network.
     tagger : str
         How the prompt is tagged.
+    flags : FlagTable, optional
+        Those of the dictionaries as saved; read from them by default, which takes longer the more they hold.
 
     Raises
     ------
     PromptError
         If it cannot be divided.
     """
-    base = flags_of(vocabulary)
+    base = flags or flags_of(vocabulary)
     part = Part("the prompt", "text", (prompt,), (0,))
     tag = tag_spaced_sentences if isinstance(lexicon, SubwordTokenizer) else tag_sentences
     sentences = [s for _, group in tag(part, tagger) for s in group]
@@ -396,7 +399,7 @@ def prepare_prompt(
         noun=encoded.feature == 0,
         number=encoded.first_sequence,
     )
-    return PreparedPrompt(sequence, words, FlagChange.between(base, vocabulary))
+    return PreparedPrompt(sequence, words, FlagChange.between(base, vocabulary, encoded.feature))
 
 
 def in_words(token: RawToken, vocabulary: Vocabulary) -> GeneratedToken:

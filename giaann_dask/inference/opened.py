@@ -56,17 +56,28 @@ class FlagChange:
     delimited_since: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @classmethod
-    def between(cls, base: FlagTable, vocabulary: Vocabulary) -> FlagChange:
-        """Return the difference of a vocabulary from the flags of the saved one."""
-        known = len(base.probable_since)
-        now = np.array(vocabulary.probable_since, np.int64)
-        before = np.concatenate([base.probable_since, np.full(len(now) - known, -1)])
-        changed = np.flatnonzero(now != before)
+    def between(cls, base: FlagTable, vocabulary: Vocabulary, features: npt.NDArray[np.integer]) -> FlagChange:
+        """Return the difference of a vocabulary from the flags of the saved one.
+
+        Parameters
+        ----------
+        base : FlagTable
+            Saved flags.
+        vocabulary : Vocabulary
+            One that has grown from the saved one.
+        features : ndarray of int
+            Those by which it has: only their flags are looked at.
+        """
+        known, used = len(base.probable_since), np.unique(features).astype(np.int64)
+        since = np.array([vocabulary.probable_since[f] for f in used.tolist()], np.int64)
+        before = np.where(used < known, base.probable_since[np.minimum(used, known - 1)], -1)
         added = np.array(vocabulary.delimiter[known:], np.bool_)
-        since = np.array(vocabulary.delimiter_since or [], np.int64)
+        if vocabulary.delimiter_since is None or base.delimiter_since is None:
+            return cls(known, added, used[since != before], since[since != before])
         # Where delimiter flags can be set later, all features are known from the beginning.
-        delimited = np.flatnonzero(since != (since if base.delimiter_since is None else base.delimiter_since))
-        return cls(known, added, changed, now[changed], delimited, since[delimited])
+        later = np.array([vocabulary.delimiter_since[f] for f in used.tolist()], np.int64)
+        new = later != base.delimiter_since[used]
+        return cls(known, added, used[since != before], since[since != before], used[new], later[new])
 
 
 def open_region(path: str, commit: str, identities: Sequence[str]) -> Run:

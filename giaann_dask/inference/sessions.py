@@ -107,8 +107,10 @@ class OpenedCommit:
             If it cannot be divided.
         """
         vocabulary = self.vocabulary.copy()
-        network = self.specification
-        return prepare_prompt(prompt, vocabulary, self.lexicon, specification=network, tagger=tagger), vocabulary
+        prepared = prepare_prompt(
+            prompt, vocabulary, self.lexicon, specification=self.specification, tagger=tagger, flags=self.flags
+        )
+        return prepared, vocabulary
 
 
 @dataclass(frozen=True)

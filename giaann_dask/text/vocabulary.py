@@ -212,14 +212,11 @@ class Vocabulary:
 
     def copy(self) -> Vocabulary:
         """Return an independent copy, for expansion in memory."""
-        return Vocabulary(
-            self.concepts,
-            self.features,
-            self.delimiter,
-            self.probable_since,
-            self.sequences,
-            self.delimiter_since,
-        )
+        twin = Vocabulary.__new__(Vocabulary)
+        # As it is, container by container: numbering all names anew would take many times as long.
+        for name, value in vars(self).items():
+            setattr(twin, name, value.copy() if isinstance(value, list | dict) else value)
+        return twin
 
     def concept(self, lemma: str) -> int | None:
         """Return the column of a lemma, or None."""
