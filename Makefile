@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 # Test files that run at the same time; most of their time is spent waiting for processes.
-JOBS ?= 2
+JOBS ?= 3
 
 .PHONY: demo test test-all check lint types doctest notebooks bench bench-train bench-infer bench-links bench-serve soak gpu-check clean
 
@@ -24,7 +24,7 @@ demo: $(READY)
 	$(BIN)/giaann-dask inspect demo/village
 
 test: $(READY)
-	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not slow"
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test-all: $(READY)
 	$(BIN)/pytest

@@ -17,6 +17,12 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that start clusters: they take longest, and nothing else is left to run beside the last."""
+    clusters = {item.path for item in items if item.get_closest_marker("cluster")}
+    items.sort(key=lambda item: item.path not in clusters)
+
+
 @pytest.fixture(scope="session")
 def shared_folder() -> Path:
     """The folder of real text and golden files beside the checkout; skips where it is absent."""
