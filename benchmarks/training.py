@@ -22,6 +22,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from distributed import Client, get_task_stream
 from rich.console import Console
 from rich.table import Table
@@ -96,6 +97,13 @@ class Training:
     def rate(self) -> float:
         """Sequences a second, commits included."""
         return self.sequences / self.seconds
+
+    def tenth(self, first: bool) -> float:
+        """Sequences a second in the first or last tenth of this run, as rounds were done, without the commit."""
+        done = np.cumsum([0] + [sequences for _, sequences in self.rounds])
+        begin, end = (0.0, 0.1) if first else (0.9, 1.0)
+        times = np.interp([begin * done[-1], end * done[-1]], done, [0.0] + [moment for moment, _ in self.rounds])
+        return float(0.1 * done[-1] / (times[1] - times[0]))
 
 
 class Recorder:
@@ -329,6 +337,11 @@ def show_ratios(console: Console, figures: dict[str, Any], runs: list[Training])
             f"{most.workers} workers: {first:,.0f} sequences/s on the first tenth, {last:,.0f} on the last, on a "
             f"network that holds the others; last / first: {last / first:.2f}"
         )
+    first, last = most.tenth(True), most.tenth(False)
+    console.print(
+        f"{most.workers} workers, whole corpus: {first:,.0f} sequences/s in the first tenth of the run, {last:,.0f} in "
+        f"the last, without the commit; last / first: {last / first:.2f}"
+    )
     for run in runs:
         if run.workers == most.workers and run is not most:
             share = run.sequences / most.sequences
