@@ -33,6 +33,7 @@ PIECE = 1 << 12
 
 _IN = nb.types.Array(nb.int64, 1, "C", readonly=True)
 _OUT = nb.types.Array(nb.int64, 1, "C")
+_MARKS = nb.types.Array(nb.boolean, 1, "C", readonly=True)
 _COUNTS = nb.types.Array(nb.int64, 2, "C")
 
 
@@ -80,6 +81,8 @@ class Tokens(NamedTuple):
         Dendritic branch, column occurrence, and tokens to the end of the sequence; int64.
     token_class : ndarray or None
         Class of each token as a source, int64; None where nothing is scaled.
+    taught : ndarray or None
+        Whether each token counts as a target, bool; None where all do.
     """
 
     source: Integers
@@ -88,6 +91,7 @@ class Tokens(NamedTuple):
     occurrence: Integers
     remaining: Integers
     token_class: Integers | None = None
+    taught: npt.NDArray[np.bool_] | None = None
 
 
 def sum_pairs(
@@ -139,7 +143,13 @@ def _sorted_keys(tokens: Tokens, layout: PairLayout, specification: Specificatio
     columns, catch_all = specification.column_segments, specification.column_catch_all
     limit = np.array([columns, catch_all, feature_reach(specification)[1]], np.int64)
     partners = _count_partners(tokens.occurrence, tokens.remaining, limit)
-    pairs = np.bincount(tokens.source, weights=partners, minlength=int(tokens.source.max()) + 1)
+    taught, counted = np.zeros(0, np.bool_), partners
+    if tokens.taught is not None:
+        taught = np.ascontiguousarray(tokens.taught)
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(taught)])
+        following = np.arange(1, len(taught) + 1)
+        counted = before[following + partners] - before[following]
+    pairs = np.bincount(tokens.source, weights=counted, minlength=int(tokens.source.max()) + 1)
     begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(pairs.astype(np.int64))])
     kind = np.uint32 if layout.bits == 32 else np.uint64
     low = ((tokens.target << layout.target_shift) | (tokens.branch << layout.branch_shift)).astype(kind)
@@ -150,7 +160,7 @@ def _sorted_keys(tokens: Tokens, layout: PairLayout, specification: Specificatio
     classes = np.zeros(len(order), np.int64) if tokens.token_class is None else tokens.token_class << layout.class_shift
     external = specification.pos_scope == "external"
     shape = np.array([layout.segment_shift, columns, catch_all, external], np.int64)
-    _write_keys(order, tokens.source, tokens.occurrence, partners, classes, low, high, shape, keys)
+    _write_keys(order, tokens.source, tokens.occurrence, partners, classes, taught, low, high, shape, keys)
     for begin, end in pairwise(begins[pieces].tolist()):
         keys[begin:end].sort()
     return keys, begins
@@ -210,7 +220,7 @@ def _pieces(begins: Integers, most: int) -> Integers:
 
 
 @nb.njit(  # type: ignore[untyped-decorator]
-    [nb.void(_IN, _IN, _IN, _IN, _IN, kind[::1], kind[::1], _IN, kind[::1]) for kind in (nb.uint32, nb.uint64)],
+    [nb.void(_IN, _IN, _IN, _IN, _IN, _MARKS, kind[::1], kind[::1], _IN, kind[::1]) for kind in (nb.uint32, nb.uint64)],
     cache=True,
     nogil=True,
 )
@@ -220,6 +230,7 @@ def _write_keys(
     occurrence: Integers,
     partners: Integers,
     classes: Integers,
+    taught: npt.NDArray[np.bool_],
     low: Keys,
     high: Keys,
     shape: Integers,
@@ -229,12 +240,14 @@ def _write_keys(
     segment_shift, columns, catch_all, external = shape
     # What stands for the column segment of a pair that is too many columns apart.
     beyond = 0 if catch_all else columns
-    filled = 0
+    filled, chosen = 0, len(taught) > 0
     for token in order:
         own, column = high[source[token]], occurrence[token] + columns - 1
         inside = 0 if external else classes[token]
         for distance in range(1, partners[token] + 1):
             partner = token + distance
+            if chosen and not taught[partner]:
+                continue
             segment = column - occurrence[partner]
             segment = beyond if segment < 0 else segment
             scale = inside if occurrence[partner] == occurrence[token] else classes[token]
