@@ -229,7 +229,8 @@ class Sessions:
             while following in ended:
                 last = ended.pop(following)
                 words, its = self._words.pop(following), tuple(tokens.pop(following, ()))
-                yield Continuation(words, its, last.stop, self._opened.commit)
+                subwords = self._opened.specification.tokens == "subwords"
+                yield Continuation(words, its, last.stop, self._opened.commit, subwords)
                 following += 1
 
     def _run(self, prompts: Iterator[str]) -> Generator[Piece, None, None]:

@@ -79,8 +79,8 @@ def gather_batch(blocks: Sequence[EncodedBlock]) -> SequenceBatch:
         occurrence = block.occurrence[trained].astype(np.int64)
         noun_position = _noun_positions(block.feature[trained] == 0, position, occurrence)
         pieces.append((neuron, block.branch[trained].astype(np.int64), occurrence, noun_position, remaining))
-    columns = (np.concatenate(column) for column in zip(*pieces, strict=True))
-    return SequenceBatch(*columns, taught=_taught(blocks))
+    batch = SequenceBatch(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+    return replace(batch, taught=_taught(blocks))
 
 
 def _taught(blocks: Sequence[EncodedBlock]) -> npt.NDArray[np.bool_] | None:

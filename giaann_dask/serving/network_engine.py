@@ -133,7 +133,7 @@ class NetworkEngine:
         opened = self._opened
         prepared, vocabulary = opened.prepare(prompt, self._options.tagger)
         flags = changed_flags(opened.flags, prepared.change)
-        yield Given(prepared.words)
+        yield Given(prepared.words, opened.specification.tokens == "subwords")
         if options.columns or self._device.type != "cpu":
             session = self._whole(flags)
             with one_thread():
