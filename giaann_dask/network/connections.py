@@ -229,7 +229,11 @@ def _pair_keys(tokens: Tokens, layout: KeyLayout, specification: Specification, 
             pair.bitwise_and_(~(segment.eq(columns - 1).mul(class_mask)))
         if distance <= reach:
             feature_segment = columns + features - min(distance, features)
-            torch.bitwise_or(pair, feature_segment << layout.segment_shift, out=keys[filled : filled + count])
+            joined = pair
+            if specification.branch_tree:
+                place = torch.tensor(feature_segment - columns, device=device)
+                joined = _join_branches(pair, place, layout)
+            torch.bitwise_or(joined, feature_segment << layout.segment_shift, out=keys[filled : filled + count])
             filled += count
         if specification.column_catch_all:
             segment.clamp_(min=0)
@@ -237,10 +241,19 @@ def _pair_keys(tokens: Tokens, layout: KeyLayout, specification: Specification, 
             near = segment.ge(0)
             pair, segment = pair[near], segment[near]
             count = len(pair)
+        if specification.branch_tree:
+            pair = _join_branches(pair, segment, layout)
         segment.bitwise_left_shift_(layout.segment_shift)
         torch.bitwise_or(pair, segment, out=keys[filled : filled + count])
         filled += count
     return keys[:filled]
+
+
+def _join_branches(keys: torch.Tensor, place: torch.Tensor, layout: KeyLayout) -> torch.Tensor:
+    """Return keys with their branches halved as many times as their segments have others of their kind before them."""
+    mask = (1 << layout.branch_bits) - 1
+    branch = (keys >> layout.branch_shift) & mask
+    return (keys & ~(mask << layout.branch_shift)) | ((branch >> place) << layout.branch_shift)
 
 
 def _token_keys(batch: SequenceBatch, source: Integers, layout: KeyLayout, specification: Specification) -> Integers:
@@ -250,15 +263,20 @@ def _token_keys(batch: SequenceBatch, source: Integers, layout: KeyLayout, speci
     segments the first as many as the position of its column's noun counts, each at least one. Where own
     strengths count tokens, the last segment alone.
     """
-    own = (source << layout.source_shift) | (batch.branch << layout.branch_shift)
+    columns, last = specification.column_segments, specification.last_segment
+
+    def keys(chosen: npt.NDArray[np.bool_] | slice, segment: int) -> Integers:
+        branch = batch.branch[chosen]
+        if specification.branch_tree:
+            branch = branch >> (segment if segment < columns else segment - columns)
+        high = (source[chosen] << layout.source_shift) | (segment << layout.segment_shift)
+        return high | (branch << layout.branch_shift)
+
     if specification.own_strengths == "tokens":
-        return own | (specification.last_segment << layout.segment_shift)
-    columns = [own[batch.occurrence >= s] | (s << layout.segment_shift) for s in range(specification.column_segments)]
-    features = [
-        own[batch.position >= s] | ((specification.column_segments + s) << layout.segment_shift)
-        for s in range(specification.feature_segments)
-    ]
-    return np.concatenate(columns + features)
+        return keys(slice(None), last)
+    of_columns = [keys(batch.occurrence >= s, s) for s in range(columns)]
+    features = range(specification.feature_segments)
+    return np.concatenate([*of_columns, *(keys(batch.position >= s, columns + s) for s in features)])
 
 
 def _split_by_region(connections: Connections, neurons: Integers, region: Integers) -> dict[int, Run]:

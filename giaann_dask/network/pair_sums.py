@@ -118,7 +118,8 @@ def sum_pairs(
     layout = PairLayout.of(len(neurons), specification)
     keys, begins = _sorted_keys(tokens, layout, specification)
     counts = np.zeros((len(begins) - 1, specification.segments), np.int64)
-    shape = np.array([*layout[:5], specification.column_segments, *feature_reach(specification)], np.int64)
+    tree = int(specification.branch_tree)
+    shape = np.array([*layout[:5], specification.column_segments, *feature_reach(specification), tree], np.int64)
     _count(keys, begins, shape, counts)
     keyed, region = ordered
     edges = np.flatnonzero(np.concatenate([[True], region[1:] != region[:-1], [True]]))
@@ -255,6 +256,12 @@ def _write_keys(
             filled += 1
 
 
+@nb.njit(nb.int64(nb.int64, nb.int64, nb.int64), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _node(group: int, bits: int, place: int) -> int:
+    """Return a target and branch with the branch, of so many bits, halved so many times; 0 bits where it is not."""
+    return ((group >> bits) << bits) | ((group & ((1 << bits) - 1)) >> place)
+
+
 @nb.njit(  # type: ignore[untyped-decorator]
     [nb.void(kind[::1], _IN, _IN, _COUNTS) for kind in (nb.uint32, nb.uint64)],
     cache=True,
@@ -262,7 +269,8 @@ def _write_keys(
 )
 def _count(keys: Keys, begins: Integers, shape: Integers, counts: Integers) -> None:
     """Count the connections of every source by segment."""
-    class_shift, segment_shift, branch_shift, _, source_shift, columns, features, reach = shape
+    class_shift, segment_shift, branch_shift, target_shift, source_shift, columns, features, reach, tree = shape
+    bits = tree * (target_shift - branch_shift)
     distance_mask, below = (1 << class_shift) - 1, (1 << source_shift) - 1
     seen = np.empty(columns + features, np.int64)
     for row in range(len(begins) - 1):
@@ -273,12 +281,14 @@ def _count(keys: Keys, begins: Integers, shape: Integers, counts: Integers) -> N
             column = (key >> segment_shift) & ((1 << (branch_shift - segment_shift)) - 1)
             distance = key & distance_mask
             if column < columns:
-                counts[row, column] += seen[column] != group
-                seen[column] = group
+                node = _node(group, bits, column)
+                counts[row, column] += seen[column] != node
+                seen[column] = node
             if distance <= reach:
                 feature = columns + features - min(distance, features)
-                counts[row, feature] += seen[feature] != group
-                seen[feature] = group
+                node = _node(group, bits, feature - columns)
+                counts[row, feature] += seen[feature] != node
+                seen[feature] = node
 
 
 @nb.njit(  # type: ignore[untyped-decorator]
@@ -302,7 +312,8 @@ def _fill(
     strength: npt.NDArray[np.signedinteger[Any]],
 ) -> int:
     """Write targets and strengths of some rows; return the largest strength, whether or not it fitted."""
-    class_shift, segment_shift, branch_shift, target_shift, source_shift, columns, features, reach = shape
+    class_shift, segment_shift, branch_shift, target_shift, source_shift, columns, features, reach, tree = shape
+    bits = tree * (target_shift - branch_shift)
     seen, places = np.empty(columns + features, np.int64), np.empty(columns + features, np.int64)
     largest = filled = 0
     for row in rows:
@@ -314,17 +325,18 @@ def _fill(
             group, distance = key >> branch_shift, key & ((1 << class_shift) - 1)
             gain = increments[key & ((1 << segment_shift) - 1)]
             neuron = neurons[key >> target_shift]
-            low = (neuron << BRANCH_BITS) | (group & ((1 << (target_shift - branch_shift)) - 1))
             column = (key >> segment_shift) & ((1 << (branch_shift - segment_shift)) - 1)
             feature = columns + features - min(distance, features)
             for segment in (column if column < columns else -1, feature if distance <= reach else -1):
                 if segment < 0:
                     continue
                 # A group's next pair on a segment adds to the connection that its first one made.
-                again = seen[segment] == group
+                node = _node(group, bits, segment if segment < columns else segment - columns)
+                again = seen[segment] == node
+                low = (neuron << BRANCH_BITS) | (node & ((1 << (target_shift - branch_shift)) - 1))
                 place = places[segment] + (not again)
                 total = gain + again * np.int64(strength[place])
                 target[place], strength[place] = (segment << (NEURON_BITS + BRANCH_BITS)) | low, total
-                places[segment], seen[segment] = place, group
+                places[segment], seen[segment] = place, node
                 largest = max(largest, total)
     return largest
