@@ -34,6 +34,7 @@ from giaann_dask.inference.replay_session import ReplaySession
 from giaann_dask.inference.row_service import Trim
 from giaann_dask.inference.rules import (
     AskedRules,
+    auxiliary_kinds,
     fitting_rules,
     open_session,
     require_v1,
@@ -275,10 +276,11 @@ def generate_text(client: Client, reader: CommitReader, prompt: str, options: Ge
     """
     vocabulary = reader.saved_vocabulary()
     specification = reader.manifest().specification
-    options = replace(options, inference=fitting_rules(specification, options.inference))
+    rules = fitting_rules(specification, options.inference)
+    options = replace(options, inference=rules)
     lexicon = reader.tokenizer() or reader.ever()
     prepared = prepare_prompt(prompt, vocabulary, lexicon, specification=specification, tagger=options.tagger)
-    regions, flags = open_regions(client, reader, options.rows), submit_flags(client, reader)
+    regions, flags = open_regions(client, reader, options.rows), submit_flags(client, reader, auxiliary_kinds(rules))
     key = task_key("generate", reader.commit, str(reader.path), prompt, options)
     network = (flags, submit_placement(client, reader), regions.argument, specification)
     future = client.submit(generate, prepared.sequence, prepared.change, *network, options, key=key, **regions.asking)
