@@ -22,7 +22,7 @@ from giaann_dask.training.misses import missed
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.selection import SelectionOptions
 
-SECOND = gd.Specification(profile="v2", sentences_per_sequence=1, regions=2)
+SECOND = gd.Specification(profile="v2", sentences_per_sequence=1, regions=1)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def exported(network: gd.Network) -> list[bytes]:
 def test_steps_are_the_same_however_they_are_divided_and_interrupted(text: Path, tmp_path: Path) -> None:
     ways: dict[str, list[dict[str, Any]]] = {
         "whole": [{}],
-        "divided": [{"batch_sequences": 15, "block_characters": 900, "selection": SelectionOptions(order="random")}],
+        "divided": [{"batch_sequences": 12, "block_characters": 900, "selection": SelectionOptions(order="random")}],
         # As after an interruption: a step that is not committed leaves nothing.
         "again": [{"maximum_sequences": 25}, {}],
         "all": [{"train_on": "all"}],

@@ -171,7 +171,7 @@ def similar_spellings(words: Sequence[str]) -> dict[int, list[int]]:
     Examples
     --------
     >>> similar_spellings(["carried", "carries", "cart", "married", " carrying"])
-    {0: [1, 4], 1: [0, 4], 4: [0, 1]}
+    {0: [1], 1: [0]}
     """
     plain = [word.strip().lower() for word in words]
     begin: defaultdict[str, list[int]] = defaultdict(list)
