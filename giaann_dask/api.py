@@ -38,9 +38,10 @@ from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions
 from giaann_dask.text.tokenizer import SubwordTokenizer
+from giaann_dask.training.misses import train_network
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.target import NetworkTarget, open_store, require_tokenizer
-from giaann_dask.training.trainer import Trainer, TrainingReport
+from giaann_dask.training.trainer import TrainingReport
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -317,7 +318,8 @@ def train(
     wanted, lexicon = _decide(client, store, names(inputs), specification, chosen)
     sources = _sources(wanted, chosen, lexicon)
     with NetworkTarget(path, wanted, sources.ever, store, sources.tokenizer) as target:
-        report = Trainer(client, target, options or TrainingOptions(), observer, stop).train(names(inputs), sources)
+        run = train_network(client, target, options or TrainingOptions(), observer, stop)
+        report = run.train(names(inputs), sources)
     return Network(path), report
 
 

@@ -117,6 +117,9 @@ class Specification:
     branch_order : str
         Which branch a token is on: ``"occurrence"`` counts the neuron's tokens in the sequence up to the
         last branch, ``"random"`` takes any, by a hash of the sequence's neurons and the token's place.
+    branch_tree : bool
+        Whether branches join on the way to the soma: the branch of a connection is that of its token, halved
+        once for every segment between the first of its kind and its own.
     own_strengths : str
         What a neuron's own strength counts: ``"segments"`` of its place in the sequence (profile
         ``v1``), or its trained ``"tokens"``, on the last segment.
@@ -170,6 +173,7 @@ class Specification:
     feature_catch_all: bool = PROFILE_DEFAULT
     proximity_exponent: float = PROFILE_DEFAULT
     branch_order: str = PROFILE_DEFAULT
+    branch_tree: bool = PROFILE_DEFAULT
     own_strengths: str = PROFILE_DEFAULT
     maximum_subwords: int = PROFILE_DEFAULT
     maximum_bytes: int = PROFILE_DEFAULT

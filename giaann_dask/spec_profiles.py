@@ -34,6 +34,7 @@ _V1: Mapping[str, Any] = {
     "feature_catch_all": True,
     "proximity_exponent": 1.0,
     "branch_order": "occurrence",
+    "branch_tree": False,
     "own_strengths": "segments",
     "maximum_subwords": 160,
     "maximum_bytes": 2560,
@@ -113,7 +114,15 @@ def check_later(options: Mapping[str, Any], longest: int) -> None:
     choices = {"tokens": TOKENS, "branch_order": BRANCH_ORDERS, "own_strengths": OWN_STRENGTHS}
     for name, values in (choices | {"column_names": COLUMN_NAMES}).items():
         require(options[name] in values, name, options[name], " or ".join(values))
-    for name in ("lif", "crop", "merge_dashes", "invented_boundaries", "column_catch_all", "feature_catch_all"):
+    for name in (
+        "lif",
+        "crop",
+        "merge_dashes",
+        "invented_boundaries",
+        "column_catch_all",
+        "feature_catch_all",
+        "branch_tree",
+    ):
         require(isinstance(options[name], bool), name, options[name], "True or False")
     sentences = options["sentences_per_sequence"]
     require(1 <= sentences <= 1000, "sentences_per_sequence", sentences, "1 to 1000")
@@ -121,6 +130,7 @@ def check_later(options: Mapping[str, Any], longest: int) -> None:
     _check_segments(options)
     random = options["branch_order"] == "random"
     require(not random or options["branches"] > 1, "branch_order", "random", "more than one branch to choose from")
+    _check_tree(options)
     most, subwords = options["maximum_subwords"], options["tokens"] == "subwords"
     require(
         options["seed_tokens"] < most <= longest, "maximum_subwords", most, f"more than seed_tokens, at most {longest}"
@@ -150,6 +160,18 @@ def _check_segments(options: Mapping[str, Any]) -> None:
         True,
         "feature segments, of which one takes all",
     )
+
+
+def _check_tree(options: Mapping[str, Any]) -> None:
+    """Check that branches can join two by two until one is left at the soma."""
+    if not options["branch_tree"]:
+        return
+    expected = "leaky integrate-and-fire, in which signals move from segment to segment"
+    require(options["lif"], "branch_tree", True, expected, "leave one of branch_tree and no lif out")
+    moves, branches = options["segment_counts"][1], options["branches"]
+    whole = branches > 1 and branches & (branches - 1) == 0 and branches <= 1 << moves
+    expected = f"2, 4, 8 or so for a tree, at most {1 << moves}, of which {moves} feature segments leave one"
+    require(whole, "branches", branches, expected)
 
 
 def require(valid: bool, name: str, value: object, expected: str, remedy: str = "choose another value") -> None:

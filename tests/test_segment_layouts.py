@@ -25,11 +25,14 @@ Key = tuple[int, ...]
 @st.composite
 def specifications(draw: st.DrawFn) -> Specification:
     counts = draw(st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(any))
+    tree = counts[1] > 0 and draw(st.booleans())
     return Specification(
         profile="v2",
         regions=3,
-        lif=draw(st.booleans()),
-        branches=draw(st.integers(1, 3)),
+        lif=tree or draw(st.booleans()),
+        branches=draw(st.sampled_from([2, 4][: counts[1]])) if tree else draw(st.integers(1, 3)),
+        branch_tree=tree,
+        own_strengths=draw(st.sampled_from(["tokens", "segments"])) if tree else "tokens",
         segment_counts=counts,
         column_catch_all=counts[0] > 0 and draw(st.booleans()),
         feature_catch_all=counts[1] > 0 and draw(st.booleans()),
@@ -63,7 +66,7 @@ def encoded(draw: st.DrawFn) -> EncodedBlock:
         status=np.zeros(len(lengths), np.uint8),
         column=np.concatenate(column).astype(np.int32),
         feature=np.concatenate(feature).astype(np.int32),
-        branch=number_branches(neuron, sequence, 3),
+        branch=number_branches(neuron, sequence, 4),
         occurrence=np.concatenate(occurrence).astype(np.uint16),
         # VERB is the 16th part of speech, NOUN the 8th.
         flags=(random.choice([16, 8], tokens) << 3).astype(np.uint8),
@@ -72,6 +75,7 @@ def encoded(draw: st.DrawFn) -> EncodedBlock:
         sentence=np.zeros(len(lengths), np.int32),
         surfaces=(),
         first_sequence=0,
+        taught=None if draw(st.booleans()) else random.random(tokens) < 0.3,
     )
 
 
@@ -83,6 +87,8 @@ def read_literally(block: EncodedBlock, specification: Specification) -> dict[Ke
     for begin, end in zip(block.offsets[:-1].tolist(), block.offsets[1:].tolist(), strict=True):
         for i in range(begin, end):
             for j in range(i + 1, end):
+                if block.taught is not None and not block.taught[j]:
+                    continue
                 distance, gap = j - i, int(block.occurrence[j]) - int(block.occurrence[i])
                 segments = []
                 if gap < columns or specification.column_catch_all:
@@ -92,7 +98,10 @@ def read_literally(block: EncodedBlock, specification: Specification) -> dict[Ke
                 gain = (scaled if gap and block.flags[i] >> 3 == 16 else plain)[distance]
                 for segment in segments:
                     ends = (block.column[i], block.feature[i], segment, block.column[j], block.feature[j])
-                    key = (*map(int, ends), min(int(block.branch[j]), specification.branches - 1))
+                    branch = min(int(block.branch[j]), specification.branches - 1)
+                    if specification.branch_tree:
+                        branch //= 2 ** (segment - columns * (segment >= columns))
+                    key = (*map(int, ends), branch)
                     found[key] = found.get(key, 0) + gain
     return found
 
@@ -127,7 +136,11 @@ def test_kernels_follow_the_rule(block: EncodedBlock, specification: Specificati
     assert table_of([run.connections for run in runs]) == expected
     assert table_of(dense) == expected
     own = table_of([run.neurons for run in runs])
-    assert sum(own.values()) == len(block.column), "a token counts once"
+    if specification.own_strengths == "tokens":
+        assert sum(own.values()) == len(block.column), "a token counts once"
+    if specification.branch_tree:
+        soma = specification.last_segment
+        assert all(key[-1] == 0 for key in (*expected, *own) if key[2] == soma), "all branches end in one"
 
 
 @pytest.mark.parametrize(
@@ -147,6 +160,10 @@ def test_kernels_follow_the_rule(block: EncodedBlock, specification: Specificati
         ({"profile": "v2", "tokens": "subwords", "maximum_subwords": MAXIMUM_TOKENS + 1}, "at most 256"),
         ({"profile": "v2", "proximity_exponent": 8.0}, "a unit or more for every pair"),
         ({"profile": "v2", "lif": 1}, "True or False"),
+        ({"profile": "v2", "branch_tree": True}, "2, 4, 8"),
+        ({"profile": "v2", "branch_tree": True, "branches": 32}, "at most 16"),
+        ({"profile": "v2", "branch_tree": True, "lif": False}, "leaky"),
+        ({"branch_tree": True}, "profile v2"),
     ],
 )
 def test_what_has_no_meaning_is_refused(fields: dict[str, Any], expected: str) -> None:

@@ -80,6 +80,12 @@ def inference_options(command: Command) -> Command:
     """Add the rules of inference: ``--settings`` and its kind for profile ``v2``, ``--timing`` and its for ``v1``."""
     for option in (
         click.option(
+            "--auxiliary",
+            metavar="KIND,...",
+            help="Profile v2: let what has the same lemma, pos (part of speech), role (of a subword) or a similar "
+            "spelling send with a source.",
+        ),
+        click.option(
             "--enforce-delimiter",
             is_flag=True,
             help="Profile v2: after a delimiter, the column goes on with delimiters only.",
@@ -213,15 +219,16 @@ def read_inference_options(values: dict[str, Any], feed: Feed) -> InferenceOptio
     names = ("timing", "activations", "sequential")
     rules = InferenceOptions(feed=feed, **{name: values[name] for name in names})
     flags = {name: values[name] for name in ("strict_reference", "enforce_delimiter")}
-    if values["settings"] is None and not any(flags.values()):
+    kinds = tuple(kind.strip() for kind in (values.get("auxiliary") or "").split(",") if kind.strip())
+    if values["settings"] is None and not any(flags.values()) and not kinds:
         return rules
     if rules != InferenceOptions(feed=feed):
         raise OptionError(
-            "timing, activations or sequential with settings, strict-reference or enforce-delimiter",
+            "timing, activations or sequential with settings, strict-reference, enforce-delimiter or auxiliary",
             "the former for networks of profile v1, the latter for profile v2",
             "leave one kind out",
         )
-    return V2Settings(settings=values["settings"] or "test", feed=feed, **flags)
+    return V2Settings(settings=values["settings"] or "test", feed=feed, auxiliary=kinds, **flags)
 
 
 def ever_pos_option(command: Command) -> Command:

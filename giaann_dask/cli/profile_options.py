@@ -20,7 +20,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _FIELDS = (
     *("profile", "seed_tokens", "maximum_tokens", "branches", "proximity_scale", "proximity_exponent"),
     *("sentences_per_sequence", "lif", "crop", "merge_dashes", "invented_boundaries"),
-    *("column_catch_all", "feature_catch_all", "branch_order", "own_strengths"),
+    *("column_catch_all", "feature_catch_all", "branch_order", "branch_tree", "own_strengths"),
     *("maximum_subwords", "maximum_bytes", "column_names"),
 )
 
@@ -61,6 +61,7 @@ _OPTIONS = (
         type=click.Choice(["occurrence", "random"]),
         help="Tokens of one neuron take branches in turn or by a hash.  [default: occurrence]",
     ),
+    click.option("--branch-tree/--no-branch-tree", default=None, help="Let branches join two by two towards the soma."),
     click.option("--column-segments", type=int, metavar="N", help="0 leaves them out.  [default: v2: 4]"),
     click.option("--feature-segments", type=int, metavar="N", help="0 leaves them out.  [default: v2: 4]"),
     click.option(

@@ -63,6 +63,25 @@ _OPTIONS = (
         help="Forget all but the last N commits while training, and free what they alone need.  [default: all]",
     ),
     click.option(
+        "--train-on",
+        type=click.Choice(["all", "misses"]),
+        default="all",
+        show_default=True,
+        help="Train connections to all tokens, or only to those that the network does not predict.",
+    ),
+    click.option(
+        "--refresh",
+        "refresh_sequences",
+        type=int,
+        default=10_000,
+        show_default=True,
+        metavar="N",
+        help="With misses: predict so many sequences by one commit, train them, commit, and go on.",
+    ),
+    click.option(
+        "--weakening", type=float, default=0.0, metavar="SHARE", help="No sum, so training refuses other than 0."
+    ),
+    click.option(
         "--rounds",
         type=click.File("a", encoding="utf-8", lazy=False),
         metavar="FILE",
@@ -129,7 +148,10 @@ def read_training_options(values: dict[str, Any]) -> TrainingOptions:
     from giaann_dask.training.options import TrainingOptions
     from giaann_dask.training.selection import SelectionOptions
 
-    names = ("batch_sequences", "accumulate", "commit_seconds", "commit_sequences", "keep_commits", "device")
+    names = (
+        *("batch_sequences", "accumulate", "commit_seconds", "commit_sequences", "keep_commits", "device"),
+        *("train_on", "refresh_sequences", "weakening"),
+    )
     region_bytes = read_size("region-size", values["region_size"])
     assert region_bytes is not None
     return TrainingOptions(

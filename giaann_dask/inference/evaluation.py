@@ -43,6 +43,7 @@ from giaann_dask.inference.rows import RunRows
 from giaann_dask.inference.rules import (
     AskedRules,
     Rules,
+    auxiliary_kinds,
     fitting_rules,
     open_session,
     rules_device,
@@ -228,7 +229,8 @@ def evaluate_network(
     specification = reader.manifest().specification
     inference = fitting_rules(specification, options.inference)
     tally = _Tally(observer, reader.saved_vocabulary(), options.top_k[-1], isinstance(inference, V2Options))
-    regions, flags = open_regions(client, reader, options.rows), submit_flags(client, reader)
+    regions = open_regions(client, reader, options.rows)
+    flags = submit_flags(client, reader, auxiliary_kinds(inference))
     base = flags_of(tally.vocabulary)
     stream_options = StreamOptions.of(
         specification,

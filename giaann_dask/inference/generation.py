@@ -34,6 +34,7 @@ from giaann_dask.inference.replay_session import ReplaySession
 from giaann_dask.inference.row_service import Trim
 from giaann_dask.inference.rules import (
     AskedRules,
+    auxiliary_kinds,
     fitting_rules,
     open_session,
     require_v1,
@@ -55,6 +56,7 @@ from giaann_dask.text.tagged import make_builder, tag_sentences, tag_spaced_sent
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.tokens import Part
 from giaann_dask.text.vocabulary import Vocabulary, summarise
+from giaann_dask.text.written import written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,21 +194,25 @@ class Continuation:
         Why there are fewer tokens than asked for.
     commit : str
         The commit that answered.
+    subwords : bool
+        Whether tokens are subwords.
     """
 
     prompt: tuple[str, ...]
     tokens: tuple[GeneratedToken, ...]
     stop: str | None
     commit: str
+    subwords: bool = False
 
     @property
     def text(self) -> str:
-        """The generated words, separated by spaces; merged nouns are taken apart again."""
-        return " ".join(token.word.replace("_", " ") for token in self.tokens)
+        """The generated words, separated by spaces, merged nouns taken apart; of subwords just their own text."""
+        return written((token.word for token in self.tokens), self.subwords)
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        return {**asdict(self), "text": self.text}
+        values = {**asdict(self), "text": self.text}
+        return values if self.subwords else {name: item for name, item in values.items() if name != "subwords"}
 
     def lines(self, explain: bool = False) -> list[str]:
         """Return the continuation for a person, with the reasons for each token when asked for."""
@@ -270,10 +276,11 @@ def generate_text(client: Client, reader: CommitReader, prompt: str, options: Ge
     """
     vocabulary = reader.saved_vocabulary()
     specification = reader.manifest().specification
-    options = replace(options, inference=fitting_rules(specification, options.inference))
+    rules = fitting_rules(specification, options.inference)
+    options = replace(options, inference=rules)
     lexicon = reader.tokenizer() or reader.ever()
     prepared = prepare_prompt(prompt, vocabulary, lexicon, specification=specification, tagger=options.tagger)
-    regions, flags = open_regions(client, reader, options.rows), submit_flags(client, reader)
+    regions, flags = open_regions(client, reader, options.rows), submit_flags(client, reader, auxiliary_kinds(rules))
     key = task_key("generate", reader.commit, str(reader.path), prompt, options)
     network = (flags, submit_placement(client, reader), regions.argument, specification)
     future = client.submit(generate, prepared.sequence, prepared.change, *network, options, key=key, **regions.asking)
@@ -283,6 +290,7 @@ def generate_text(client: Client, reader: CommitReader, prompt: str, options: Ge
         tuple(in_words(token, vocabulary) for token in tokens),
         stop,
         reader.commit,
+        specification.tokens == "subwords",
     )
 
 
@@ -423,4 +431,9 @@ def word_and_column(neuron: int, vocabulary: Vocabulary) -> tuple[str, str]:
     """Return the word of a neuron key, and the concept of its column."""
     column, feature = (int(x[0]) for x in unpack_neuron(np.array([neuron])))
     concept = vocabulary.concepts[column]
-    return (vocabulary.features[feature] if feature else concept), concept
+    if feature:
+        return vocabulary.features[feature], concept
+    if vocabulary.delimiter_since is not None and vocabulary.features[column + 1 : column + 2] != [concept]:
+        # A column that is named by words opens with the first subword of any of them.
+        return " " + concept.replace("_", " "), concept
+    return concept, concept

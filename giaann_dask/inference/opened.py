@@ -8,7 +8,7 @@ what is predicted with them (`session`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from giaann_dask.network.packing import unpack
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader, NetworkStore
+from giaann_dask.text.attachments import Attachments, attach
 from giaann_dask.text.vocabulary import Vocabulary
 
 register()
@@ -107,10 +108,10 @@ def changed_flags(base: FlagTable, change: FlagChange) -> FlagTable:
     since[change.changed] = change.since
     delimiter = np.concatenate([base.delimiter, change.delimiter])
     if base.delimiter_since is None:
-        return FlagTable(delimiter, since)
+        return FlagTable(delimiter, since, auxiliary=base.auxiliary)
     later = base.delimiter_since.copy()
     later[change.delimited] = change.delimited_since
-    return FlagTable(delimiter, since, later)
+    return FlagTable(delimiter, since, later, base.auxiliary)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +209,27 @@ def submit_placement(client: Client, reader: CommitReader) -> Future:
     return client.submit(open_placement, path, reader.commit, key=task_key("open_placement", path, reader.commit))
 
 
-def submit_flags(client: Client, reader: CommitReader) -> Future:
-    """Submit the reading of the stored flags."""
+def submit_flags(client: Client, reader: CommitReader, auxiliary: tuple[str, ...] = ()) -> Future:
+    """Submit the reading of the stored flags, with the auxiliary source neurons of these kinds."""
     path = str(reader.path.resolve())
-    return client.submit(open_flags, path, reader.commit, key=task_key("open_flags", path, reader.commit))
+    flags = client.submit(open_flags, path, reader.commit, key=task_key("open_flags", path, reader.commit))
+    if not auxiliary:
+        return flags
+    place = (path, reader.commit, auxiliary)
+    attached = client.submit(open_attachments, *place, key=task_key("attach", *place))
+    return client.submit(add_attachments, flags, attached, key=task_key("add_attachments", *place))
+
+
+def open_attachments(path: str, commit: str, auxiliary: tuple[str, ...]) -> Attachments:
+    """Attach the features of a commit to auxiliary source neurons, as a task."""
+    return attachments_of(NetworkStore(path).open(commit).saved_vocabulary(), auxiliary)
+
+
+def attachments_of(vocabulary: Vocabulary, auxiliary: tuple[str, ...]) -> Attachments:
+    """Return the auxiliary source neurons of a vocabulary's features."""
+    return attach(vocabulary.features, auxiliary, subwords=vocabulary.delimiter_since is not None)
+
+
+def add_attachments(flags: FlagTable, attachments: Attachments) -> FlagTable:
+    """Return flags with auxiliary source neurons, as a task."""
+    return replace(flags, auxiliary=attachments)

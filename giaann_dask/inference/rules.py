@@ -23,6 +23,7 @@ from giaann_dask.inference.v2_layout import SegmentLayout
 from giaann_dask.inference.v2_options import V2Options, V2Settings
 from giaann_dask.inference.v2_session import V2Session
 from giaann_dask.spec import Specification
+from giaann_dask.text.attachments import check_kinds
 
 Rules: TypeAlias = InferenceOptions | V2Options
 AskedRules: TypeAlias = InferenceOptions | V2Options | V2Settings
@@ -42,7 +43,8 @@ def fitting_rules(specification: Specification, asked: AskedRules) -> Rules:
     Raises
     ------
     OptionError
-        If rules of another profile, or of dynamics that the network was not trained for, were chosen.
+        If rules of another profile, of dynamics that the network was not trained for, or auxiliary neurons of
+        other tokens were chosen.
     """
     if specification.profile == "v1":
         if isinstance(asked, InferenceOptions):
@@ -59,6 +61,8 @@ def fitting_rules(specification: Specification, asked: AskedRules) -> Rules:
     layout = SegmentLayout.of(specification)
     rules = asked.options(lif=layout.soma) if isinstance(asked, V2Settings) else asked
     layout.require_soma(rules.lif)
+    if rules.auxiliary:
+        check_kinds(rules.auxiliary, specification.tokens == "subwords")
     return rules
 
 
@@ -78,6 +82,11 @@ def require_v1(rules: Rules, what: str) -> InferenceOptions:
 def sends_strengths(rules: Rules) -> bool:
     """Return whether connections send their trained strengths, so that rows are needed with them."""
     return isinstance(rules, V2Options) and rules.dynamics.strengths
+
+
+def auxiliary_kinds(rules: Rules) -> tuple[str, ...]:
+    """Return the kinds of auxiliary source neurons that send, too."""
+    return rules.auxiliary if isinstance(rules, V2Options) else ()
 
 
 def rules_device(rules: Rules, name: str) -> torch.device:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from giaann_dask.errors import PromptError
 from giaann_dask.inference.activation import ActivationState
 from giaann_dask.inference.candidates import Candidates
+from giaann_dask.text.attachments import Attachments
 
 Mode = Literal["delimiter", "internal"]
 StopReason = Literal["no connections", "no candidates", "rejected"]
@@ -70,11 +71,14 @@ class FlagTable:
     delimiter_since : ndarray, optional
         The same of the D flag, where it can be set later than at the first occurrence, as that of
         subwords; then `delimiter` is not read.
+    auxiliary : Attachments, optional
+        Auxiliary source neurons of the features, where rules of inference ask for them.
     """
 
     delimiter: npt.NDArray[np.bool_]
     probable_since: npt.NDArray[np.int64]
     delimiter_since: npt.NDArray[np.int64] | None = None
+    auxiliary: Attachments | None = None
 
     def mode(self, feature: int, number: int) -> Mode | None:
         """Return the mode that a source's feature sets in a sequence (contract, section 8.2).

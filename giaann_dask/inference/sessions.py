@@ -31,12 +31,20 @@ from giaann_dask.inference.generation import (
     in_words,
     prepare_prompt,
 )
-from giaann_dask.inference.opened import OpenedRegions, changed_flags, flags_of, open_region, open_regions
+from giaann_dask.inference.opened import (
+    OpenedRegions,
+    add_attachments,
+    attachments_of,
+    changed_flags,
+    flags_of,
+    open_region,
+    open_regions,
+)
 from giaann_dask.inference.remote_rows import RemoteRows, RowOptions
 from giaann_dask.inference.row_health import find_trouble
 from giaann_dask.inference.row_service import Trim
 from giaann_dask.inference.rows import RunRows
-from giaann_dask.inference.rules import fitting_rules, open_plain_session
+from giaann_dask.inference.rules import Rules, auxiliary_kinds, fitting_rules, open_plain_session
 from giaann_dask.inference.sequence import FlagTable, StepResult, StepTrace
 from giaann_dask.inference.v2_batch import open_batch
 from giaann_dask.network.run import Run
@@ -71,6 +79,7 @@ class OpenedCommit:
         self.specification = reader.manifest().specification
         self.vocabulary = reader.saved_vocabulary()
         self.flags = flags_of(self.vocabulary)
+        self._flags: dict[tuple[str, ...], FlagTable] = {(): self.flags}
         self._client = client
         # Its futures keep the regions on the workers.
         self._regions: OpenedRegions | None = None
@@ -85,6 +94,13 @@ class OpenedCommit:
             # Of profile v2 only the train-set settings do without them.
             trim = Trim(strengths=strengths or self.specification.profile != "v1")
             self.rows = RemoteRows.of_client(client, reader.placement(), self._regions.keys, trim=trim)
+
+    def flags_for(self, rules: Rules) -> FlagTable:
+        """Return the stored flags with the auxiliary source neurons that rules of inference ask for."""
+        kinds = auxiliary_kinds(rules)
+        if kinds not in self._flags:
+            self._flags[kinds] = add_attachments(self.flags, attachments_of(self.vocabulary, kinds))
+        return self._flags[kinds]
 
     def trouble(self, within_s: float) -> str | None:
         """Return what keeps rows from being had now, None when nothing does, as where they all are here.
@@ -231,7 +247,8 @@ class Sessions:
             while following in ended:
                 last = ended.pop(following)
                 words, its = self._words.pop(following), tuple(tokens.pop(following, ()))
-                yield Continuation(words, its, last.stop, self._opened.commit)
+                subwords = self._opened.specification.tokens == "subwords"
+                yield Continuation(words, its, last.stop, self._opened.commit, subwords)
                 following += 1
 
     def _run(self, prompts: Iterator[str]) -> Generator[Piece, None, None]:
@@ -258,7 +275,7 @@ class Sessions:
 
     def _enter(self, number: int, prompt: str) -> None:
         prepared, vocabulary = self._opened.prepare(prompt, self._options.tagger)
-        flags = changed_flags(self._opened.flags, prepared.change)
+        flags = changed_flags(self._opened.flags_for(self._rules), prepared.change)
         entered = self._batch.enter(Prompt(sequence=prepared.sequence, flags=flags, tokens=self._options.tokens))
         self._under[entered] = _Text(number, prepared, vocabulary, flags)
         self._words[number] = prepared.words

@@ -133,7 +133,7 @@ def lif_advance(
     """Send along a source's row and return the gate and the candidates with their scores (sections 7b to 7g).
 
     `row` has target keys and strengths (none where they are not sent). Connections of all branches add up at
-    their segment.
+    their segment: what moves on is linear, so branches that join on the way have the same sum at the soma.
     """
     target, strength = row
     moment, last, top = 2 * token, table.value.shape[2] - 1, rules.columns - 1

@@ -8,11 +8,12 @@ Does not cover: what training computed (`giaann_dask.spec`), profile ``v1``
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.options import Feed, Timing
+from giaann_dask.text.attachments import check_kinds
 
 Settings = Literal["train", "test"]
 ColumnTest = Literal["node", "column"]
@@ -157,19 +158,28 @@ class V2Options:
         Which candidates can be predicted.
     feed : {"target", "prediction"}
         What is the source of the next step in the prediction phase.
+    auxiliary : tuple of str
+        Kinds of auxiliary source neurons that send with a source: ``"lemma"``, ``"pos"`` and ``"spelling"`` of
+        words, ``"role"`` and ``"spelling"`` of subwords. None by default.
 
     Raises
     ------
     OptionError
-        If `feed` is not one of those listed.
+        If a value is not one of those listed, or auxiliary neurons come with connections that all send 1.
     """
 
     dynamics: LifOptions | LegacyOptions = field(default_factory=LifOptions)
     selection: SelectionOptions = field(default_factory=SelectionOptions)
     feed: Feed = "target"
+    auxiliary: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _require_one_of("feed", self.feed, get_args(Feed))
+        object.__setattr__(self, "auxiliary", check_kinds(self.auxiliary))
+        if self.auxiliary and not self.dynamics.strengths:
+            raise OptionError(
+                "auxiliary neurons where connections send 1, whatever their weight", "settings test", "leave one out"
+            )
 
     @property
     def lif(self) -> bool:
@@ -189,6 +199,8 @@ class V2Settings:
         See `settings`, the function.
     feed : {"target", "prediction"}
         As in `V2Options`.
+    auxiliary : tuple of str
+        As in `V2Options`.
 
     Raises
     ------
@@ -200,19 +212,21 @@ class V2Settings:
     strict_reference: bool = False
     enforce_delimiter: bool = False
     feed: Feed = "target"
+    auxiliary: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.options(lif=True)
 
     def options(self, *, lif: bool) -> V2Options:
         """Return the rules for a network that was trained with a soma or without one."""
-        return settings(
+        found = settings(
             self.settings,
             lif=lif,
             feed=self.feed,
             strict_reference=self.strict_reference,
             enforce_delimiter=self.enforce_delimiter,
         )
+        return replace(found, auxiliary=self.auxiliary)
 
 
 def settings(

@@ -18,6 +18,7 @@ import torch
 
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.activation import ActivationState
+from giaann_dask.inference.auxiliary_rows import AuxiliaryRows
 from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.options import Feed
 from giaann_dask.inference.rows import RowSource
@@ -75,7 +76,8 @@ class V2Session:
     Raises
     ------
     OptionError
-        If the device is not the CPU, or the dynamics are not those of the network.
+        If the device is not the CPU, the dynamics are not those of the network, or auxiliary neurons are asked
+        for that the flags do not have.
     """
 
     def __init__(
@@ -90,6 +92,10 @@ class V2Session:
     ) -> None:
         self.specification, self.rows, self.flags = specification, rows, flags
         self.options = options or V2Options()
+        if self.options.auxiliary:
+            if flags.auxiliary is None:
+                raise OptionError("auxiliary neurons without attachments", "flags that have them", "attach features")
+            self.rows = AuxiliaryRows(rows, flags.auxiliary)
         if device is not None and device.type != "cpu":
             raise OptionError(f"device is {device}", "cpu for networks of profile v2", "leave the device out")
         self._layout = SegmentLayout.of(specification)

@@ -2,7 +2,7 @@
 
 Covers: rule 6 of the contract for a batch of sequences at once: every ordered pair of tokens adds
 to two segments of one connection, or to those that reach so far, and every token to segments of its own
-neuron. Does not cover:
+neuron. Where blocks say which tokens are taught, pairs that end at others add nothing. Does not cover:
 where an increment goes (`region`) and adding it to what is there (`merging`).
 
 A pair's increment depends on its distance alone (and on the class of its source where the
@@ -53,6 +53,8 @@ class SequenceBatch:
         Number of tokens from each token to the end of its sequence, itself included; int64.
     token_class : ndarray, optional
         Class of each token as a source (see `giaann_dask.network.scaling`), int64; None for one class.
+    taught : ndarray, optional
+        Whether connections to each token are trained, bool; None for all.
     """
 
     neuron: Integers
@@ -61,6 +63,7 @@ class SequenceBatch:
     position: Integers
     remaining: Integers
     token_class: Integers | None = None
+    taught: npt.NDArray[np.bool_] | None = None
 
 
 def gather_batch(blocks: Sequence[EncodedBlock]) -> SequenceBatch:
@@ -76,7 +79,19 @@ def gather_batch(blocks: Sequence[EncodedBlock]) -> SequenceBatch:
         occurrence = block.occurrence[trained].astype(np.int64)
         noun_position = _noun_positions(block.feature[trained] == 0, position, occurrence)
         pieces.append((neuron, block.branch[trained].astype(np.int64), occurrence, noun_position, remaining))
-    return SequenceBatch(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+    batch = SequenceBatch(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+    return replace(batch, taught=_taught(blocks))
+
+
+def _taught(blocks: Sequence[EncodedBlock]) -> npt.NDArray[np.bool_] | None:
+    """Return which tokens of the sequences that are divided into columns are taught, None for all."""
+    if all(block.taught is None for block in blocks):
+        return None
+    found = []
+    for block in blocks:
+        trained = np.repeat(block.status == CANDIDATE, np.diff(block.offsets))
+        found.append(np.ones(int(trained.sum()), np.bool_) if block.taught is None else block.taught[trained])
+    return np.concatenate(found)
 
 
 def _noun_positions(noun: npt.NDArray[np.bool_], position: Integers, occurrence: Integers) -> Integers:
@@ -121,7 +136,7 @@ def connect_batch(
     rank[by_region] = np.arange(len(by_region))
     layout, source = _layout(len(neurons), specification), rank[local]
     ordered = neurons[by_region], region[by_region]
-    tokens = Tokens(source, local, batch.branch, batch.occurrence, batch.remaining, batch.token_class)
+    tokens = Tokens(source, local, batch.branch, batch.occurrence, batch.remaining, batch.token_class, batch.taught)
     first = sum_pairs_on(device, tokens, neurons, ordered, specification)
     keys = _token_keys(batch, source, layout, specification)
     keys.sort()
@@ -189,6 +204,7 @@ def _pair_keys(tokens: Tokens, layout: KeyLayout, specification: Specification, 
         if specification.pos_scope == "external":
             class_mask = ((1 << class_bits(specification)) - 1) << distance_bits(specification)
     occurrence = torch.from_numpy(tokens.occurrence[order]).to(device)
+    taught = None if tokens.taught is None else torch.from_numpy(tokens.taught).to(device)
     # A target's key and its occurrence, where a source's number would be, are fetched as one.
     low = (tokens.target << layout.target_shift) | (tokens.branch << layout.branch_shift)
     packed = torch.from_numpy(low | (tokens.occurrence << layout.source_shift)).to(device)
@@ -199,16 +215,25 @@ def _pair_keys(tokens: Tokens, layout: KeyLayout, specification: Specification, 
     filled = 0
     for distance in range(1, int(remaining.max(initial=1))):
         count = int(partners[distance])
-        partner = packed[first[:count] + distance]
+        at, own, its_high = first[:count] + distance, occurrence[:count], high[:count]
+        if taught is not None:
+            there = taught[at]
+            at, own, its_high = at[there], own[there], its_high[there]
+            count = len(at)
+        partner = packed[at]
         segment = partner >> layout.source_shift
-        segment.sub_(occurrence[:count]).neg_().add_(columns - 1)
-        pair = partner.bitwise_and_(low_mask).bitwise_or_(high[:count]).bitwise_or_(distance)
+        segment.sub_(own).neg_().add_(columns - 1)
+        pair = partner.bitwise_and_(low_mask).bitwise_or_(its_high).bitwise_or_(distance)
         if class_mask:
             # Pairs inside one column occurrence are not scaled.
             pair.bitwise_and_(~(segment.eq(columns - 1).mul(class_mask)))
         if distance <= reach:
             feature_segment = columns + features - min(distance, features)
-            torch.bitwise_or(pair, feature_segment << layout.segment_shift, out=keys[filled : filled + count])
+            joined = pair
+            if specification.branch_tree:
+                place = torch.tensor(feature_segment - columns, device=device)
+                joined = _join_branches(pair, place, layout)
+            torch.bitwise_or(joined, feature_segment << layout.segment_shift, out=keys[filled : filled + count])
             filled += count
         if specification.column_catch_all:
             segment.clamp_(min=0)
@@ -216,10 +241,19 @@ def _pair_keys(tokens: Tokens, layout: KeyLayout, specification: Specification, 
             near = segment.ge(0)
             pair, segment = pair[near], segment[near]
             count = len(pair)
+        if specification.branch_tree:
+            pair = _join_branches(pair, segment, layout)
         segment.bitwise_left_shift_(layout.segment_shift)
         torch.bitwise_or(pair, segment, out=keys[filled : filled + count])
         filled += count
     return keys[:filled]
+
+
+def _join_branches(keys: torch.Tensor, place: torch.Tensor, layout: KeyLayout) -> torch.Tensor:
+    """Return keys with their branches halved as many times as their segments have others of their kind before them."""
+    mask = (1 << layout.branch_bits) - 1
+    branch = (keys >> layout.branch_shift) & mask
+    return (keys & ~(mask << layout.branch_shift)) | ((branch >> place) << layout.branch_shift)
 
 
 def _token_keys(batch: SequenceBatch, source: Integers, layout: KeyLayout, specification: Specification) -> Integers:
@@ -229,15 +263,20 @@ def _token_keys(batch: SequenceBatch, source: Integers, layout: KeyLayout, speci
     segments the first as many as the position of its column's noun counts, each at least one. Where own
     strengths count tokens, the last segment alone.
     """
-    own = (source << layout.source_shift) | (batch.branch << layout.branch_shift)
+    columns, last = specification.column_segments, specification.last_segment
+
+    def keys(chosen: npt.NDArray[np.bool_] | slice, segment: int) -> Integers:
+        branch = batch.branch[chosen]
+        if specification.branch_tree:
+            branch = branch >> (segment if segment < columns else segment - columns)
+        high = (source[chosen] << layout.source_shift) | (segment << layout.segment_shift)
+        return high | (branch << layout.branch_shift)
+
     if specification.own_strengths == "tokens":
-        return own | (specification.last_segment << layout.segment_shift)
-    columns = [own[batch.occurrence >= s] | (s << layout.segment_shift) for s in range(specification.column_segments)]
-    features = [
-        own[batch.position >= s] | ((specification.column_segments + s) << layout.segment_shift)
-        for s in range(specification.feature_segments)
-    ]
-    return np.concatenate(columns + features)
+        return keys(slice(None), last)
+    of_columns = [keys(batch.occurrence >= s, s) for s in range(columns)]
+    features = range(specification.feature_segments)
+    return np.concatenate([*of_columns, *(keys(batch.position >= s, columns + s) for s in features)])
 
 
 def _split_by_region(connections: Connections, neurons: Integers, region: Integers) -> dict[int, Run]:

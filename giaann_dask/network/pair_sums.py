@@ -33,6 +33,7 @@ PIECE = 1 << 12
 
 _IN = nb.types.Array(nb.int64, 1, "C", readonly=True)
 _OUT = nb.types.Array(nb.int64, 1, "C")
+_MARKS = nb.types.Array(nb.boolean, 1, "C", readonly=True)
 _COUNTS = nb.types.Array(nb.int64, 2, "C")
 
 
@@ -80,6 +81,8 @@ class Tokens(NamedTuple):
         Dendritic branch, column occurrence, and tokens to the end of the sequence; int64.
     token_class : ndarray or None
         Class of each token as a source, int64; None where nothing is scaled.
+    taught : ndarray or None
+        Whether each token counts as a target, bool; None where all do.
     """
 
     source: Integers
@@ -88,6 +91,7 @@ class Tokens(NamedTuple):
     occurrence: Integers
     remaining: Integers
     token_class: Integers | None = None
+    taught: npt.NDArray[np.bool_] | None = None
 
 
 def sum_pairs(
@@ -114,7 +118,8 @@ def sum_pairs(
     layout = PairLayout.of(len(neurons), specification)
     keys, begins = _sorted_keys(tokens, layout, specification)
     counts = np.zeros((len(begins) - 1, specification.segments), np.int64)
-    shape = np.array([*layout[:5], specification.column_segments, *feature_reach(specification)], np.int64)
+    tree = int(specification.branch_tree)
+    shape = np.array([*layout[:5], specification.column_segments, *feature_reach(specification), tree], np.int64)
     _count(keys, begins, shape, counts)
     keyed, region = ordered
     edges = np.flatnonzero(np.concatenate([[True], region[1:] != region[:-1], [True]]))
@@ -139,7 +144,13 @@ def _sorted_keys(tokens: Tokens, layout: PairLayout, specification: Specificatio
     columns, catch_all = specification.column_segments, specification.column_catch_all
     limit = np.array([columns, catch_all, feature_reach(specification)[1]], np.int64)
     partners = _count_partners(tokens.occurrence, tokens.remaining, limit)
-    pairs = np.bincount(tokens.source, weights=partners, minlength=int(tokens.source.max()) + 1)
+    taught, counted = np.zeros(0, np.bool_), partners
+    if tokens.taught is not None:
+        taught = np.ascontiguousarray(tokens.taught)
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(taught)])
+        following = np.arange(1, len(taught) + 1)
+        counted = before[following + partners] - before[following]
+    pairs = np.bincount(tokens.source, weights=counted, minlength=int(tokens.source.max()) + 1)
     begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(pairs.astype(np.int64))])
     kind = np.uint32 if layout.bits == 32 else np.uint64
     low = ((tokens.target << layout.target_shift) | (tokens.branch << layout.branch_shift)).astype(kind)
@@ -150,7 +161,7 @@ def _sorted_keys(tokens: Tokens, layout: PairLayout, specification: Specificatio
     classes = np.zeros(len(order), np.int64) if tokens.token_class is None else tokens.token_class << layout.class_shift
     external = specification.pos_scope == "external"
     shape = np.array([layout.segment_shift, columns, catch_all, external], np.int64)
-    _write_keys(order, tokens.source, tokens.occurrence, partners, classes, low, high, shape, keys)
+    _write_keys(order, tokens.source, tokens.occurrence, partners, classes, taught, low, high, shape, keys)
     for begin, end in pairwise(begins[pieces].tolist()):
         keys[begin:end].sort()
     return keys, begins
@@ -210,7 +221,7 @@ def _pieces(begins: Integers, most: int) -> Integers:
 
 
 @nb.njit(  # type: ignore[untyped-decorator]
-    [nb.void(_IN, _IN, _IN, _IN, _IN, kind[::1], kind[::1], _IN, kind[::1]) for kind in (nb.uint32, nb.uint64)],
+    [nb.void(_IN, _IN, _IN, _IN, _IN, _MARKS, kind[::1], kind[::1], _IN, kind[::1]) for kind in (nb.uint32, nb.uint64)],
     cache=True,
     nogil=True,
 )
@@ -220,6 +231,7 @@ def _write_keys(
     occurrence: Integers,
     partners: Integers,
     classes: Integers,
+    taught: npt.NDArray[np.bool_],
     low: Keys,
     high: Keys,
     shape: Integers,
@@ -229,17 +241,25 @@ def _write_keys(
     segment_shift, columns, catch_all, external = shape
     # What stands for the column segment of a pair that is too many columns apart.
     beyond = 0 if catch_all else columns
-    filled = 0
+    filled, chosen = 0, len(taught) > 0
     for token in order:
         own, column = high[source[token]], occurrence[token] + columns - 1
         inside = 0 if external else classes[token]
         for distance in range(1, partners[token] + 1):
             partner = token + distance
+            if chosen and not taught[partner]:
+                continue
             segment = column - occurrence[partner]
             segment = beyond if segment < 0 else segment
             scale = inside if occurrence[partner] == occurrence[token] else classes[token]
             keys[filled] = own | low[partner] | ((segment << segment_shift) | scale | distance)
             filled += 1
+
+
+@nb.njit(nb.int64(nb.int64, nb.int64, nb.int64), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _node(group: int, bits: int, place: int) -> int:
+    """Return a target and branch with the branch, of so many bits, halved so many times; 0 bits where it is not."""
+    return ((group >> bits) << bits) | ((group & ((1 << bits) - 1)) >> place)
 
 
 @nb.njit(  # type: ignore[untyped-decorator]
@@ -249,7 +269,8 @@ def _write_keys(
 )
 def _count(keys: Keys, begins: Integers, shape: Integers, counts: Integers) -> None:
     """Count the connections of every source by segment."""
-    class_shift, segment_shift, branch_shift, _, source_shift, columns, features, reach = shape
+    class_shift, segment_shift, branch_shift, target_shift, source_shift, columns, features, reach, tree = shape
+    bits = tree * (target_shift - branch_shift)
     distance_mask, below = (1 << class_shift) - 1, (1 << source_shift) - 1
     seen = np.empty(columns + features, np.int64)
     for row in range(len(begins) - 1):
@@ -260,12 +281,14 @@ def _count(keys: Keys, begins: Integers, shape: Integers, counts: Integers) -> N
             column = (key >> segment_shift) & ((1 << (branch_shift - segment_shift)) - 1)
             distance = key & distance_mask
             if column < columns:
-                counts[row, column] += seen[column] != group
-                seen[column] = group
+                node = _node(group, bits, column)
+                counts[row, column] += seen[column] != node
+                seen[column] = node
             if distance <= reach:
                 feature = columns + features - min(distance, features)
-                counts[row, feature] += seen[feature] != group
-                seen[feature] = group
+                node = _node(group, bits, feature - columns)
+                counts[row, feature] += seen[feature] != node
+                seen[feature] = node
 
 
 @nb.njit(  # type: ignore[untyped-decorator]
@@ -289,7 +312,8 @@ def _fill(
     strength: npt.NDArray[np.signedinteger[Any]],
 ) -> int:
     """Write targets and strengths of some rows; return the largest strength, whether or not it fitted."""
-    class_shift, segment_shift, branch_shift, target_shift, source_shift, columns, features, reach = shape
+    class_shift, segment_shift, branch_shift, target_shift, source_shift, columns, features, reach, tree = shape
+    bits = tree * (target_shift - branch_shift)
     seen, places = np.empty(columns + features, np.int64), np.empty(columns + features, np.int64)
     largest = filled = 0
     for row in rows:
@@ -301,17 +325,18 @@ def _fill(
             group, distance = key >> branch_shift, key & ((1 << class_shift) - 1)
             gain = increments[key & ((1 << segment_shift) - 1)]
             neuron = neurons[key >> target_shift]
-            low = (neuron << BRANCH_BITS) | (group & ((1 << (target_shift - branch_shift)) - 1))
             column = (key >> segment_shift) & ((1 << (branch_shift - segment_shift)) - 1)
             feature = columns + features - min(distance, features)
             for segment in (column if column < columns else -1, feature if distance <= reach else -1):
                 if segment < 0:
                     continue
                 # A group's next pair on a segment adds to the connection that its first one made.
-                again = seen[segment] == group
+                node = _node(group, bits, segment if segment < columns else segment - columns)
+                again = seen[segment] == node
+                low = (neuron << BRANCH_BITS) | (node & ((1 << (target_shift - branch_shift)) - 1))
                 place = places[segment] + (not again)
                 total = gain + again * np.int64(strength[place])
                 target[place], strength[place] = (segment << (NEURON_BITS + BRANCH_BITS)) | low, total
-                places[segment], seen[segment] = place, group
+                places[segment], seen[segment] = place, node
                 largest = max(largest, total)
     return largest

@@ -1,7 +1,7 @@
 """From parts of an engine to pieces of a choice's text.
 
-Covers: spaces between words, the prompt's echo, stop sequences, why a choice finished, and what is
-told of each token. Does not cover: their transport (`completions`).
+Covers: spaces between words and none between subwords, the prompt's echo, stop sequences, why a choice
+finished, and what is told of each token. Does not cover: their transport (`completions`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Literal
 from giaann_dask.serving.engine import Ended, Given, Part, Token
 from giaann_dask.serving.requests import CompletionRequest
 from giaann_dask.serving.stops import StopFinder
+from giaann_dask.text.written import TextWriter
 
 Finish = Literal["stop", "length"]
 
@@ -71,7 +72,8 @@ class Choice:
         self._prompt, self._echo = prompt, request.echo
         self.detailed = request.options.candidates > 0 or request.options.columns > 0
         self._finder = StopFinder(request.stops)
-        self._space = "" if prompt[-1:].isspace() else " "
+        self._subwords, self._spaced = False, prompt[-1:].isspace()
+        self._writer = TextWriter(False, spaced=self._spaced)
 
     def add(self, part: Part) -> Piece:
         """Take a part of the engine's and return what it adds."""
@@ -87,29 +89,33 @@ class Choice:
     def _piece(self, part: Part) -> Piece:
         match part:
             case Given():
-                self.prompt_tokens = len(part.words)
+                self.prompt_tokens, self._subwords = len(part.words), part.subwords
+                self._writer = TextWriter(part.subwords, spaced=self._spaced)
                 return Piece(self._prompt if self._echo else "")
             case Ended(reason=reason):
-                return Piece(self._finder.end(), finish="length" if reason is None else "stop", reason=reason)
+                text = self._finder.feed(self._writer.end()) + self._finder.end()
+                return Piece(text, finish="length" if reason is None else "stop", reason=reason)
             case Token():
-                space, self._space = self._space, " "
-                text = self._finder.feed(space + part.word.replace("_", " "))
+                text = self._finder.feed(self._writer.write(part.word))
                 return Piece(text, part, "stop" if self._finder.found else None)
 
     def as_dict(self, index: int) -> dict[str, Any]:
         """Return the whole choice, ready for JSON."""
         values = choice_fields(index, self.text, self.finish)
-        details: dict[str, Any] = {"stop": self.reason}
+        details: dict[str, Any] = {"stop": self.reason} | self._kind()
         if self.detailed:
             details["tokens"] = [asdict(token) for token in self.tokens]
         return {**values, "giaann": details}
 
     def piece_as_dict(self, index: int, piece: Piece) -> dict[str, Any]:
         """Return a piece, ready for JSON, in the same fields as the whole."""
-        details: dict[str, Any] = {"stop": piece.reason}
+        details: dict[str, Any] = {"stop": piece.reason} | self._kind()
         if self.detailed:
             details["tokens"] = [] if piece.token is None else [asdict(piece.token)]
         return {**choice_fields(index, piece.text, piece.finish), "giaann": details}
+
+    def _kind(self) -> dict[str, bool]:
+        return {"subwords": True} if self._subwords else {}
 
 
 def choice_fields(index: int, text: str, finish: Finish | None) -> dict[str, Any]:

@@ -56,9 +56,12 @@ class Given:
     ----------
     words : tuple of str
         Its tokens, nouns merged.
+    subwords : bool
+        Whether tokens are subwords, which hold their own spaces.
     """
 
     words: tuple[str, ...]
+    subwords: bool = False
 
 
 @dataclass(frozen=True, slots=True)

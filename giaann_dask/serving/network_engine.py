@@ -132,8 +132,8 @@ class NetworkEngine:
         """Continue a prompt; see `Engine.complete`."""
         opened = self._opened
         prepared, vocabulary = opened.prepare(prompt, self._options.tagger)
-        flags = changed_flags(opened.flags, prepared.change)
-        yield Given(prepared.words)
+        flags = changed_flags(opened.flags_for(self._rules), prepared.change)
+        yield Given(prepared.words, opened.specification.tokens == "subwords")
         if options.columns or self._device.type != "cpu":
             session = self._whole(flags)
             with one_thread():

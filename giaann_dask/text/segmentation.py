@@ -50,6 +50,8 @@ class EncodedBlock:
         Noun words of the block.
     first_sequence : int
         Number of the block's first sequence.
+    taught : ndarray, optional
+        Which tokens connections are trained to; bool. None for all.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -64,6 +66,7 @@ class EncodedBlock:
     sentence: npt.NDArray[np.int32]
     surfaces: tuple[str, ...]
     first_sequence: int
+    taught: npt.NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         """Return the number of counted sequences."""

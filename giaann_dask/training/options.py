@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from giaann_dask.errors import OptionError
 from giaann_dask.training.selection import SelectionOptions
 
+TRAIN_ON = ("all", "misses")
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
@@ -46,6 +48,13 @@ class TrainingOptions:
         Stop when so many sequences of the input are in the network.
     device : str
         Device of the dense step: ``auto``, ``cpu`` or ``cuda``.
+    train_on : str
+        ``"all"`` tokens, or the ``"misses"``: connections are trained only to tokens that the network does
+        not predict (see `giaann_dask.training.misses`).
+    refresh_sequences : int
+        With ``"misses"``, so many sequences are predicted by one commit; then there is another.
+    weakening : float
+        By which share connections that were active for a prediction are weakened. Not 0: refused.
 
     Raises
     ------
@@ -65,11 +74,14 @@ class TrainingOptions:
     hot_bytes: int | None = None
     maximum_sequences: int | None = None
     device: str = "auto"
+    train_on: str = "all"
+    refresh_sequences: int = 10_000
+    weakening: float = 0.0
 
     def __post_init__(self) -> None:
         for name in (
             *("batch_sequences", "block_characters", "accumulate", "rounds_in_flight"),
-            *("commit_sequences", "keep_commits", "region_bytes"),
+            *("commit_sequences", "keep_commits", "region_bytes", "refresh_sequences"),
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -78,3 +90,12 @@ class TrainingOptions:
             raise OptionError(f"hot_bytes is {self.hot_bytes}", "0 or more", "choose another number")
         if self.commit_seconds <= 0:
             raise OptionError(f"commit_seconds is {self.commit_seconds}", "more than 0", "choose another time")
+        if self.train_on not in TRAIN_ON:
+            raise OptionError(f"train_on is {self.train_on!r}", " or ".join(TRAIN_ON), "choose one of them")
+        if self.weakening:
+            # Each token would take a share of what earlier ones left: 10 and 10 % twice is not 10 and 20 % once.
+            raise OptionError(
+                f"weakening is {self.weakening}: a share of a strength depends on the sequences before it",
+                "0: training adds up sequences in parallel, in any order",
+                "leave it out; train_on misses strengthens only what was not predicted",
+            )

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from threading import Event
-from typing import Any
+from typing import Any, TypeAlias
 
 from distributed import Client
 
@@ -21,6 +21,7 @@ from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, ignore
+from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.committing import Progress, commit_regions, load_regions
 from giaann_dask.training.division import Division, divide
 from giaann_dask.training.options import TrainingOptions
@@ -33,6 +34,8 @@ from giaann_dask.training.target import NetworkTarget
 COMPACT_FRACTION = 1 / 2
 # Of the memory of the workers that hold columns, for increments that are on their way.
 _FLYING_SHARE = 0.2
+
+Mark: TypeAlias = Callable[[Iterator[StreamedBlock], Vocabulary], Iterator[StreamedBlock]]
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,11 @@ class Trainer:
         Told of every block, round and commit.
     stop : threading.Event, optional
         When it is set, training commits what is under way and returns.
+
+    Attributes
+    ----------
+    counted : int
+        Sequences of the inputs that the network has had, earlier ones included.
     """
 
     def __init__(
@@ -146,8 +154,11 @@ class Trainer:
         self._last_commit = (time.perf_counter(), self._submitted)
         self._commit = ""
         self._peak = MemoryMeasured()
+        self.counted = 0
 
-    def train(self, inputs: Sequence[str], sources: SourceOptions) -> TrainingReport:
+    def train(
+        self, inputs: Sequence[str], sources: SourceOptions, mark: Mark | None = None, *, check: bool = True
+    ) -> TrainingReport:
         """Train on everything of the inputs that the network does not hold yet.
 
         Parameters
@@ -156,6 +167,10 @@ class Trainer:
             Files, folders, globs, datasets or corpora.
         sources : SourceOptions
             How they are read.
+        mark : callable, optional
+            Says of blocks and the dictionaries that they extend which tokens are taught; all by default.
+        check : bool
+            Whether input that gives nothing to train is an error.
 
         Returns
         -------
@@ -168,7 +183,8 @@ class Trainer:
         """
         started = time.perf_counter()
         stream = EncodingStream(self._client, self._vocabulary, sources, self._stream_options(), self._ledger)
-        for batches in self._compose(stream.blocks(inputs)):
+        blocks = stream.blocks(inputs)
+        for batches in self._compose(blocks if mark is None else mark(blocks, self._vocabulary)):
             for submitted in self._rounds.submit(batches, self._divide(batches)):
                 self._flying.append((submitted, self._snapshot_if_due(submitted)))
                 while len(self._flying) > self._rounds_in_flight():
@@ -176,7 +192,8 @@ class Trainer:
             if self._stop.is_set():
                 break
         self._drain()
-        if not self._stop.is_set():
+        self.counted = stream.counted
+        if check and not self._stop.is_set():
             self._check_trained(sources, stream.counted)
         # The last commit counts what the runs of a region have together, which those before it did not.
         if self._uncommitted or not self._manifest.exact:

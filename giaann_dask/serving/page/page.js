@@ -91,7 +91,7 @@ async function follow(body) {
       const message = JSON.parse(data);
       if (message.error) throw new Error(message.error.message);
       const choice = message.choices[0];
-      choice.giaann.tokens.forEach(add);
+      choice.giaann.tokens.forEach((token) => add(token, choice.giaann.subwords));
       if (choice.finish_reason) {
         const why = choice.giaann.stop ? `The network knows no more: ${choice.giaann.stop}.` : "";
         ending = `${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}. ${why}`;
@@ -100,16 +100,17 @@ async function follow(body) {
   }
 }
 
-function add(token) {
+// Subwords hold the space before them, if there is one.
+function add(token, subwords) {
   const place = tokens.push(token) - 1;
   const button = document.createElement("button");
   button.type = "button";
-  button.textContent = token.word.replaceAll("_", " ");
+  button.textContent = subwords ? token.word.trim() || token.word : token.word.replaceAll("_", " ");
   button.addEventListener("click", () => {
     followed = false;
     show(place);
   });
-  find("tokens-out").append(" ", button);
+  find("tokens-out").append(subwords && !token.word.startsWith(" ") ? "" : " ", button);
   if (followed) show(place);
 }
 

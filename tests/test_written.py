@@ -1,0 +1,49 @@
+"""How generated tokens become text: words with spaces between them, subwords as they are."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from giaann_dask.inference.generation import Continuation, GeneratedToken, word_and_column
+from giaann_dask.network.keys import pack_neuron
+from giaann_dask.serving.choices import Choice
+from giaann_dask.serving.engine import CompletionOptions, Ended, Given, Token
+from giaann_dask.serving.requests import CompletionRequest
+from giaann_dask.text.tokenizer import SubwordTokenizer
+from giaann_dask.text.vocabulary import Vocabulary
+from giaann_dask.text.written import TextWriter, written
+
+KNOWN = SubwordTokenizer.learn(["the café of the old mill", "naïve ☕ and 🙂 of the café"], 300)
+
+
+@given(st.text(alphabet="the café☕🙂 _mil\n", max_size=30))
+def test_subwords_are_written_as_the_text_that_they_divide(text: str) -> None:
+    names = [KNOWN.names[number] for number in KNOWN.encode(text)]
+    assert written(names, True) == text
+    writer = TextWriter(True)
+    assert "".join([*map(writer.write, names), writer.end()]) == text
+
+
+def test_continuations_and_choices_hold_the_same_text() -> None:
+    tokens = [" and", " the", " ca", "f", "<byte:c3>", "<byte:a9>", "s", "<byte:c3>"]
+    generated = tuple(GeneratedToken(token, "a", (), 1, ()) for token in tokens)
+    told = Continuation((" a",), generated, None, "c", True)
+    assert told.text == " and the cafés\ufffd"
+    assert told.as_dict()["subwords"] is True
+    words = Continuation(("a",), (GeneratedToken("big_dog", "a", (), 1, ()),), None, "c")
+    assert words.text == "big dog"
+    assert "subwords" not in words.as_dict()
+    choice = Choice("a", CompletionRequest(prompts=("a",), options=CompletionOptions(tokens=9)))
+    parts = [Given(("a",), True), *(Token(token, "a", 1.0, 1) for token in tokens), Ended(None)]
+    pieces = [choice.add(part).text for part in parts]
+    assert choice.text == "".join(pieces) == told.text
+    assert choice.as_dict(0)["giaann"]["subwords"] is True
+
+
+def test_a_column_that_words_name_is_written_as_words() -> None:
+    flags = [-1] * 3
+    first = Vocabulary.of_subwords([" New", " York"])
+    span = Vocabulary(["New York", " New"], ["", " New", " York"], (), flags, delimiter_since=flags)
+    of = {name: word_and_column(int(pack_neuron(0, 0)), each) for name, each in {"first": first, "span": span}.items()}
+    assert of == {"first": (" New", " New"), "span": (" New York", "New York")}
