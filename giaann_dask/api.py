@@ -20,6 +20,7 @@ from giaann_dask.encoding.lexicon import DEFAULT, choose_ever
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.encoding.tokenizing import LEARN, choose_tokenizer
+from giaann_dask.errors import OptionError, SpecificationError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.evaluation import EvaluationOptions, EvaluationReport, evaluate_network
@@ -267,6 +268,8 @@ def encode(
         Told of progress.
     """
     wanted, chosen = specification or Specification(), text or TextOptions()
+    if wanted.profile == "best":
+        raise SpecificationError("a corpus of profile best", "profile v1 or v2", "train on the text itself")
     _, lexicon = _decide(client, None, names(inputs), wanted, chosen)
     sources = _sources(wanted, chosen, lexicon)
     kept = chosen.parts_of_speech or sources.filter.parts_of_speech
@@ -347,6 +350,10 @@ def _decide(
     if text.tokenizer is not None and not (tokenizer is not None and text.tokenizer.startswith(LEARN)):
         tokenizer = choose_tokenizer(text.tokenizer, inputs, text.reading)
     require_tokenizer(wanted, tokenizer)
+    if wanted.profile == "best":
+        if text.ever_pos is not None:
+            raise OptionError("ever-pos with profile best", "words that have no parts of speech", "leave it out")
+        return wanted, EverPos()
     if tokenizer is not None:
         return wanted, tokenizer
     if text.ever_pos is None and known is not None:
