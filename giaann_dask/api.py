@@ -26,8 +26,10 @@ from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.evaluation import EvaluationOptions, EvaluationReport, evaluate_network
 from giaann_dask.inference.generation import Continuation, GenerationOptions, generate_text
 from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.pooled_evaluation import ScoreReport, ScoringOptions, score_network
 from giaann_dask.inference.sessions import OpenedCommit, PromptSession, Sessions
 from giaann_dask.inference.v2_options import V2Settings
+from giaann_dask.network.context_exporting import export_contexts
 from giaann_dask.network.exporting import Exported, connection_table, export_network
 from giaann_dask.network.manifest import Manifest
 from giaann_dask.network.store import CommitReader, NetworkStore
@@ -152,7 +154,10 @@ class Network(Summarised):
         text: TextOptions | None = None,
         observer: Observer = ignore,
     ) -> EvaluationReport:
-        """Return the accuracy on a text; see `giaann_dask.inference.evaluation`."""
+        """Return the accuracy on a text; see `giaann_dask.inference.evaluation`.
+
+        A network of profile ``best`` gives every word a probability: see `score`.
+        """
         chosen = text or TextOptions()
         corpora = [EncodedCorpus(name) for name in names(inputs) if is_corpus(name)]
         # Accuracy by part of speech is told where all of the text says them.
@@ -161,6 +166,26 @@ class Network(Summarised):
         sources = _sources(self.specification, chosen, lexicon, drop_short=True)
         sources = replace(sources, filter=replace(sources.filter, parts_of_speech=told))
         return evaluate_network(client, self._reader, names(inputs), sources, options or EvaluationOptions(), observer)
+
+    @attempt()
+    def score(
+        self,
+        inputs: Inputs,
+        *,
+        client: Client,
+        options: ScoringOptions | None = None,
+        text: TextOptions | None = None,
+        observer: Observer = ignore,
+    ) -> ScoreReport:
+        """Return how probable a text is to a network of profile ``best``; see `pooled_evaluation`."""
+        if self.specification.profile != "best":
+            raise OptionError(
+                f"probabilities of words from a network of profile {self.specification.profile}",
+                "profile best",
+                "use evaluate",
+            )
+        sources = _sources(self.specification, text or TextOptions(), EverPos())
+        return score_network(client, self._reader, names(inputs), sources, options or ScoringOptions(), observer)
 
     @attempt()
     def generate(
@@ -206,11 +231,17 @@ class Network(Summarised):
 
     def table(self) -> ConnectionTable:
         """Return all connections as coordinate arrays, in this process's memory."""
+        if self.specification.profile == "best":
+            raise OptionError("columns of a network of profile best", "profile v1 or v2", "use export for its counts")
         return connection_table(self._reader)
 
     def export(self, path: str | Path) -> Exported:
-        """Write connections (``.npz``), dictionaries (``.json``) and neurons (``.neurons.npz``)."""
-        return export_network(self._reader, path)
+        """Write connections (``.npz``), dictionaries (``.json``) and neurons (``.neurons.npz``).
+
+        Of profile ``best`` counts of contexts, words, and how often each of these occurs.
+        """
+        export_one = export_contexts if self.specification.profile == "best" else export_network
+        return export_one(self._reader, path)
 
     def draw(self, concepts: Sequence[str] = ()) -> Figure:
         """Return a picture of some concept columns and their connections."""
@@ -379,6 +410,8 @@ __all__ = [
     "GenerationOptions",
     "InferenceOptions",
     "Network",
+    "ScoreReport",
+    "ScoringOptions",
     "TextOptions",
     "TrainingOptions",
     "V2Settings",

@@ -42,8 +42,14 @@ def fitting_rules(specification: Specification, asked: AskedRules) -> Rules:
     Raises
     ------
     OptionError
-        If rules of another profile, or of dynamics that the network was not trained for, were chosen.
+        If the network has no columns (profile ``best``), or rules of another profile, or of dynamics that the network was not trained for, were chosen.
     """
+    if specification.profile == "best":
+        raise OptionError(
+            "columns and features to predict in a network of profile best",
+            "profile v1 or v2",
+            "measure it with evaluate (Network.score in Python)",
+        )
     if specification.profile == "v1":
         if isinstance(asked, InferenceOptions):
             return asked
