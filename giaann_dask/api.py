@@ -26,8 +26,9 @@ from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.evaluation import EvaluationOptions, EvaluationReport, evaluate_network
 from giaann_dask.inference.generation import Continuation, GenerationOptions, generate_text
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.pooled_evaluation import ScoreReport, ScoringOptions, score_network
+from giaann_dask.inference.pooled_evaluation import Baseline, ScoreReport, ScoringOptions, score_network
 from giaann_dask.inference.sessions import OpenedCommit, PromptSession, Sessions
+from giaann_dask.inference.token_baseline import BaselineTexts, score_same_tokens
 from giaann_dask.inference.v2_options import V2Settings
 from giaann_dask.network.context_exporting import export_contexts
 from giaann_dask.network.exporting import Exported, connection_table, export_network
@@ -186,6 +187,29 @@ class Network(Summarised):
             )
         sources = _sources(self.specification, text or TextOptions(), EverPos())
         return score_network(client, self._reader, names(inputs), sources, options or ScoringOptions(), observer)
+
+    @attempt()
+    def compare_ngrams(
+        self,
+        inputs: Inputs,
+        training: Inputs,
+        *,
+        client: Client,
+        options: ScoringOptions | None = None,
+        text: TextOptions | None = None,
+    ) -> Baseline:
+        """Return n-grams, and the rules of profile ``best``, on the tokens that `evaluate` predicts.
+
+        They are counted on the sequences that a network of profile ``v1`` or ``v2`` trains of the text
+        `training`; a network of profile ``best`` has their counts (see `score`).
+        """
+        spec, chosen = self.specification, text or TextOptions()
+        if spec.profile == "best":
+            raise OptionError("a training text for a network of profile best", "its own counts", "use score")
+        lexicon = self._reader.tokenizer() or self._reader.ever()
+        read = [_sources(spec, chosen, lexicon, drop_short=short) for short in (False, True)]
+        texts = BaselineTexts(names(training), names(inputs), *read)
+        return score_same_tokens(client, self._reader, texts, options or ScoringOptions())
 
     @attempt()
     def generate(

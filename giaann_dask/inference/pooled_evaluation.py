@@ -77,7 +77,7 @@ class ScoringOptions:
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """N-gram models on the same tokens, made of the same counts.
+    """N-gram models on some tokens, made of the same counts of the same text.
 
     Attributes
     ----------
@@ -85,17 +85,30 @@ class Baseline:
         At which tokens plain backoff is right, bool, shape ``(tokens,)``.
     smoothed : TextScores
         Of the modified smoothing of Kneser and Ney.
+    pooled : TextScores or None
+        Of profile ``best`` on these tokens, where it is not what the baseline stands beside.
     """
 
     backoff: npt.NDArray[np.bool_]
     smoothed: TextScores
+    pooled: TextScores | None = None
 
     def as_dict(self, seed_tokens: int) -> dict[str, Any]:
         """Return JSON-ready figures of the tokens after the first ones of each sentence."""
         summary = self.smoothed.summary(seed_tokens)
         matches = int(self.backoff[self.smoothed.place >= seed_tokens].sum())
         backoff = {"tokens": summary.tokens, "matches": matches, "top1": matches / summary.tokens}
-        return {"backoff": backoff, "kneser_ney": summary.as_dict()}
+        pooled = {} if self.pooled is None else {"best": self.pooled.summary(seed_tokens).as_dict()}
+        return {"backoff": backoff, "kneser_ney": summary.as_dict(), **pooled}
+
+    def lines(self, seed_tokens: int) -> list[str]:
+        """Return these figures for a person."""
+        lines = baseline_lines(self.backoff, self.smoothed, seed_tokens)
+        if self.pooled is None:
+            return lines
+        found = self.pooled.summary(seed_tokens)
+        figures = f"perplexity {found.perplexity:,.1f}, {found.bits_per_byte:.3f} bits per byte"
+        return [*lines, f"profile best       top-1 {found.top1:.4f} of {found.tokens:,} tokens, {figures}"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -174,9 +187,7 @@ class ScoreReport(Summarised):
 
     def lines(self) -> list[str]:
         """Return the figures of the n-gram models for a person; none where these were not asked for."""
-        if self.baseline is None:
-            return []
-        return baseline_lines(self.baseline.backoff, self.baseline.smoothed, self.seed_tokens)
+        return [] if self.baseline is None else self.baseline.lines(self.seed_tokens)
 
 
 def score_network(
@@ -215,18 +226,14 @@ def score_network(
     key = task_key("tables", path, reader.commit)
     tables = client.submit(pool_regions, submit_regions(client, reader), path, reader.commit, key=key)
     stream, sequences = _read_text(client, inputs, sources, options)
-    scorer = _Scorer(client, tables, stream, options.tokens_per_task)
+    scorer = Scorer(client, tables, stream, options.tokens_per_task)
     scores = scorer.score(BEST, observer)
     baseline = None
     if options.baseline is not None:
-        key = task_key("backoff", tables.key, stream.key)
-        backoff = client.submit(backoff_matches, tables, stream, key=key)
-        baseline = Baseline(result(backoff), scorer.score(smoothing()))
+        baseline = Baseline(scorer.back_off(), scorer.score(smoothing()))
     every, predicted = scores.summary(), scores.summary(specification.seed_tokens)
     seconds = time.perf_counter() - started
-    return ScoreReport(
-        sequences, specification.seed_tokens, predicted, every, seconds, reader.commit, scores, baseline
-    )
+    return ScoreReport(sequences, specification.seed_tokens, predicted, every, seconds, reader.commit, scores, baseline)
 
 
 def _read_text(
@@ -242,7 +249,7 @@ def _read_text(
     return client.submit(stream_tokens, blocks, key=key), stream.counted
 
 
-class _Scorer:
+class Scorer:
     """Scores one text with one set of tables, as tasks.
 
     Parameters
@@ -275,6 +282,13 @@ class _Scorer:
             parts.append(part)
             observer(SequencesEvaluated(int((part.place == 0).sum()), int(part.matches.sum()), len(part.matches)))
         return join_scores(parts)
+
+    def back_off(self) -> npt.NDArray[np.bool_]:
+        """Return at which tokens plain backoff is right."""
+        task = (self._tables, self._stream)
+        key = task_key("backoff", *(future.key for future in task))
+        matches: npt.NDArray[np.bool_] = result(self._client.submit(backoff_matches, *task, key=key))
+        return matches
 
 
 def pool_regions(regions: Sequence[Run], path: str, commit: str) -> PooledTables:

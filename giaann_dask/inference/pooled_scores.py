@@ -263,9 +263,9 @@ class PooledModel:
 
 def join_scores(parts: Sequence[TextScores]) -> TextScores:
     """Return the scores of the stretches of a text, in order, as those of the whole."""
-    names = [each.name for each in fields(TextScores)]
-    nothing = TextScores(np.zeros(0), *(np.zeros(0, kind) for kind in (np.bool_, np.int64, np.int64, np.bool_)))
-    return TextScores(*(np.concatenate([getattr(part, name) for part in (nothing, *parts)]) for name in names))
+    no, none = np.zeros(0, np.bool_), np.zeros(0, np.int64)
+    every = (TextScores(np.zeros(0), no, none, none, no), *parts)
+    return TextScores(*(np.concatenate([getattr(part, each.name) for part in every]) for each in fields(TextScores)))
 
 
 def choose_weights(model: PooledModel, validation: TokenStream, *, steps: int = 40, rate: float = 0.06) -> PooledModel:

@@ -42,7 +42,8 @@ def fitting_rules(specification: Specification, asked: AskedRules) -> Rules:
     Raises
     ------
     OptionError
-        If the network has no columns (profile ``best``), or rules of another profile, or of dynamics that the network was not trained for, were chosen.
+        If the network has no columns (profile ``best``), or if rules of another profile, or of dynamics that
+        it was not trained for, were chosen.
     """
     if specification.profile == "best":
         raise OptionError(

@@ -26,14 +26,16 @@ from giaann_dask.text.segmentation import EncodedBlock
 Integers = npt.NDArray[np.int64]
 
 
-def stream_tokens(blocks: Sequence[EncodedBlock]) -> TokenStream:
-    """Return the tokens of blocks of raw words, the sentences in their order.
+def stream_tokens(blocks: Sequence[EncodedBlock], features: Sequence[str] = ()) -> TokenStream:
+    """Return the tokens of blocks, the sequences in their order.
 
     Parameters
     ----------
     blocks : sequence of EncodedBlock
-        As `giaann_dask.text.raw_blocks` makes them; sequences of another status than ``CANDIDATE`` are
-        left out.
+        Sequences of another status than ``CANDIDATE`` are left out.
+    features : sequence of str
+        Words of the dictionary, which tokens without a surface are named by; blocks of raw words (see
+        `giaann_dask.text.raw_blocks`) have a surface for every token.
 
     Returns
     -------
@@ -44,12 +46,17 @@ def stream_tokens(blocks: Sequence[EncodedBlock]) -> TokenStream:
     none = np.zeros(0, np.int64)
     columns: tuple[list[Integers], list[Integers], list[Integers]] = ([none], [none], [none])
     for block in blocks:
-        local = np.array([number.setdefault(word, len(number)) for word in block.surfaces], np.int64)
+        bare = block.surface < 0
+        named, spelled = np.unique(block.feature[bare], return_inverse=True)
+        names = (*block.surfaces, *(features[feature] for feature in named.tolist()))
+        local = np.array([number.setdefault(word, len(number)) for word in names], np.int64)
+        surface = block.surface.astype(np.int64)
+        surface[bare] = len(block.surfaces) + spelled
         lengths = np.diff(block.offsets)
         chosen = np.repeat(block.status == CANDIDATE, lengths)
         place = np.arange(len(block.surface)) - np.repeat(block.offsets[:-1], lengths)
         document = np.repeat(block.document.astype(np.int64), lengths)
-        for column, values in zip(columns, (local[block.surface[chosen]], place[chosen], document[chosen]), strict=True):
+        for column, values in zip(columns, (local[surface[chosen]], place[chosen], document[chosen]), strict=True):
             column.append(values)
     index, place, document = (np.concatenate(column) for column in columns)
     # A block names all its words, though its last sentences may lie beyond a limit.
@@ -57,8 +64,8 @@ def stream_tokens(blocks: Sequence[EncodedBlock]) -> TokenStream:
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
-    names = tuple(number)
-    words = tuple(names[at] for at in used[order].tolist())
+    known = tuple(number)
+    words = tuple(known[at] for at in used[order].tolist())
     keys = np.array([word_key(word) for word in words], np.int64)
     endings = np.array([word_key(ending_of(word)) for word in words], np.int64)
     return TokenStream(words, keys, endings, rank[index], place, document)
