@@ -320,9 +320,9 @@ class Specification:
         -------
         ndarray of float64
             Positive and monotonic in `units`; in profile ``best`` these are counts and stand for themselves.
-            Increments are never negative, so cutting the sum off here equals cutting it off after every increment, in whatever order these are added. That
-            is so of ``"none"`` alone: ``"tanh"`` is taken once, of the sum; taken again after every
-            sequence it would depend on their order.
+            Increments are never negative, so cutting the sum off here equals cutting it off after every
+            increment, in whatever order these are added. That is so of ``"none"`` alone: ``"tanh"`` is taken
+            once, of the sum; taken again after every sequence it would depend on their order.
         """
         if self.profile == "best":
             return units.astype(np.float64)
