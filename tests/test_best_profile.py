@@ -133,7 +133,7 @@ def test_blocks_batches_regions_and_stops_do_not_matter(network: gd.Network, tmp
     for number, options in enumerate(
         (
             {"batch_sequences": 40, "block_characters": 9_000, "part": 3_000, "regions": 3},
-            {"batch_sequences": 20, "region_bytes": 20_000, "hot_bytes": 10_000, "accumulate": 2},
+            {"batch_sequences": 40, "region_bytes": 15_000, "hot_bytes": 10_000, "accumulate": 2},
         )
     ):
         folder = tmp_path / f"net{number}"
@@ -231,10 +231,10 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def check_workers(tmp_path: Path, workers: int) -> None:
-    text = write_village(tmp_path / "village.txt", 1500)
+    text = write_village(tmp_path / "village.txt", 600)
     unseen = write_village(tmp_path / "unseen.txt", 100, 5)
     alone = trained(text, tmp_path / "alone")
-    options = {"part": 9_000, "batch_sequences": 200, "block_characters": 9_000, "commit_seconds": 0.5}
+    options = {"part": 6_000, "batch_sequences": 100, "block_characters": 6_000, "commit_seconds": 0.5}
     with gd.connect(workers=workers) as client:
         spread = trained(text, tmp_path / "spread", client, **options)
         found = spread.score(unseen, client=client, options=gd.ScoringOptions(tokens_per_task=200, baseline="ngram"))
