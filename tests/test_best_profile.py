@@ -25,7 +25,6 @@ from giaann_dask.network.exporting import read_whole
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.spec_profiles import CHAIN_NAMES, CONTEXT_NAMES
 from giaann_dask.text.reading import ReadOptions
-from giaann_dask.training.maintenance import compact_network
 
 DATA = Path(__file__).resolve().parent / "data" / "synthetic"
 TRAIN, TEST = DATA / "train.conllu.gz", DATA / "test.conllu.gz"
@@ -145,11 +144,6 @@ def test_blocks_batches_regions_and_stops_do_not_matter(network: gd.Network, tmp
         assert [a == b for a, b in zip(exported(whole, tmp_path), expected, strict=True)] == [True, number > 0, True]
         assert trained(TRAIN, folder, **options).commit == whole.commit, "nothing is left to count"
     assert whole.describe()["regions"] > 8, "regions of counts are split as others are"
-    with gd.connect(workers=0) as client:
-        compact_network(client, NetworkStore(whole.path))
-    compacted = gd.Network(whole.path)
-    assert len(compacted.manifest.runs) < len(whole.manifest.runs)
-    assert exported(compacted, tmp_path) == expected
 
 
 def test_text_is_taken_away_exactly(network: gd.Network, tmp_path: Path) -> None:
