@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from giaann_dask.inference.evaluation import EvaluationOptions
     from giaann_dask.inference.generation import GenerationOptions
     from giaann_dask.inference.options import InferenceOptions
+    from giaann_dask.inference.pooled_evaluation import ScoringOptions
     from giaann_dask.inference.remote_rows import RowOptions
     from giaann_dask.inference.v2_options import V2Settings
     from giaann_dask.spec import Specification
@@ -38,6 +39,7 @@ _HOMES = {
     "InferenceOptions": "giaann_dask.inference.options",
     "Network": "giaann_dask.api",
     "RowOptions": "giaann_dask.inference.remote_rows",
+    "ScoringOptions": "giaann_dask.inference.pooled_evaluation",
     "Specification": "giaann_dask.spec",
     "TextOptions": "giaann_dask.api",
     "TrainingOptions": "giaann_dask.training.options",
@@ -57,6 +59,7 @@ __all__ = [
     "InferenceOptions",
     "Network",
     "RowOptions",
+    "ScoringOptions",
     "Specification",
     "TextOptions",
     "TrainingOptions",

@@ -20,13 +20,17 @@ from giaann_dask.encoding.lexicon import DEFAULT, choose_ever
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.encoding.tokenizing import LEARN, choose_tokenizer
+from giaann_dask.errors import OptionError, SpecificationError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.evaluation import EvaluationOptions, EvaluationReport, evaluate_network
 from giaann_dask.inference.generation import Continuation, GenerationOptions, generate_text
 from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.pooled_evaluation import Baseline, ScoreReport, ScoringOptions, score_network
 from giaann_dask.inference.sessions import OpenedCommit, PromptSession, Sessions
+from giaann_dask.inference.token_baseline import BaselineTexts, score_same_tokens
 from giaann_dask.inference.v2_options import V2Settings
+from giaann_dask.network.context_exporting import export_contexts
 from giaann_dask.network.exporting import Exported, connection_table, export_network
 from giaann_dask.network.manifest import Manifest
 from giaann_dask.network.store import CommitReader, NetworkStore
@@ -152,7 +156,10 @@ class Network(Summarised):
         text: TextOptions | None = None,
         observer: Observer = ignore,
     ) -> EvaluationReport:
-        """Return the accuracy on a text; see `giaann_dask.inference.evaluation`."""
+        """Return the accuracy on a text; see `giaann_dask.inference.evaluation`.
+
+        A network of profile ``best`` gives every word a probability: see `score`.
+        """
         chosen = text or TextOptions()
         corpora = [EncodedCorpus(name) for name in names(inputs) if is_corpus(name)]
         # Accuracy by part of speech is told where all of the text says them.
@@ -161,6 +168,49 @@ class Network(Summarised):
         sources = _sources(self.specification, chosen, lexicon, drop_short=True)
         sources = replace(sources, filter=replace(sources.filter, parts_of_speech=told))
         return evaluate_network(client, self._reader, names(inputs), sources, options or EvaluationOptions(), observer)
+
+    @attempt()
+    def score(
+        self,
+        inputs: Inputs,
+        *,
+        client: Client,
+        options: ScoringOptions | None = None,
+        text: TextOptions | None = None,
+        observer: Observer = ignore,
+    ) -> ScoreReport:
+        """Return how probable a text is to a network of profile ``best``; see `pooled_evaluation`."""
+        if self.specification.profile != "best":
+            raise OptionError(
+                f"probabilities of words from a network of profile {self.specification.profile}",
+                "profile best",
+                "use evaluate",
+            )
+        sources = _sources(self.specification, text or TextOptions(), EverPos())
+        return score_network(client, self._reader, names(inputs), sources, options or ScoringOptions(), observer)
+
+    @attempt()
+    def compare_ngrams(
+        self,
+        inputs: Inputs,
+        training: Inputs,
+        *,
+        client: Client,
+        options: ScoringOptions | None = None,
+        text: TextOptions | None = None,
+    ) -> Baseline:
+        """Return n-grams, and the rules of profile ``best``, on the tokens that `evaluate` predicts.
+
+        They are counted on the sequences that a network of profile ``v1`` or ``v2`` trains of the text
+        `training`; a network of profile ``best`` has their counts (see `score`).
+        """
+        spec, chosen = self.specification, text or TextOptions()
+        if spec.profile == "best":
+            raise OptionError("a training text for a network of profile best", "its own counts", "use score")
+        lexicon = self._reader.tokenizer() or self._reader.ever()
+        read = [_sources(spec, chosen, lexicon, drop_short=short) for short in (False, True)]
+        texts = BaselineTexts(names(training), names(inputs), *read)
+        return score_same_tokens(client, self._reader, texts, options or ScoringOptions())
 
     @attempt()
     def generate(
@@ -206,11 +256,17 @@ class Network(Summarised):
 
     def table(self) -> ConnectionTable:
         """Return all connections as coordinate arrays, in this process's memory."""
+        if self.specification.profile == "best":
+            raise OptionError("columns of a network of profile best", "profile v1 or v2", "use export for its counts")
         return connection_table(self._reader)
 
     def export(self, path: str | Path) -> Exported:
-        """Write connections (``.npz``), dictionaries (``.json``) and neurons (``.neurons.npz``)."""
-        return export_network(self._reader, path)
+        """Write connections (``.npz``), dictionaries (``.json``) and neurons (``.neurons.npz``).
+
+        Of profile ``best`` counts of contexts, words, and how often each of these occurs.
+        """
+        export_one = export_contexts if self.specification.profile == "best" else export_network
+        return export_one(self._reader, path)
 
     def draw(self, concepts: Sequence[str] = ()) -> Figure:
         """Return a picture of some concept columns and their connections."""
@@ -268,6 +324,8 @@ def encode(
         Told of progress.
     """
     wanted, chosen = specification or Specification(), text or TextOptions()
+    if wanted.profile == "best":
+        raise SpecificationError("a corpus of profile best", "profile v1 or v2", "train on the text itself")
     _, lexicon = _decide(client, None, names(inputs), wanted, chosen)
     sources = _sources(wanted, chosen, lexicon)
     kept = chosen.parts_of_speech or sources.filter.parts_of_speech
@@ -349,6 +407,10 @@ def _decide(
     if text.tokenizer is not None and not (tokenizer is not None and text.tokenizer.startswith(LEARN)):
         tokenizer = choose_tokenizer(text.tokenizer, inputs, text.reading)
     require_tokenizer(wanted, tokenizer)
+    if wanted.profile == "best":
+        if text.ever_pos is not None:
+            raise OptionError("ever-pos with profile best", "words that have no parts of speech", "leave it out")
+        return wanted, EverPos()
     if tokenizer is not None:
         return wanted, tokenizer
     if text.ever_pos is None and known is not None:
@@ -374,6 +436,8 @@ __all__ = [
     "GenerationOptions",
     "InferenceOptions",
     "Network",
+    "ScoreReport",
+    "ScoringOptions",
     "TextOptions",
     "TrainingOptions",
     "V2Settings",

@@ -20,7 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import SpecificationError
-from giaann_dask.spec_profiles import LATER, PROFILE_DEFAULT, TEXT_RULES, check_later, profile_defaults
+from giaann_dask.spec_profiles import (
+    BEST_OPTIONS,
+    LATER,
+    PROFILE_DEFAULT,
+    TEXT_RULES,
+    check_contexts,
+    check_later,
+    profile_defaults,
+)
 from giaann_dask.spec_profiles import require as _require
 
 # Bit widths of the keys that connections are sorted by (giaann_dask.network.keys).
@@ -58,7 +66,7 @@ class Specification:
     Parameters
     ----------
     profile : str
-        Name of the set of rules, ``"v1"`` or ``"v2"``; it gives the options below their defaults.
+        Name of the set of rules, ``"v1"``, ``"v2"`` or ``"best"``; it gives the options below their defaults.
     seed_tokens : int
         Tokens of a sequence that are given before prediction starts; in profile ``v1`` it also fixes
         the number of segments.
@@ -130,6 +138,10 @@ class Specification:
         Which column a run of noun subwords opens: that of its ``"first"`` subword, of its whole text
         (``"span"``), or of its words' lemmas (``"lemma"``). In the latter two columns are numbered as they
         appear, as those of words are.
+    contexts : tuple of str
+        Kinds of contexts that profile ``best`` counts words after, of `spec_profiles.CONTEXT_NAMES`; by
+        default those that its weights read. Empty in other profiles, as nearly all of the options above
+        have one value only in profile ``best``.
 
     Raises
     ------
@@ -178,6 +190,7 @@ class Specification:
     maximum_subwords: int = PROFILE_DEFAULT
     maximum_bytes: int = PROFILE_DEFAULT
     column_names: str = PROFILE_DEFAULT
+    contexts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, value in profile_defaults(self.profile, self.lif).items():
@@ -199,6 +212,7 @@ class Specification:
         _require(1 <= self.strength_bits <= 30, "strength_bits", self.strength_bits, "1 to 30")
         _require(0 < self.proximity_scale < 1e6, "proximity_scale", self.proximity_scale, "0 to 1000000")
         check_later(vars(self), MAXIMUM_TOKENS)
+        object.__setattr__(self, "contexts", check_contexts(self.contexts, vars(self), _plain()))
         if self.profile == "v1":
             expected = (
                 f"a number that its {self.segments} segments fit into, and at most {MAXIMUM_SEGMENTS} of them (6 to 40)"
@@ -309,11 +323,13 @@ class Specification:
         Returns
         -------
         ndarray of float64
-            Positive and monotonic in `units`. Increments are never negative, so cutting the sum off
-            here equals cutting it off after every increment, in whatever order these are added. That
-            is so of ``"none"`` alone: ``"tanh"`` is taken once, of the sum; taken again after every
-            sequence it would depend on their order.
+            Positive and monotonic in `units`; in profile ``best`` these are counts and stand for themselves.
+            Increments are never negative, so cutting the sum off here equals cutting it off after every
+            increment, in whatever order these are added. That is so of ``"none"`` alone: ``"tanh"`` is taken
+            once, of the sum; taken again after every sequence it would depend on their order.
         """
+        if self.profile == "best":
+            return units.astype(np.float64)
         real: npt.NDArray[np.float64] = units / float(1 << self.strength_bits)
         return self._limited(real) if self.limit_scope == "connection" else real
 
@@ -325,7 +341,9 @@ class Specification:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-ready values, modes only where they are in use."""
-        later = LATER if self.profile == "v1" else ()
+        if self.profile == "best":
+            return {name: getattr(self, name) for name in BEST_OPTIONS}
+        later = (*LATER, "contexts") if self.profile == "v1" else ("contexts",)
         fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in later}
         return {k: v for k, v in fields.items() if k not in _MODES or v != getattr(Specification, k)}
 
@@ -347,6 +365,12 @@ class Specification:
                 "open the network with the version of giaann_dask that wrote it",
             )
         return cls(**fields)
+
+
+def _plain() -> dict[str, Any]:
+    """Return the values of the fields that profile best has only one of and that no profile gives a default."""
+    fields, known = dataclasses.fields(Specification), (*LATER, "branches", *BEST_OPTIONS)
+    return {f.name: f.default for f in fields if f.name not in known}
 
 
 def _factors(given: Mapping[str, float] | Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:

@@ -1,18 +1,28 @@
 """The profiles: named sets of rules as defaults of one specification.
 
-Covers: which options came with profile ``v2``, their defaults in every profile, and what they need of
-each other. Does not cover: the specification that they are options of (`giaann_dask.spec`), and what
+Covers: which options came with profiles ``v2`` and ``best``, their defaults in every profile, and what
+they need of each other. Does not cover: the specification that they are options of (`giaann_dask.spec`), and what
 they mean for a prediction (`giaann_dask.inference`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from giaann_dask.errors import SpecificationError
 
-PROFILES = ("v1", "v2")
+PROFILES = ("v1", "v2", "best")
+# Kinds of contexts by name, in the order of `giaann_dask.network.contexts.CONTEXTS`, which says what each
+# looks at. Their places are the segments that they are counted on: append, never reorder.
+CONTEXT_NAMES = (
+    *("all", "1", "1+2", "1+2+3", "1+2+3+4", "2", "3", "4", "5", "6", "1+3", "2+3", "1+4", "2+4"),
+    *("e1", "e1+e2", "e1+e2+e3", "e1+e3", "e1+2", "1+e2+e3"),
+)
+# All else is smoothed with these, and an n-gram model is made of them.
+CHAIN_NAMES = CONTEXT_NAMES[:5]
+# Those that the weights of profile ``best`` give something.
+_WEIGHED = (*CHAIN_NAMES, "1+3", "2+3", "1+4", "2+4", "e1", "e1+e2", "e1+e2+e3", "e1+e3")
 TOKENS = ("words", "subwords")
 BRANCH_ORDERS = ("occurrence", "random")
 OWN_STRENGTHS = ("segments", "tokens")
@@ -52,6 +62,10 @@ _V2: Mapping[str, Any] = {
     "feature_catch_all": False,
     "own_strengths": "tokens",
 }
+# A segment for each kind of context; on the last one a context is connected with the shorter one it extends.
+_BEST: Mapping[str, Any] = {**_V1, "branches": 1, "segment_counts": (0, 32)}
+# All that has a meaning in profile best, which has words instead of columns and counts instead of strengths.
+BEST_OPTIONS = ("profile", "seed_tokens", "regions", "contexts")
 # Options that came with profile v2: a network of profile v1 has them all at their defaults, and is
 # stored without them, as it was before they existed.
 LATER = tuple(name for name in _V1 if name != "branches")
@@ -86,6 +100,8 @@ def profile_defaults(profile: str, lif: bool | None) -> dict[str, Any]:
     require(profile in PROFILES, "profile", profile, " or ".join(PROFILES))
     if profile == "v1":
         return dict(_V1)
+    if profile == "best":
+        return dict(_BEST)
     return {**_V2, "branches": 1 if lif is None or lif else 2}
 
 
@@ -110,6 +126,10 @@ def check_later(options: Mapping[str, Any], longest: int) -> None:
             require(
                 value == _V1[name], name, value, f"{_V1[name]!r}, its only value in profile v1", "choose profile v2"
             )
+        return
+    if options["profile"] == "best":
+        for name, value in _BEST.items():
+            _require_fixed(name, options[name], value)
         return
     choices = {"tokens": TOKENS, "branch_order": BRANCH_ORDERS, "own_strengths": OWN_STRENGTHS}
     for name, values in (choices | {"column_names": COLUMN_NAMES}).items():
@@ -139,6 +159,45 @@ def check_later(options: Mapping[str, Any], longest: int) -> None:
     for name in ("maximum_subwords", "maximum_bytes", "column_names"):
         value = options[name]
         require(subwords or value == _V2[name], name, value, "subwords as tokens", "give a tokenizer, or leave it out")
+
+
+def check_contexts(given: Sequence[str], options: Mapping[str, Any], plain: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the kinds of contexts that a network counts, in their one order.
+
+    Parameters
+    ----------
+    given : sequence of str
+        As asked for; none for those of the profile.
+    options : mapping of str to Any
+        The fields of a specification, with every default filled in.
+    plain : mapping of str to Any
+        Values that profile ``best`` has of the fields that mean nothing in it.
+
+    Raises
+    ------
+    SpecificationError
+        If a kind is unknown, one of the chain is missing, or another option belongs to other profiles.
+
+    Examples
+    --------
+    >>> check_contexts(["2", *CHAIN_NAMES], {"profile": "best"}, {})
+    ('all', '1', '1+2', '1+2+3', '1+2+3+4', '2')
+    """
+    if options["profile"] != "best":
+        require(not given, "contexts", given, "none in this profile", "choose profile best")
+        return ()
+    for name, value in plain.items():
+        _require_fixed(name, options[name], value)
+    wanted = set(given or _WEIGHED)
+    unknown, missing = sorted(wanted.difference(CONTEXT_NAMES)), set(CHAIN_NAMES) - wanted
+    require(not unknown, "contexts", unknown, f"some of {', '.join(CONTEXT_NAMES)}")
+    require(not missing, "contexts", given, f"{', '.join(CHAIN_NAMES)} among them, which all else is smoothed with")
+    return tuple(name for name in CONTEXT_NAMES if name in wanted)
+
+
+def _require_fixed(name: str, value: object, only: object) -> None:
+    """Refuse another value of an option that means nothing in profile best."""
+    require(value == only, name, value, f"{only!r}, its only value in profile best", "leave it out")
 
 
 def _check_segments(options: Mapping[str, Any]) -> None:

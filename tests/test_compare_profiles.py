@@ -61,6 +61,7 @@ def test_documents_of_conllu_and_text(tmp_path: Path) -> None:
 def test_table_csv_and_plot(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train, unseen = str(DATA / "train.conllu.gz"), str(DATA / "test.conllu.gz")
     common = ["--train", train, "--evaluate", unseen, "--profiles", "best", "--output", str(tmp_path)]
+    common += ["--workers", "0"]
     assert script.main([*common, "--sizes", "30", "100000"]) == 0
     assert capsys.readouterr().out == (tmp_path / "profiles.md").read_text(encoding="utf-8")
     with (tmp_path / "profiles.csv").open(encoding="utf-8") as file:

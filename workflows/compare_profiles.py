@@ -1,8 +1,11 @@
 """Compare profiles by the amount of text they were trained on: a table as Markdown and CSV, and a plot.
 
 Each profile is trained on the first sentences of the training text, as many as each of --sizes says, and
-evaluated on the other text. Profile best and the n-grams count the same tokens and are scored alike; the
-weights of best are constants of the profile and are not chosen here. Exit codes: 0 done, 2 bad input.
+evaluated on the other text. The column `counted` says which tokens a row is about: `raw` is every word of
+every sentence, `v1` and `v2` are the merged tokens that a network of that profile predicts. Rows of one size
+that count alike are about the very same tokens. Beside each network stand n-grams, and beside v1 and v2 the
+rules of best, trained on the same tokens as it. In all of them the first --seed-tokens of a sequence are given.
+The weights of best are constants of the profile and are not chosen here. Exit codes: 0 done, 2 bad input.
 """
 
 from __future__ import annotations
@@ -10,29 +13,48 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import giaann_dask as gd
+from giaann_dask.errors import GiaannError
+from giaann_dask.storage import bytes_on_disk
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from giaann_dask.inference.pooled_evaluation import Baseline
+    from giaann_dask.inference.pooled_scores import ScoreSummary
 
 
 @dataclass(frozen=True)
 class Row:
     """What one profile reaches with one amount of text.
 
-    `seconds` is training alone; `connections` are those of the network, or the counts of contexts;
-    figures that a profile does not have are None.
+    `sentences` are those of any length for best, and those that pass the length filter for v1; for v2 there
+    are three in a sequence. `connections` are those of the network, or the counts of contexts; figures that
+    a row does not have are None. Speed is that of training alone.
     """
 
     profile: str
+    counted: str
     sentences: int
     tokens: int
     top1: float
     perplexity: float | None
     bits_per_byte: float | None
-    training_tokens_per_second: float
-    connections: int
-    nbytes: int
+    training_tokens_per_second: float | None
+    connections: int | None
+    nbytes: int | None
+
+
+class Cost(NamedTuple):
+    """Sentences of a training text, and a row's speed, connections and bytes."""
+
+    sentences: int
+    figures: tuple[float | None, int | None, int | None]
 
 
 def parse(given: list[str] | None = None) -> argparse.Namespace:
@@ -42,67 +64,70 @@ def parse(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--evaluate", nargs="+", required=True, metavar="INPUT", help="text to evaluate on")
     parser.add_argument("--sizes", nargs="+", type=int, default=[1000, 100_000_000], help="sentences to train on")
     parser.add_argument("--profiles", nargs="+", choices=sorted(PROFILES), default=sorted(PROFILES))
-    parser.add_argument("--tokens", choices=["raw", "merged"], default="merged", help="what best and n-grams count")
-    parser.add_argument("--tagger", default="gold", help="lexicon, spacy:MODEL or gold")
+    parser.add_argument("--tagger", default="gold", help="lexicon, spacy:MODEL or gold; for v1 and v2")
     parser.add_argument("--seed-tokens", type=int, default=8, help="tokens of each sentence that are not predicted")
-    parser.add_argument("--workers", type=int, default=1, help="worker processes, for profiles that use them")
+    parser.add_argument("--workers", type=int, default=1, help="worker processes; 0 uses none")
     parser.add_argument("--output", type=Path, required=True, help="folder for networks, tables and the plot")
     return parser.parse_args(given)
 
 
-def count_profile(arguments: argparse.Namespace, size: int) -> Iterator[Row]:
-    """Yield the rows of best and of the n-grams, which share their counts."""
-    from giaann_dask.inference.ngram import backoff_matches, kneser_ney
-    from giaann_dask.inference.pooled_reading import read_documents
-    from giaann_dask.inference.pooled_scores import BEST, PooledModel
-    from giaann_dask.inference.pooled_tables import build_tables
-    from giaann_dask.network.context_counts import count_contexts
-    from giaann_dask.network.contexts import TokenStream
-
-    reading = {"tokens": arguments.tokens, "tagger": arguments.tagger}
-    documents, left = [], size
-    for document in read_documents(arguments.train, **reading):
-        documents.append(document[:left])
-        left -= len(documents[-1])
-        if not left:
-            break
-    begun = time.perf_counter()
-    stream = TokenStream.from_documents(documents)
-    counts = count_contexts(stream)
-    speed = len(stream) / (time.perf_counter() - begun)
-    tables = build_tables([counts.run], counts.words)
-    unseen = TokenStream.from_documents(read_documents(arguments.evaluate, **reading))
-    cost = (speed, len(counts.run), counts.nbytes)
-    for name, model in (("best", PooledModel(tables, BEST)), ("kneser-ney", kneser_ney(tables))):
-        found = model.score(unseen).summary(arguments.seed_tokens)
-        yield Row(name, size - left, found.tokens, found.top1, found.perplexity, found.bits_per_byte, *cost)
-    predicted = unseen.place >= arguments.seed_tokens
-    top1 = float(backoff_matches(tables, unseen)[predicted].mean())
-    yield Row("backoff", size - left, int(predicted.sum()), top1, None, None, *cost)
+def train(arguments: argparse.Namespace, name: str, size: int, client: Client) -> tuple[gd.Network, Cost]:
+    """Return a network of a profile that was trained on some sentences, and what it took."""
+    specification = gd.Specification(profile=name, seed_tokens=arguments.seed_tokens)
+    folder, together = arguments.output / f"{name}-{size}", specification.sentences_per_sequence
+    options = gd.TrainingOptions(maximum_sequences=-(-size // together))
+    text = gd.TextOptions(tagger=arguments.tagger)
+    network, done = gd.train(
+        arguments.train, folder, client=client, text=text, options=options, specification=specification
+    )
+    speed = done.tokens / max(done.seconds, 1e-9) if done.tokens else None
+    size = network.manifest.sequences * together
+    return network, Cost(size, (speed, done.connections, bytes_on_disk(folder)))
 
 
-def v1_profile(arguments: argparse.Namespace, size: int) -> Iterator[Row]:
-    """Yield the row of profile v1, which reads sentences of more tokens than it is given, and not all of them."""
-    import giaann_dask as gd
-    from giaann_dask.storage import bytes_on_disk
-
-    text, folder = gd.TextOptions(tagger=arguments.tagger), arguments.output / f"v1-{size}"
-    specification = gd.Specification(seed_tokens=arguments.seed_tokens)
+def best_profile(arguments: argparse.Namespace, size: int) -> Iterator[Row]:
+    """Yield the rows of best and of the n-grams made of its counts."""
     with gd.connect(None, workers=arguments.workers) as client:
-        options = gd.TrainingOptions(maximum_sequences=size)
-        network, done = gd.train(
-            arguments.train, folder, client=client, text=text, options=options, specification=specification
-        )
+        network, cost = train(arguments, "best", size, client)
+        options = gd.ScoringOptions(baseline="ngram")
+        found = network.score(arguments.evaluate, client=client, options=options)
+    assert found.baseline is not None
+    yield scored("best", "raw", cost, found.predicted)
+    yield from ngram_rows(found.baseline, "raw", cost, arguments.seed_tokens)
+
+
+def column_profile(arguments: argparse.Namespace, size: int, name: str) -> Iterator[Row]:
+    """Yield the row of a profile of columns, and those of the others on the same tokens."""
+    text = gd.TextOptions(tagger=arguments.tagger)
+    with gd.connect(None, workers=arguments.workers) as client:
+        network, cost = train(arguments, name, size, client)
         found = network.evaluate(arguments.evaluate, client=client, text=text)
-    speed = done.tokens / max(done.seconds, 1e-9)
-    tokens, size = found.prediction_tokens, done.sequences
-    yield Row("v1", size, tokens, found.top1, None, None, speed, done.connections, bytes_on_disk(folder))
+        beside = network.compare_ngrams(arguments.evaluate, arguments.train, client=client, text=text)
+    yield Row(name, name, cost.sentences, found.prediction_tokens, found.top1, None, None, *cost.figures)
+    alone = Cost(cost.sentences, (None, None, None))
+    assert beside.pooled is not None
+    yield scored("best", name, alone, beside.pooled.summary(arguments.seed_tokens))
+    yield from ngram_rows(beside, name, alone, arguments.seed_tokens)
+
+
+def ngram_rows(found: Baseline, counted: str, cost: Cost, seed_tokens: int) -> Iterator[Row]:
+    """Yield the rows of the n-grams."""
+    yield scored("kneser-ney", counted, cost, found.smoothed.summary(seed_tokens))
+    backoff = found.as_dict(seed_tokens)["backoff"]
+    yield Row("backoff", counted, cost.sentences, backoff["tokens"], backoff["top1"], None, None, *cost.figures)
+
+
+def scored(name: str, counted: str, cost: Cost, found: ScoreSummary) -> Row:
+    """Return the row of a model that gives probabilities."""
+    figures = found.tokens, found.top1, found.perplexity, found.bits_per_byte
+    return Row(name, counted, cost.sentences, *figures, *cost.figures)
 
 
 # Another profile needs no more than a function here.
 PROFILES: dict[str, Callable[[argparse.Namespace, int], Iterator[Row]]] = {
-    "best": count_profile,
-    "v1": v1_profile,
+    "best": best_profile,
+    "v1": lambda arguments, size: column_profile(arguments, size, "v1"),
+    "v2": lambda arguments, size: column_profile(arguments, size, "v2"),
 }
 
 
@@ -135,11 +160,16 @@ def _draw(rows: list[Row], path: Path) -> None:
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    for profile in dict.fromkeys(row.profile for row in rows):
-        own = sorted((row for row in rows if row.profile == profile), key=lambda row: row.sentences)
-        axes.plot([row.sentences for row in own], [row.top1 for row in own], marker="o", label=profile)
+    # One colour for a model, one line style for what is counted.
+    styles = dict(zip(dict.fromkeys(row.counted for row in rows), ("-", "--", ":"), strict=False))
+    colours = {profile: f"C{at}" for at, profile in enumerate(dict.fromkeys(row.profile for row in rows))}
+    for profile, counted in dict.fromkeys((row.profile, row.counted) for row in rows):
+        own = [row for row in rows if (row.profile, row.counted) == (profile, counted)]
+        own.sort(key=lambda row: row.sentences)
+        x, y, label = [row.sentences for row in own], [row.top1 for row in own], f"{profile} on {counted} tokens"
+        axes.plot(x, y, marker="o", label=label, color=colours[profile], linestyle=styles[counted])
     axes.set(xscale="log", xlabel="sentences trained on", ylabel="top-1", title="Next word, unseen text")
-    axes.legend()
+    axes.legend(fontsize="x-small")
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=150)
 
@@ -147,8 +177,6 @@ def _draw(rows: list[Row], path: Path) -> None:
 def main(given: list[str] | None = None) -> int:
     """Run the comparison with every known failure as one line."""
     arguments = parse(given)
-    from giaann_dask.errors import GiaannError
-
     try:
         arguments.output.mkdir(parents=True, exist_ok=True)
         profiles = [PROFILES[name] for name in arguments.profiles]

@@ -27,6 +27,7 @@ from giaann_dask.cli.options import (
     text_options,
 )
 from giaann_dask.cli.profile_options import profile_options, read_profile
+from giaann_dask.cli.scoring import check_baseline, compare, score
 from giaann_dask.cli.showing import answer, figures, progress, round_log
 from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.cli.training_options import read_specification, read_training_options, training_options
@@ -171,6 +172,17 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     metavar="FILE",
     help="Write a page (.html) or a picture (.png, .svg, .pdf) of the accuracy; repeatable.",
 )
+@click.option(
+    "--baseline",
+    type=click.Choice(["ngram"]),
+    help="Also show a backoff and a Kneser-Ney 5-gram made of the same tokens.",
+)
+@click.option(
+    "--baseline-text",
+    multiple=True,
+    metavar="INPUT",
+    help="The text that a network of profile v1 or v2 was trained on, for --baseline; repeatable.",
+)
 @click.option("--commit", help="Evaluate an older commit.")
 @row_options
 @text_options
@@ -181,11 +193,19 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
     The first tokens of each sentence are given; top-1 is the share of the others that the network
     predicts, in all, by the token's index in its sentence and by its part of speech. Sentences without
     a noun or without delimiters count nowhere.
+
+    A network of profile best gives every word a probability, so perplexity and bits per byte come with
+    it, and sentences of any kind count.
     """
     where = cluster_options(values)
     from giaann_dask.api import EvaluationOptions, Network, connect
     from giaann_dask.diagnostics.evaluation_report import check_report_name, save_report
 
+    opened = Network(network, values["commit"])
+    check_baseline(opened, values)
+    if opened.specification.profile == "best":
+        score(opened, inputs, {**values, "reports": reports}, where)
+        return
     for path in reports:
         check_report_name(path)
     options = EvaluationOptions(
@@ -196,16 +216,17 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
         rows=read_row_options(values),
         top_k=read_numbers("top-k", values["top_k"]),
     )
-    opened = Network(network, values["commit"])
     text = read_text_options(values)
     with connect(options=where) as client, progress() as observer:
         report = opened.evaluate(inputs, client=client, options=options, text=text, observer=observer)
-    counts = {**report.as_dict(), "reports": [str(save_report(report, path)) for path in reports]}
+        found = compare(opened, inputs, values, client)
+    counts = {**report.as_dict(), **found.counts, "reports": [str(save_report(report, path)) for path in reports]}
     names = ("sequences", "inferred", "skipped", "prediction_tokens", "prediction_matches", "top1")
     more = ("top_k",) if len(report.accuracy.top_k) > 1 else ()
     asked = ("rows",) if report.rows else ()
     shown = figures(counts, *names, *more, "share_without_candidates", *asked, "seconds")
-    answer(counts, values["as_json"], [f"network {network}", *shown, *report.lines(), *counts["reports"]])
+    shown += [*report.lines(), *found.lines, *counts["reports"]]
+    answer(counts, values["as_json"], [f"network {network}", *shown])
 
 
 @giaann_dask.command()

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from giaann_dask.spec_profiles import CONTEXT_NAMES
+
 if TYPE_CHECKING:
     from giaann_dask.spec import Specification
 
@@ -27,7 +29,7 @@ _FIELDS = (
 _OPTIONS = (
     click.option(
         "--profile",
-        type=click.Choice(["v1", "v2"]),
+        type=click.Choice(["v1", "v2", "best"]),
         help="Rules of a new network; the options below are of new networks, too, and mostly of v2.  [default: v1]",
     ),
     click.option(
@@ -88,6 +90,11 @@ _OPTIONS = (
         help="Name columns of subwords by the first of a run of nouns, its text or its lemmas.  [default: first]",
     ),
     click.option(
+        "--contexts",
+        metavar="NAME,...|all",
+        help="Profile best: kinds of contexts that words are counted after.  [default: those that it weighs]",
+    ),
+    click.option(
         "--own-strengths",
         type=click.Choice(["segments", "tokens"]),
         help="What a neuron's own strength counts.  [default: segments; v2: tokens]",
@@ -115,6 +122,8 @@ def read_profile(values: dict[str, Any], stored: Specification | None = None) ->
     fields = {name: values[name] for name in _FIELDS}
     tokenizer = values["tokenizer"]
     fields["tokens"] = None if tokenizer is None else "words" if tokenizer == "none" else "subwords"
+    if values["contexts"] is not None:
+        fields["contexts"] = CONTEXT_NAMES if values["contexts"] == "all" else tuple(values["contexts"].split(","))
     counts = values["column_segments"], values["feature_segments"]
     if counts != (None, None):
         columns, features = (stored.segment_counts if stored is not None else None) or (4, 4)

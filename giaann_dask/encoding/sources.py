@@ -27,6 +27,9 @@ from giaann_dask.text.tagged import tag_block
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.tokens import Part
 
+# Stands for a tagger where words are read without tags.
+RAW = "raw"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
@@ -71,6 +74,8 @@ class SourceOptions:
         if specification.profile != "v1":
             reading = replace(reading, newdoc=True, group=specification.sentences_per_sequence)
         limits = FilterOptions.of(specification, drop_short=drop_short)
+        # What is read without tags is the same text whatever tagger is named.
+        tagger = RAW if limits.raw else tagger
         rules = specification.text_rules()
         if tokenizer is not None:
             rules["tokenizer"] = tokenizer.identity()
@@ -145,6 +150,10 @@ def _corpus_units(name: str, options: SourceOptions) -> Iterator[Unit]:
 
 def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
     """Raise a `SpecificationError` when a corpus was encoded by other rules than are asked for."""
+    if options.filter.raw:
+        raise SpecificationError(
+            f"corpus {corpus.path} holds merged tokens, not raw words", "text for profile best", "name the text itself"
+        )
     options_of = {
         "profile": "v1",
         "seed_tokens": options.filter.seed_tokens,

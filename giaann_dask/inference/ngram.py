@@ -37,8 +37,13 @@ def kneser_ney(tables: PooledTables, order: int = MAXIMUM_ORDER) -> PooledModel:
     OptionError
         If the order is not from 1 to `MAXIMUM_ORDER`.
     """
+    return PooledModel(tables, smoothing(order))
+
+
+def smoothing(order: int = MAXIMUM_ORDER) -> PoolingOptions:
+    """Return how evidence is pooled by the model that `kneser_ney` returns; the chain is all of it."""
     _require_order(order)
-    return PooledModel(tables, PoolingOptions(chain=order - 1, remembered_tokens=0))
+    return PoolingOptions(chain=order - 1, remembered_tokens=0)
 
 
 def backoff_matches(tables: PooledTables, stream: TokenStream, order: int = MAXIMUM_ORDER) -> npt.NDArray[np.bool_]:

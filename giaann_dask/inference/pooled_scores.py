@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -184,8 +184,8 @@ class ScoreSummary:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        fields = {name: getattr(self, name) for name in ("tokens", "matches", "unknown", "top1")}
-        return {**fields, "perplexity": self.perplexity, "bits_per_byte": self.bits_per_byte}
+        counts = {name: getattr(self, name) for name in ("tokens", "matches", "unknown", "top1")}
+        return {**counts, "perplexity": self.perplexity, "bits_per_byte": self.bits_per_byte}
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,11 +205,16 @@ class PooledModel:
 
     def score(self, stream: TokenStream) -> TextScores:
         """Score every token of a text, given what stands before it in its sentence and document."""
-        text = self.text(stream)
-        logs, best = score_tokens(text, self.evidence, self.options.pooling, 0, len(stream), np.zeros(0))
-        lengths = np.array([len(word.encode("utf-8", "surrogatepass")) + 1 for word in stream.words], np.int64)
-        known = text.words < len(self.tables.words)
-        return TextScores(logs, best == text.words, lengths[stream.index], stream.place, known)
+        return self.score_span(stream, self.text(stream), 0, len(stream))
+
+    def score_span(self, stream: TokenStream, text: Text, begin: int, end: int) -> TextScores:
+        """Score the tokens of a stretch of a text, which `text` returned; the same however it is cut."""
+        logs, best = score_tokens(text, self.evidence, self.options.pooling, begin, end, np.zeros(0))
+        index, words = stream.index[begin:end], text.words[begin:end]
+        used, at = np.unique(index, return_inverse=True)
+        names = (stream.words[number] for number in used.tolist())
+        lengths = np.array([len(word.encode("utf-8", "surrogatepass")) + 1 for word in names], np.int64)
+        return TextScores(logs, best == words, lengths[at], stream.place[begin:end], words < len(self.tables.words))
 
     def distribution(self, stream: TokenStream, token: int) -> tuple[dict[str, float], float]:
         """Return the probability of each word before a token, and that of all other strings together.
@@ -254,6 +259,13 @@ class PooledModel:
         gradient = np.zeros(len(NAMES) + RECENT_KINDS)
         logs, _ = score_tokens(text, self.evidence, self.options.pooling, 0, len(stream), gradient)
         return float(logs.mean()), gradient / len(stream)
+
+
+def join_scores(parts: Sequence[TextScores]) -> TextScores:
+    """Return the scores of the stretches of a text, in order, as those of the whole."""
+    no, none = np.zeros(0, np.bool_), np.zeros(0, np.int64)
+    every = (TextScores(np.zeros(0), no, none, none, no), *parts)
+    return TextScores(*(np.concatenate([getattr(part, each.name) for part in every]) for each in fields(TextScores)))
 
 
 def choose_weights(model: PooledModel, validation: TokenStream, *, steps: int = 40, rate: float = 0.06) -> PooledModel:

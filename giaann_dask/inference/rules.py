@@ -43,9 +43,15 @@ def fitting_rules(specification: Specification, asked: AskedRules) -> Rules:
     Raises
     ------
     OptionError
-        If rules of another profile, of dynamics that the network was not trained for, or auxiliary neurons of
-        other tokens were chosen.
+        If the network has no columns (profile ``best``), or if rules of another profile, of dynamics that it
+        was not trained for, or auxiliary neurons of other tokens were chosen.
     """
+    if specification.profile == "best":
+        raise OptionError(
+            "columns and features to predict in a network of profile best",
+            "profile v1 or v2",
+            "measure it with evaluate (Network.score in Python)",
+        )
     if specification.profile == "v1":
         if isinstance(asked, InferenceOptions):
             return asked

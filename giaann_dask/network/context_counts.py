@@ -59,13 +59,17 @@ class ContextCounts:
         return self.run.nbytes + sum(len(word.encode("utf-8", "surrogatepass")) for word in self.words)
 
 
-def count_contexts(stream: TokenStream, *, block_tokens: int = BLOCK_TOKENS) -> ContextCounts:
+def count_contexts(
+    stream: TokenStream, *, kinds: Sequence[int] = tuple(range(len(CONTEXTS))), block_tokens: int = BLOCK_TOKENS
+) -> ContextCounts:
     """Count the contexts of all tokens of documents, in blocks of bounded size.
 
     Parameters
     ----------
     stream : TokenStream
         Whole sentences.
+    kinds : sequence of int
+        Places in `CONTEXTS` of what is counted, the chain among them; all by default.
     block_tokens : int
         Tokens that are sorted at a time; the result does not depend on it.
 
@@ -77,7 +81,7 @@ def count_contexts(stream: TokenStream, *, block_tokens: int = BLOCK_TOKENS) -> 
     """
     if block_tokens < 1:
         raise OptionError(f"block_tokens is {block_tokens}", "at least 1", "choose another value")
-    run = merge_runs([_to_run(*pairs) for pairs in _pairs(stream, block_tokens)])
+    run = merge_runs([_to_run(*pairs) for pairs in _pairs(stream, kinds, block_tokens)])
     used = np.unique(stream.index)
     return ContextCounts(run, _sorted_words(stream.words[number] for number in used.tolist()))
 
@@ -135,9 +139,9 @@ def counts_of_pairs(source: Integers, target: Integers, count: Integers, words: 
     return ContextCounts(_from_sorted(source[at], target[at], total), _sorted_words(named))
 
 
-def _pairs(stream: TokenStream, block_tokens: int) -> Iterator[tuple[Integers, Integers]]:
+def _pairs(stream: TokenStream, kinds: Sequence[int], block_tokens: int) -> Iterator[tuple[Integers, Integers]]:
     """Yield the sources and targets of all contexts of stretches of tokens, one for each occurrence."""
-    sources = {kind: stream.sources(kind) for kind in range(len(CONTEXTS))}
+    sources = {kind: stream.sources(kind) for kind in kinds}
     words = stream.keys[stream.index]
     for begin in range(0, len(stream), block_tokens):
         block = slice(begin, begin + block_tokens)

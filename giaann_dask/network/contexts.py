@@ -57,8 +57,8 @@ def _words(name: str, *distances: int) -> Context:
     return Context(name, tuple((WORD, d) for d in distances))
 
 
-# Their places are the segments that they are counted on: append, never reorder. The first is empty (how
-# often a word occurs at all), the next ones are each a part of the one after: the chain of `CHAIN`.
+# In the order of `CONTEXT_NAMES`: their places are the segments that they are counted on. The first is empty
+# (how often a word occurs at all), the next ones are each a part of the one after: the chain of `CHAIN`.
 CONTEXTS = (
     _words("all"),
     _words("1", 1),

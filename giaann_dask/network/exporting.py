@@ -137,21 +137,26 @@ def export_network(reader: CommitReader, path: str | Path) -> Exported:
     StoreWriteError
         If the disk is full.
     """
-    path = Path(path)
-    arrays = path if path.suffix == ".npz" else path.with_name(path.name + ".npz")
-    names, neurons = arrays.with_suffix(".json"), arrays.with_suffix(".neurons.npz")
+    arrays, names, neurons = files = export_names(path)
     table = connection_table(reader)
     columns = ("src_col", "src_feat", "branch", "seg", "tgt_col", "tgt_feat", "strength")
     with writing(str(arrays)):
         arrays.parent.mkdir(parents=True, exist_ok=True)
-        _save(arrays, {name: getattr(table, name) for name in columns})
-        _save(neurons, neuron_arrays(reader))
+        save_arrays(arrays, {name: getattr(table, name) for name in columns})
+        save_arrays(neurons, neuron_arrays(reader))
         names.write_text(json.dumps(dictionaries(reader), ensure_ascii=False), encoding="utf-8")
-    return Exported(arrays, names, neurons)
+    return files
 
 
-def _save(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
-    """Write arrays to a file that appears when it is complete."""
+def export_names(path: str | Path) -> Exported:
+    """Return the files of an export to a path, which may lack its suffix."""
+    path = Path(path)
+    arrays = path if path.suffix == ".npz" else path.with_name(path.name + ".npz")
+    return Exported(arrays, arrays.with_suffix(".json"), arrays.with_suffix(".neurons.npz"))
+
+
+def save_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """Write arrays to an ``.npz`` file that appears when it is complete."""
     partial = path.with_name(path.name + ".partial")
     try:
         with partial.open("wb") as file:

@@ -30,6 +30,9 @@ PROBABLE = 4
 POS_SHIFT = 3
 POS_FLAGS = {name: code << POS_SHIFT for code, name in enumerate(PARTS_OF_SPEECH, 1)}
 
+# Longest sentence where none is too long.
+UNLIMITED = 1 << 40
+
 CANDIDATE = 0
 NO_CONCEPT = 1
 NO_DELIMITER = 2
@@ -61,6 +64,8 @@ class FilterOptions:
         See `giaann_dask.text.noun_merging.merge_nouns`.
     maximum_subwords, maximum_bytes, column_names
         Of subwords (see `giaann_dask.text.subword_blocks`).
+    raw : bool
+        Whether words are read as they are, without tags (see `giaann_dask.text.raw_blocks`).
 
     Raises
     ------
@@ -78,6 +83,7 @@ class FilterOptions:
     maximum_subwords: int = 160
     maximum_bytes: int = 2560
     column_names: str = "first"
+    raw: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed_tokens < self.maximum_tokens:
@@ -90,6 +96,8 @@ class FilterOptions:
     @classmethod
     def of(cls, specification: Specification, *, drop_short: bool = False) -> FilterOptions:
         """Return how a network's text is read, for training or (`drop_short`) for inference."""
+        if specification.profile == "best":
+            return cls(seed_tokens=0, maximum_tokens=UNLIMITED, raw=True)
         return cls(
             seed_tokens=specification.seed_tokens,
             maximum_tokens=specification.maximum_tokens,

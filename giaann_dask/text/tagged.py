@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from giaann_dask.text.blocks import BlockBuilder, FilterOptions, TaggedBlock
 from giaann_dask.text.conllu import parse_conllu, parse_spaced_conllu
 from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.raw_blocks import RawBlockBuilder, raw_sentences
 from giaann_dask.text.splitting import Splitter
 from giaann_dask.text.subword_blocks import SubwordBlockBuilder
 from giaann_dask.text.tagging import make_tagger
@@ -96,15 +97,21 @@ def tag_block(
     -------
     TaggedBlock
     """
-    tag = tag_spaced_sentences if isinstance(lexicon, SubwordTokenizer) else tag_sentences
     builder = make_builder(lexicon, options)
+    if options.raw:
+        for part, skip in zip(parts, skips, strict=True):
+            builder.add_part(raw_sentences(part), skip)
+        return builder.build()
+    tag = tag_spaced_sentences if isinstance(lexicon, SubwordTokenizer) else tag_sentences
     for part, skip in zip(parts, skips, strict=True):
         builder.add_part(tag(part, tagger), skip)
     return builder.build()
 
 
 def make_builder(lexicon: EverPos | SubwordTokenizer, options: FilterOptions) -> BlockBuilder:
-    """Return what collects sequences: of subwords where there is a tokenizer, else of words."""
+    """Return what collects sequences: of subwords where there is a tokenizer, else of words, raw or merged."""
+    if options.raw:
+        return RawBlockBuilder(options)
     if isinstance(lexicon, SubwordTokenizer):
         return SubwordBlockBuilder(lexicon, options)
     return BlockBuilder(lexicon, options)

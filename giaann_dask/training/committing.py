@@ -81,10 +81,10 @@ def commit_regions(
     packed = {run.handle.identity: regions.packed(run.handle) for _, run in handles}
     sizes: list[tasks.RunSize] = results([run.handle.size for _, run in handles])
     # Runs of rounds that did not touch their region are empty, and left out.
-    kept = [(region, run) for (region, run), size in zip(handles, sizes, strict=True) if size.neurons]
+    kept = [(region, run) for (region, run), size in zip(handles, sizes, strict=True) if not size.empty]
     # What the runs of a region have together takes reading all of them, so it is counted once at the end.
     totals: list[tasks.RunSize] = (
-        results(_counts(regions, kept, packed)) if last else [size for size in sizes if size.neurons]
+        results(_counts(regions, kept, packed)) if last else [size for size in sizes if not size.empty]
     )
     new = [run.handle for _, run in kept if not run.handle.stored]
     packed_sizes: list[tasks.RunSize] = results([packed[run.handle.identity].size for _, run in kept])

@@ -16,6 +16,7 @@ from giaann_dask.dask_types import register
 from giaann_dask.device import one_thread, select_device
 from giaann_dask.errors import StoreMissingError
 from giaann_dask.network.connections import connect_batch
+from giaann_dask.network.context_blocks import connect_contexts
 from giaann_dask.network.counting import count_union
 from giaann_dask.network.merging import merge_runs
 from giaann_dask.network.packing import PackedRegionRun, pack, unpack, unpack_rows
@@ -48,6 +49,11 @@ class RunSize:
     nbytes: int
 
     @property
+    def empty(self) -> bool:
+        """Whether nothing was added; in profile ``best`` neurons have no strengths of their own."""
+        return not self.neurons and not self.connections
+
+    @property
     def decoded_bytes(self) -> int:
         """Bytes of the decoded form, about, whatever form it has now: what compaction needs."""
         return 12 * self.connections + 64 * self.neurons
@@ -75,6 +81,8 @@ class ConnectOptions:
 def connect(blocks: Sequence[EncodedBlock], columns: Placement, options: ConnectOptions) -> dict[int, RegionRun]:
     """Return the increments of a batch of sequences by region."""
     placement = replace(columns, splits=options.splits)
+    if options.specification.profile == "best":
+        return connect_contexts(blocks, options.specification, placement)
     with one_thread():
         return connect_batch(blocks, options.specification, placement, select_device(options.device))
 

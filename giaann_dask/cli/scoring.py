@@ -1,0 +1,96 @@
+"""``evaluate`` for a network of profile ``best``, and n-grams beside a network of any profile.
+
+Covers: which options of the command have a meaning where, and the answers. Does not cover: the command
+itself (`commands`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from giaann_dask.cli.options import read_text_options
+from giaann_dask.cli.showing import answer, figures, progress
+from giaann_dask.errors import OptionError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from giaann_dask.api import Network
+    from giaann_dask.cluster import ClusterOptions
+
+# Options of other profiles, with the values that they have where they are left out.
+_OTHERS = {
+    "timing": "none",
+    "activations": "boolf",
+    "sequential": True,
+    "feed": "target",
+    "settings": None,
+    "strict_reference": False,
+    "enforce_delimiter": False,
+    "top_k": "1",
+    "rows": "auto",
+    "row_memory": None,
+    "reports": (),
+}
+
+
+def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], where: ClusterOptions) -> None:
+    """Score a text with a network of profile ``best`` and print the answer.
+
+    Raises
+    ------
+    OptionError
+        If an option that belongs to other profiles is set.
+    """
+    from giaann_dask.api import ScoringOptions, connect
+
+    for name, usual in _OTHERS.items():
+        if values[name] != usual:
+            raise OptionError(
+                f"{name.replace('_', '-')} for a network of profile best", "profile v1 or v2", "leave it out"
+            )
+    names = ("maximum_sequences", "first_sequence", "baseline")
+    options = ScoringOptions(**dict(zip(names, (values[n] for n in ("max_sequences", *names[1:])), strict=True)))
+    with connect(options=where) as client, progress() as observer:
+        text = read_text_options(values)
+        report = network.score(inputs, client=client, options=options, text=text, observer=observer)
+    counts = report.as_dict()
+    shown = figures(
+        counts,
+        *("sequences", "prediction_tokens", "prediction_matches", "top1", "perplexity", "bits_per_byte"),
+        *("every_token", "seconds", "tokens_per_second"),
+    )
+    answer(counts, values["as_json"], [f"network {Path(network.path)}", *shown, *report.lines()])
+
+
+class Compared(NamedTuple):
+    """What n-grams reach: values for a program, and lines for a person; none where these were not asked for."""
+
+    counts: dict[str, Any]
+    lines: list[str]
+
+
+def check_baseline(network: Network, values: dict[str, Any]) -> None:
+    """Raise an `OptionError` when there is nothing to make n-grams of, or text that is not needed."""
+    profile, given = network.specification.profile, bool(values["baseline_text"])
+    wanted = values["baseline"] is not None and profile != "best"
+    if given != wanted:
+        raise OptionError(
+            f"baseline-text is {'given' if given else 'not given'}",
+            "the text that a network of profile v1 or v2 was trained on, with baseline",
+            "name it; a network of profile best holds all counts that it takes",
+        )
+
+
+def compare(network: Network, inputs: tuple[str, ...], values: dict[str, Any], client: Client) -> Compared:
+    """Score n-grams on the tokens that a network of columns is evaluated on, where that is asked for."""
+    from giaann_dask.api import ScoringOptions
+
+    if values["baseline"] is None:
+        return Compared({}, [])
+    options = ScoringOptions(maximum_sequences=values["max_sequences"], first_sequence=values["first_sequence"])
+    text, training = read_text_options(values), list(values["baseline_text"])
+    found = network.compare_ngrams(inputs, training, client=client, options=options, text=text)
+    seed = network.specification.seed_tokens
+    return Compared({"baseline": found.as_dict(seed)}, found.lines(seed))
