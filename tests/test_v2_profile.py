@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from conformance import read_json
 
@@ -72,7 +71,7 @@ def test_the_flags_of_subwords_change_with_the_text(trained: gd.Network) -> None
     before = Vocabulary(["a", "b"], ["", "a", "b"], (), [-1, -1, 3], delimiter_since=[-1, 2, -1])
     after = Vocabulary(["a", "b"], ["", "a", "b"], (), [-1, 7, 3], delimiter_since=[-1, 2, 6])
     base = flags_of(before)
-    changed = changed_flags(base, FlagChange.between(base, after, np.arange(len(after.features))))
+    changed = changed_flags(base, FlagChange.between(base, after))
     assert changed.delimiter_since is not None
     assert changed.delimiter_since.tolist() == [-1, 2, 6]
     assert changed.probable_since.tolist() == [-1, 7, 3]

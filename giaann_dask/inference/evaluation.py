@@ -243,7 +243,7 @@ def evaluate_network(
     rules = (specification, inference, options.device, options.top_k[-1])
     arguments = (rules, submit_placement(client, reader), regions)
     for block in stream.blocks(inputs):
-        change = FlagChange.between(base, tally.vocabulary, np.arange(len(tally.vocabulary.features)))
+        change = FlagChange.between(base, tally.vocabulary)
         tally.add_statistics(result(block.statistics))
         for future in _submit_block(client, block, flags, change, arguments):
             pending.append(future)

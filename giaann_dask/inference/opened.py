@@ -57,7 +57,9 @@ class FlagChange:
     delimited_since: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @classmethod
-    def between(cls, base: FlagTable, vocabulary: Vocabulary, features: npt.NDArray[np.integer]) -> FlagChange:
+    def between(
+        cls, base: FlagTable, vocabulary: Vocabulary, features: npt.NDArray[np.integer] | None = None
+    ) -> FlagChange:
         """Return the difference of a vocabulary from the flags of the saved one.
 
         Parameters
@@ -66,10 +68,11 @@ class FlagChange:
             Saved flags.
         vocabulary : Vocabulary
             One that has grown from the saved one.
-        features : ndarray of int
-            Those by which it has: only their flags are looked at.
+        features : ndarray of int, optional
+            Those by which it has, when it is known: only their flags are looked at.
         """
-        known, used = len(base.probable_since), np.unique(features).astype(np.int64)
+        known = len(base.probable_since)
+        used = np.arange(len(vocabulary.features)) if features is None else np.unique(features).astype(np.int64)
         since = np.array([vocabulary.probable_since[f] for f in used.tolist()], np.int64)
         before = np.where(used < known, base.probable_since[np.minimum(used, known - 1)], -1)
         added = np.array(vocabulary.delimiter[known:], np.bool_)
