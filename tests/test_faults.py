@@ -68,7 +68,10 @@ def test_a_killed_run_goes_on_without_counting_twice(undisturbed: Undisturbed, t
     check_going_on(text, tmp_path, expected)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGTERM, id="SIGTERM"), pytest.param(signal.SIGINT, marks=pytest.mark.slow, id="Ctrl-C")],
+)
 def test_a_stopped_run_commits_and_goes_on(undisturbed: Undisturbed, tmp_path: Path, number: signal.Signals) -> None:
     text, _, expected = undisturbed
     process = begin(text, tmp_path / "net")

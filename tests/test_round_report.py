@@ -120,7 +120,9 @@ def test_larger_batches_are_those_of_the_order(block: EncodedBlock, order: Order
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    "order", [order if order == "least-overlap" else pytest.param(order, marks=pytest.mark.slow) for order in ORDERS]
+)
 def test_the_published_scheme_trains_the_same(tmp_path: Path, order: Order) -> None:
     """One sequence a batch, stopped within a block that many rounds divide, then gone on with."""
     text, stop = write_village(tmp_path / "village.txt", 40), Event()
