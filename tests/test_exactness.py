@@ -29,7 +29,7 @@ pytestmark = pytest.mark.cluster
 @pytest.mark.parametrize(
     ("workers", "batch", "regions", "part", "accumulate", "order"),
     [
-        (1, 500, 1, 20_000, 1, "corpus"),
+        pytest.param(1, 500, 1, 20_000, 1, "corpus", marks=pytest.mark.slow),
         (2, 200, 8, 10_000, 3, "least-overlap"),
         (4, 1000, 3, 60_000, 1, "random"),
     ],
