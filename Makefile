@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 # Test files that run at the same time; most of their time is spent waiting for processes.
-JOBS ?= 4
+JOBS ?= 3
 
 .PHONY: demo test test-all check lint types doctest notebooks bench bench-train bench-infer bench-links bench-serve soak gpu-check clean
 

@@ -161,11 +161,12 @@ def two_workers() -> Client:
         yield client
 
 
-def test_golden_synthetic(two_workers: Client, data_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_golden_synthetic(two_workers: Client, data_folder: Path, tmp_path: Path, every: int) -> None:
     golden = synthetic_set(data_folder)
     files = comparable(golden.folder)
     assert len(files) == 32
-    check_golden(two_workers, golden, tmp_path, files)
+    check_golden(two_workers, golden, tmp_path, files[::every])
 
 
 @pytest.mark.parametrize("name", EWT_NAMES)

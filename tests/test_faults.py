@@ -128,6 +128,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_last_commit(small_disk: Path, tmp_path: Path) -> None:
     small = write_village(tmp_path / "small.txt", 100, 5)
     large = write_village(tmp_path / "large.txt", 6000, 6)
