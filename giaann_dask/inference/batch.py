@@ -371,7 +371,7 @@ def run_sequences(batch: Batch, prompts: Iterable[Prompt]) -> Iterator[SequenceR
         while following in finished:
             finished.remove(following)
             every = tuple(steps.pop(following))
-            yield SequenceResult(every, every[-1].stop if every[-1].next is None else None)
+            yield SequenceResult(every, every[-1].end)
             following += 1
 
 

@@ -12,21 +12,19 @@ import torch
 
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.batch import Batch, BatchOptions, Prompt
-from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.rows import RowSource
 from giaann_dask.inference.sequence import (
     Contribution,
     FlagTable,
     Generation,
+    Observer,
     PreparedSequence,
     SequenceResult,
     StepResult,
     StepTrace,
-    StopReason,
 )
 from giaann_dask.inference.session import Session
-from giaann_dask.inference.steps import Observer
 from giaann_dask.spec import Specification
 
 
@@ -80,18 +78,11 @@ class ReplaySession:
                 if observer is not None:
                     for trace in advance.traces:
                         observer(trace)
-        return SequenceResult(tuple(steps), _stop(steps[-1]))
+        return SequenceResult(tuple(steps), steps[-1].end)
 
     def generate(self, prompt: PreparedSequence, tokens: int, *, observer: Observer | None = None) -> Generation:
         """Predict tokens after a prompt; see `Session.generate`."""
-        steps: list[StepResult] = []
-        candidates: list[Candidates | None] = []
-        for trace in self.stream(prompt, tokens):
-            steps.append(trace.result)
-            candidates.append(trace.candidates)
-            if observer is not None:
-                observer(trace)
-        return Generation(prompt, tuple(steps), tuple(candidates), _stop(steps[-1]))
+        return Generation.of(prompt, self.stream(prompt, tokens), observer)
 
     def stream(self, prompt: PreparedSequence, tokens: int) -> Iterator[StepTrace]:
         """Yield the steps of `generate` one by one, those of the prompt included."""
@@ -107,10 +98,6 @@ class ReplaySession:
 
     def _one(self) -> Batch:
         return Batch(self.specification, self.rows, options=self.options, batch=BatchOptions(slots=1))
-
-
-def _stop(last: StepResult) -> StopReason | None:
-    return last.stop if last.next is None else None
 
 
 def open_session(

@@ -6,8 +6,9 @@ the other (`session`), or the tensors of the state (`activation`, `candidates`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -153,6 +154,11 @@ class StepResult:
     stop: StopReason | None = None
     next: int | None = None
 
+    @property
+    def end(self) -> StopReason | None:
+        """Why the sequence ends at this step; None where it goes on or is complete."""
+        return self.stop if self.next is None else None
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepTrace:
@@ -164,6 +170,9 @@ class StepTrace:
     result: StepResult
     candidates: Candidates | None
     state: ActivationState | None
+
+
+Observer: TypeAlias = Callable[[StepTrace], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,6 +211,18 @@ class Generation:
     steps: tuple[StepResult, ...]
     candidates: tuple[Candidates | None, ...]
     stop: StopReason | None
+
+    @classmethod
+    def of(cls, prompt: PreparedSequence, traces: Iterable[StepTrace], observer: Observer | None = None) -> Generation:
+        """Collect the steps of a session's stream, telling an observer of each as it comes."""
+        steps: list[StepResult] = []
+        candidates: list[Candidates | None] = []
+        for trace in traces:
+            steps.append(trace.result)
+            candidates.append(trace.candidates)
+            if observer is not None:
+                observer(trace)
+        return cls(prompt, tuple(steps), tuple(candidates), steps[-1].end)
 
     @property
     def tokens(self) -> tuple[int, ...]:

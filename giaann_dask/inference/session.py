@@ -12,7 +12,6 @@ prompts at once.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -24,14 +23,14 @@ from giaann_dask.inference.activation import (
     propagate,
     source_activity,
 )
-from giaann_dask.inference.candidates import Candidates, TokenTimes, connected_targets, score_candidates
+from giaann_dask.inference.candidates import Candidates, TokenTimes, score_candidates
 from giaann_dask.inference.rows import as_tensor
 from giaann_dask.inference.sequence import Contribution, StepResult
 from giaann_dask.inference.steps import Stepper
 from giaann_dask.network.keys import unpack_target
 
 
-class Session(Stepper[ActivationState, Tensor]):
+class Session(Stepper[ActivationState]):
     """Advances one sequence at a time over a network that does not change.
 
     A session holds no state of a sequence: every method is a function of its arguments, so one
@@ -127,7 +126,7 @@ class Session(Stepper[ActivationState, Tensor]):
         key = self._layout.entries(neuron)[item.segment, item.branch].reshape(1)
         return bool(state.values(*state.find(key)) > 0)
 
-    def _begin(self, known: npt.NDArray[np.int64], first: int) -> ActivationState:
+    def _begin(self) -> ActivationState:
         return ActivationState.empty(self.device)
 
     def _burst(self, state: ActivationState, neuron: int) -> ActivationState:
@@ -135,15 +134,6 @@ class Session(Stepper[ActivationState, Tensor]):
 
     def _activity(self, state: ActivationState, neuron: int) -> int:
         return source_activity(state, neuron, self._layout)
-
-    def _targets(self, state: ActivationState, source: int) -> Tensor:
-        row = self.rows.row(source)
-        if row is None:
-            return torch.zeros(0, dtype=torch.int64, device=self.device)
-        return as_tensor(row.target, self.device)
-
-    def _connected(self, state: ActivationState, target: Tensor) -> Tensor:
-        return connected_targets(target, self._layout)
 
     def _propagate(self, state: ActivationState, target: Tensor, pulse: Pulse) -> ActivationState:
         return propagate(state, target, pulse, layout=self._layout, options=self.options)

@@ -269,7 +269,7 @@ class Sessions:
                     text.steps.append(trace.result)
                     if not trace.result.seed:
                         last = advance.finished and trace.result.index == advance.steps[-1]
-                        yield Piece(text.number, self._token(text, trace), last, _stop(trace.result))
+                        yield Piece(text.number, self._token(text, trace), last, trace.result.end)
                 if advance.finished:
                     del self._under[advance.number]
 
@@ -356,7 +356,3 @@ def _read_regions(reader: CommitReader) -> list[Run]:
         open_region(path, reader.commit, [run.identity for run in runs if run.region == region])
         for region in reader.placement().live()
     ]
-
-
-def _stop(last: StepResult) -> str | None:
-    return last.stop if last.next is None else None

@@ -16,8 +16,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -31,9 +29,9 @@ from giaann_dask.inference.activation import (
     propagate,
     source_activity,
 )
-from giaann_dask.inference.candidates import Candidates, TokenTimes, connected_targets, score_candidates
+from giaann_dask.inference.candidates import Candidates, TokenTimes, score_candidates
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.rows import RowSource, as_tensor
+from giaann_dask.inference.rows import RowSource
 from giaann_dask.inference.sequence import FlagTable
 from giaann_dask.inference.steps import Stepper
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, NEURON_BITS, Specification
@@ -80,7 +78,7 @@ class SpreadState:
         return ActivationState(key[order], value[order], time[order])
 
 
-class SpreadSession(Stepper[SpreadState, Tensor]):
+class SpreadSession(Stepper[SpreadState]):
     """Advances one sequence at a time with its state in parts; the answers are those of `Session`.
 
     Parameters
@@ -122,7 +120,7 @@ class SpreadSession(Stepper[SpreadState, Tensor]):
         self._budget, self._devices = budget_bytes, tuple(devices)
         self._layouts = {device: Layout.of(specification, device) for device in self._devices}
 
-    def _begin(self, known: npt.NDArray[np.int64], first: int) -> SpreadState:
+    def _begin(self) -> SpreadState:
         return SpreadState((0,), (ActivationState.empty(self.device),))
 
     def _burst(self, state: SpreadState, neuron: int) -> SpreadState:
@@ -132,15 +130,6 @@ class SpreadSession(Stepper[SpreadState, Tensor]):
     def _activity(self, state: SpreadState, neuron: int) -> int:
         _, part, layout = self._part(state, neuron)
         return source_activity(part, neuron, layout)
-
-    def _targets(self, state: SpreadState, source: int) -> Tensor:
-        row = self.rows.row(source)
-        if row is None:
-            return torch.zeros(0, dtype=torch.int64, device=self.device)
-        return as_tensor(row.target, self.device)
-
-    def _connected(self, state: SpreadState, target: Tensor) -> Tensor:
-        return connected_targets(target, self._layout)
 
     def _propagate(self, state: SpreadState, target: Tensor, pulse: Pulse) -> SpreadState:
         divided = state.divide(target, (target >> BRANCH_BITS) & _NEURON_MASK)

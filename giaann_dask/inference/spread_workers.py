@@ -26,7 +26,7 @@ from torch import Tensor
 from giaann_dask.cluster import results, roles_of
 from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.inference.activation import ActivationState, Pulse
-from giaann_dask.inference.candidates import Candidates, TokenTimes, connected_targets
+from giaann_dask.inference.candidates import Candidates, TokenTimes
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.part_holder import Call, PartHolder
 from giaann_dask.inference.rows import RowSource, as_tensor
@@ -91,7 +91,7 @@ class HeldState:
         return bisect_right(self.starts, neuron) - 1
 
 
-class WorkerSpreadSession(Stepper[HeldState, Tensor]):
+class WorkerSpreadSession(Stepper[HeldState]):
     """Advances one sequence at a time; what its state has beyond a budget is on workers. Answers as `Session`.
 
     Until the budget is passed nothing is asked of the cluster. Traces have the state as long as all of it is here.
@@ -130,7 +130,7 @@ class WorkerSpreadSession(Stepper[HeldState, Tensor]):
         self._holders: list[Any] = [PartHolder(specification, self.options, str(self.device))]
         self._actors: list[Future] = []
 
-    def _begin(self, known: npt.NDArray[np.int64], first: int) -> HeldState:
+    def _begin(self) -> HeldState:
         state = HeldState(parts=[(_HERE, next(_numbers))])
         self._holders[_HERE].begin(state.parts[0][1])
         # Whoever stops in the middle of a sequence says nothing; the list of parts is the state's own.
@@ -143,15 +143,6 @@ class WorkerSpreadSession(Stepper[HeldState, Tensor]):
     def _activity(self, state: HeldState, neuron: int) -> int:
         (active,) = self._ask(state, {state.place(neuron): (neuron,)}, "activity")
         return int(active)
-
-    def _targets(self, state: HeldState, source: int) -> Tensor:
-        row = self.rows.row(source)
-        if row is None:
-            return torch.zeros(0, dtype=torch.int64, device=self.device)
-        return as_tensor(row.target, self.device)
-
-    def _connected(self, state: HeldState, target: Tensor) -> Tensor:
-        return connected_targets(target, self._layout)
 
     def _propagate(self, state: HeldState, target: Tensor, pulse: Pulse) -> HeldState:
         keys = target.cpu().numpy()

@@ -10,22 +10,23 @@ Does not cover: how the activation of neurons is known: by pushing whole rows in
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from giaann_dask.inference.activation import ActivationState, Layout, Pulse
-from giaann_dask.inference.candidates import Candidates, TokenTimes
+from giaann_dask.inference.candidates import Candidates, TokenTimes, connected_targets
 from giaann_dask.inference.options import Feed, InferenceOptions
-from giaann_dask.inference.rows import RowSource
+from giaann_dask.inference.rows import RowSource, as_tensor
 from giaann_dask.inference.sequence import (
     FlagTable,
     Generation,
     Mode,
+    Observer,
     PreparedSequence,
     SequenceResult,
     StepResult,
@@ -33,10 +34,8 @@ from giaann_dask.inference.sequence import (
 )
 from giaann_dask.spec import FEATURE_BITS, MAXIMUM_FEATURES, Specification
 
-Observer = Callable[[StepTrace], None]
 Choice = Callable[[int, Candidates], int]
 State = TypeVar("State")
-Keys = TypeVar("Keys", bound=Sized)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +49,7 @@ class _Token:
     number: int
 
 
-class Stepper(ABC, Generic[State, Keys]):
+class Stepper(ABC, Generic[State]):
     """Advances one sequence at a time over a network that does not change.
 
     Parameters
@@ -105,13 +104,12 @@ class Stepper(ABC, Generic[State, Keys]):
         """
         column_times = np.cumsum(sequence.noun).tolist()
         seeds = self.specification.seed_tokens
-        known = sequence.neuron[: -1 if self.options.feed == "target" else min(seeds, len(sequence) - 1)]
-        state, source = self._begin(known, seeds - 1), int(sequence.neuron[0])
+        state, source = self._begin(), int(sequence.neuron[0])
         steps: list[StepResult] = []
         for index, target in enumerate(sequence.neuron.tolist()):
             token = _Token(
                 times=TokenTimes(feature_time=index, column_time=column_times[index]),
-                seed=index < self.specification.seed_tokens,
+                seed=index < seeds,
                 target=target,
                 source_column_time=column_times[index - 1] if index else 0,
                 number=sequence.number,
@@ -147,15 +145,7 @@ class Stepper(ABC, Generic[State, Keys]):
         -------
         Generation
         """
-        steps: list[StepResult] = []
-        candidates: list[Candidates | None] = []
-        for trace in self.stream(prompt, tokens):
-            steps.append(trace.result)
-            candidates.append(trace.candidates)
-            if observer is not None:
-                observer(trace)
-        stop = steps[-1].stop if steps[-1].next is None else None
-        return Generation(prompt, tuple(steps), tuple(candidates), stop)
+        return Generation.of(prompt, self.stream(prompt, tokens), observer)
 
     @torch.inference_mode()
     def stream(self, prompt: PreparedSequence, tokens: int) -> Iterator[StepTrace]:
@@ -168,7 +158,7 @@ class Stepper(ABC, Generic[State, Keys]):
         tokens : int
             Number of tokens to predict. A step without a next source is the last one.
         """
-        state, source = self._begin(prompt.neuron, len(prompt) - 1), int(prompt.neuron[0])
+        state, source = self._begin(), int(prompt.neuron[0])
         nouns = 0
         for index in range(len(prompt) + tokens):
             given = index < len(prompt)
@@ -188,17 +178,8 @@ class Stepper(ABC, Generic[State, Keys]):
             nouns += noun if given else _feature(source) == 0
 
     @abstractmethod
-    def _begin(self, known: npt.NDArray[np.int64], first: int) -> State:
-        """Return the state before the first step of a sequence.
-
-        Parameters
-        ----------
-        known : ndarray
-            Neuron keys that will most likely be the sources of the steps from 1 on, as far as that
-            can be said, int64. It is the steps that decide.
-        first : int
-            Place of the first of them after which is predicted.
-        """
+    def _begin(self) -> State:
+        """Return the state before the first step of a sequence."""
 
     @abstractmethod
     def _burst(self, state: State, neuron: int) -> State:
@@ -209,15 +190,7 @@ class Stepper(ABC, Generic[State, Keys]):
         """Return how many branches of a neuron are active."""
 
     @abstractmethod
-    def _targets(self, state: State, source: int) -> Keys:
-        """Return the target keys of a source's row, ascending."""
-
-    @abstractmethod
-    def _connected(self, state: State, target: Keys) -> Keys:
-        """Return the connected set of a row, neuron keys, ascending."""
-
-    @abstractmethod
-    def _propagate(self, state: State, target: Keys, pulse: Pulse) -> State:
+    def _propagate(self, state: State, target: Tensor, pulse: Pulse) -> State:
         """Return the state after a source's row."""
 
     @abstractmethod
@@ -225,8 +198,15 @@ class Stepper(ABC, Generic[State, Keys]):
         """Return the state after the strongest branch of a neuron was set to 0."""
 
     @abstractmethod
-    def _score(self, state: State, connected: Keys, times: TokenTimes) -> Candidates | None:
+    def _score(self, state: State, connected: Tensor, times: TokenTimes) -> Candidates | None:
         """Return which connected neurons can be predicted, with their values."""
+
+    def _targets(self, source: int) -> Tensor:
+        """Return the target keys of a source's row, ascending."""
+        row = self.rows.row(source)
+        if row is None:
+            return torch.zeros(0, dtype=torch.int64, device=self.device)
+        return as_tensor(row.target, self.device)
 
     def _shown(self, state: State) -> ActivationState | None:
         """Return the state for a trace, where all of it is known."""
@@ -240,7 +220,7 @@ class Stepper(ABC, Generic[State, Keys]):
         if index == 0:
             state = self._burst(state, source)
         # Nothing was a source before the first step, and the first token is given.
-        target = self._targets(state, source) if index else None
+        target = self._targets(source) if index else None
         activity = self._activity(state, source) if index else None
         result = StepResult(
             index=index,
@@ -249,7 +229,7 @@ class Stepper(ABC, Generic[State, Keys]):
             column_time=token.source_column_time,
             activity=activity,
         )
-        connected = None if token.seed or target is None else self._connected(state, target)
+        connected = None if token.seed or target is None else connected_targets(target, self._layout)
         if connected is not None and feed == "prediction" and not len(connected):
             return replace(result, stop="no connections"), None, state
         if activity is not None and target is not None:

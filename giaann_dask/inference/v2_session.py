@@ -26,12 +26,13 @@ from giaann_dask.inference.sequence import (
     Contribution,
     FlagTable,
     Generation,
+    Observer,
     PreparedSequence,
     SequenceResult,
     StepResult,
     StepTrace,
 )
-from giaann_dask.inference.steps import Choice, Observer
+from giaann_dask.inference.steps import Choice
 from giaann_dask.inference.v2_explaining import explain_legacy, explain_lif
 from giaann_dask.inference.v2_layout import SegmentLayout
 from giaann_dask.inference.v2_options import LifOptions, V2Options
@@ -123,15 +124,7 @@ class V2Session:
 
     def generate(self, prompt: PreparedSequence, tokens: int, *, observer: Observer | None = None) -> Generation:
         """Predict tokens after a prompt, feeding each to the next step; see `Session.generate`."""
-        steps: list[StepResult] = []
-        candidates: list[Candidates | None] = []
-        for trace in self.stream(prompt, tokens):
-            steps.append(trace.result)
-            candidates.append(trace.candidates)
-            if observer is not None:
-                observer(trace)
-        stop = steps[-1].stop if steps[-1].next is None else None
-        return Generation(prompt, tuple(steps), tuple(candidates), stop)
+        return Generation.of(prompt, self.stream(prompt, tokens), observer)
 
     def stream(self, prompt: PreparedSequence, tokens: int) -> Iterator[StepTrace]:
         """Yield the steps of `generate` one by one, those of the prompt included."""

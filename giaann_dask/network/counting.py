@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.network.packing import PackedRun, unpack_targets
+from giaann_dask.network.run import readable
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Segments: TypeAlias = npt.NDArray[np.uint32]
@@ -75,15 +76,7 @@ def _table(packed: PackedRun) -> Table:
     """Return the targets of a run as the compiled code takes them."""
     source, sets = unpack_targets(packed)
     pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(sets.row_targets)])
-    return _readable((source, pointer, sets.key, sets.segments))
-
-
-def _readable(arrays: tuple[npt.NDArray[Any], ...]) -> Table:
-    """Return read-only views; copies only where an array is not aligned."""
-    source, pointer, key, segments = (np.require(array, None, ["C", "A"]).view() for array in arrays)
-    for array in (source, pointer, key, segments):
-        array.flags.writeable = False
-    return source, pointer, key, segments
+    return readable(source), readable(pointer), readable(sets.key), readable(sets.segments)
 
 
 def _unite(first: Table, second: Table) -> Table:
@@ -92,7 +85,7 @@ def _unite(first: Table, second: Table) -> Table:
     source, pointer, key = (np.empty(size, np.int64) for size in (rows, rows + 1, targets))
     segments = np.empty(targets, np.uint32)
     rows, targets = _unite_tables(first, second, (source, pointer, key, segments))
-    return _readable((source[:rows], pointer[: rows + 1], key[:targets], segments[:targets]))
+    return readable(source[:rows]), readable(pointer[: rows + 1]), readable(key[:targets]), readable(segments[:targets])
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

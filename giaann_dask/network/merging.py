@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import StrengthOverflowError
-from giaann_dask.network.run import Run, narrow_strength
+from giaann_dask.network.run import Run, narrow_strength, readable
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Table: TypeAlias = tuple[Integers, Integers, Integers, npt.NDArray[np.signedinteger[Any]]]
@@ -107,18 +107,11 @@ def _largest(run: Run) -> int:
 def _table(run: Run, strength: type[np.signedinteger[Any]]) -> Table:
     """Return the arrays of a run as the compiled code takes them."""
     return (
-        _readable(run.source, np.int64),
-        _readable(run.pointer, np.int64),
-        _readable(run.target, np.int64),
-        _readable(run.strength, strength),
+        readable(run.source, np.int64),
+        readable(run.pointer, np.int64),
+        readable(run.target, np.int64),
+        readable(run.strength, strength),
     )
-
-
-def _readable(array: npt.NDArray[Any], dtype: type[np.signedinteger[Any]]) -> npt.NDArray[Any]:
-    """Return a read-only view; a copy only where the array is not aligned or of another type."""
-    view = np.require(array, dtype, ["C", "A"]).view()
-    view.flags.writeable = False
-    return view
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

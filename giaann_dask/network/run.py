@@ -8,7 +8,7 @@ compressed form that is held and stored (`packing`), or which run belongs where 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -97,6 +97,13 @@ class RegionRun(NamedTuple):
 
     connections: Run
     neurons: Run
+
+
+def readable(array: npt.NDArray[Any], dtype: type[np.signedinteger[Any]] | None = None) -> npt.NDArray[Any]:
+    """Return a read-only view for compiled code; a copy only where the array is not aligned or of another type."""
+    view = np.require(array, dtype, ["C", "A"]).view()
+    view.flags.writeable = False
+    return view
 
 
 def narrow_strength(strength: npt.NDArray[np.int64]) -> npt.NDArray[np.signedinteger]:

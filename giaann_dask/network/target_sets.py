@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.network.keys import SEGMENT_SHIFT
-from giaann_dask.network.run import Run
+from giaann_dask.network.run import Run, readable
 from giaann_dask.spec import MAXIMUM_SEGMENTS
 
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -70,7 +70,7 @@ def collect_targets(run: Run) -> TargetSets:
     row_targets, key = np.empty(rows, np.int64), np.empty(connections, np.int64)
     segments = np.empty(connections, np.uint32)
     strength, change = np.empty(connections, np.int64), np.empty(connections, np.int64)
-    table = (_readable(run.pointer), _readable(run.target), _readable(run.strength))
+    table = (readable(run.pointer), readable(run.target), readable(run.strength))
     targets = _collect(table, row_targets, key, segments, strength, change)
     further = change[: connections - targets].view(np.uint64)
     return TargetSets(row_targets, key[:targets], segments[:targets], strength[:targets], further)
@@ -94,17 +94,10 @@ def spread_targets(source: Integers, sets: TargetSets, strength: Strengths) -> R
         None if the arrays contradict each other, or a strength is not positive or does not fit.
     """
     pointer, target = np.zeros(len(source) + 1, np.int64), np.empty(len(strength), np.int64)
-    change = _readable(sets.change.view(np.int64))
-    columns = (_readable(sets.row_targets), _readable(sets.key), _readable(sets.segments))
-    intact = _spread(columns, (_readable(sets.strength), change), pointer, target, strength)
+    change = readable(sets.change.view(np.int64))
+    columns = (readable(sets.row_targets), readable(sets.key), readable(sets.segments))
+    intact = _spread(columns, (readable(sets.strength), change), pointer, target, strength)
     return Run(source, pointer, target, strength) if intact else None
-
-
-def _readable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a read-only view; a copy only where the array is not aligned."""
-    view = np.require(array, None, ["C", "A"]).view()
-    view.flags.writeable = False
-    return view
 
 
 def _constant(kind: nb.types.Type) -> nb.types.Array:
