@@ -26,13 +26,13 @@ from giaann_dask.cluster import result
 from giaann_dask.device import one_thread
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
-from giaann_dask.inference.batch import Batch, BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.opened import open_regions
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.remote_rows import RemoteRows, RowOptions
-from giaann_dask.inference.replay_session import ReplaySession
-from giaann_dask.inference.row_service import Trim
-from giaann_dask.inference.rows import RowSource
+from giaann_dask.inference.replay.batch import Batch, BatchOptions, Prompt, run_prompts
+from giaann_dask.inference.replay.session import ReplaySession
+from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
+from giaann_dask.inference.rows.service import Trim
+from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.sequence import PreparedSequence
 from giaann_dask.inference.session import Session
 from giaann_dask.inference.sessions import OpenedCommit

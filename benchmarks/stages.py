@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import giaann_dask as gd
-from giaann_dask.inference.evaluation import infer
+from giaann_dask.inference.evaluating.evaluation import infer
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.sequence import FlagTable
 from giaann_dask.network.connections import connect_batch

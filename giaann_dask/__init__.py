@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions, connect
     from giaann_dask.diagnostics.evaluation_report import save_report
     from giaann_dask.inference.beam import BeamOptions
-    from giaann_dask.inference.evaluation import EvaluationOptions
+    from giaann_dask.inference.best.evaluation import ScoringOptions
+    from giaann_dask.inference.evaluating.evaluation import EvaluationOptions
     from giaann_dask.inference.generation import GenerationOptions
     from giaann_dask.inference.options import InferenceOptions
-    from giaann_dask.inference.pooled_evaluation import ScoringOptions
-    from giaann_dask.inference.remote_rows import RowOptions
-    from giaann_dask.inference.v2_options import V2Settings
+    from giaann_dask.inference.rows.remote import RowOptions
+    from giaann_dask.inference.v2.options import V2Settings
     from giaann_dask.spec import Specification
     from giaann_dask.text.corpus import EncodedCorpus
     from giaann_dask.training.options import TrainingOptions
@@ -34,16 +34,16 @@ _HOMES = {
     "BeamOptions": "giaann_dask.inference.beam",
     "ClusterOptions": "giaann_dask.cluster",
     "EncodedCorpus": "giaann_dask.text.corpus",
-    "EvaluationOptions": "giaann_dask.inference.evaluation",
+    "EvaluationOptions": "giaann_dask.inference.evaluating.evaluation",
     "GenerationOptions": "giaann_dask.inference.generation",
     "InferenceOptions": "giaann_dask.inference.options",
     "Network": "giaann_dask.api",
-    "RowOptions": "giaann_dask.inference.remote_rows",
-    "ScoringOptions": "giaann_dask.inference.pooled_evaluation",
+    "RowOptions": "giaann_dask.inference.rows.remote",
+    "ScoringOptions": "giaann_dask.inference.best.evaluation",
     "Specification": "giaann_dask.spec",
     "TextOptions": "giaann_dask.api",
     "TrainingOptions": "giaann_dask.training.options",
-    "V2Settings": "giaann_dask.inference.v2_options",
+    "V2Settings": "giaann_dask.inference.v2.options",
     "connect": "giaann_dask.cluster",
     "encode": "giaann_dask.api",
     "save_report": "giaann_dask.diagnostics.evaluation_report",

@@ -22,14 +22,14 @@ from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.encoding.tokenizing import LEARN, choose_tokenizer
 from giaann_dask.errors import OptionError, SpecificationError
 from giaann_dask.events import Observer, ignore
-from giaann_dask.inference.batch import BatchOptions
-from giaann_dask.inference.evaluation import EvaluationOptions, EvaluationReport, evaluate_network
+from giaann_dask.inference.best.evaluation import Baseline, ScoreReport, ScoringOptions, score_network
+from giaann_dask.inference.best.token_baseline import BaselineTexts, score_same_tokens
+from giaann_dask.inference.evaluating.evaluation import EvaluationOptions, EvaluationReport, evaluate_network
 from giaann_dask.inference.generation import Continuation, GenerationOptions, generate_text
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.pooled_evaluation import Baseline, ScoreReport, ScoringOptions, score_network
+from giaann_dask.inference.replay.batch import BatchOptions
 from giaann_dask.inference.sessions import OpenedCommit, PromptSession, Sessions
-from giaann_dask.inference.token_baseline import BaselineTexts, score_same_tokens
-from giaann_dask.inference.v2_options import V2Settings
+from giaann_dask.inference.v2.options import V2Settings
 from giaann_dask.network.context_exporting import export_contexts
 from giaann_dask.network.exporting import Exported, connection_table, export_network
 from giaann_dask.network.manifest import Manifest
@@ -156,7 +156,7 @@ class Network(Summarised):
         text: TextOptions | None = None,
         observer: Observer = ignore,
     ) -> EvaluationReport:
-        """Return the accuracy on a text; see `giaann_dask.inference.evaluation`.
+        """Return the accuracy on a text; see `giaann_dask.inference.evaluating.evaluation`.
 
         A network of profile ``best`` gives every word a probability: see `score`.
         """
@@ -179,7 +179,7 @@ class Network(Summarised):
         text: TextOptions | None = None,
         observer: Observer = ignore,
     ) -> ScoreReport:
-        """Return how probable a text is to a network of profile ``best``; see `pooled_evaluation`."""
+        """Return how probable a text is to a network of profile ``best``; see `best.evaluation`."""
         if self.specification.profile != "best":
             raise OptionError(
                 f"probabilities of words from a network of profile {self.specification.profile}",

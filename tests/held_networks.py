@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from distributed import Client
 
-from giaann_dask.inference.remote_rows import RegionKeys, RemoteRows, RowOptions
-from giaann_dask.inference.row_service import Trim
+from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, RowOptions
+from giaann_dask.inference.rows.service import Trim
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Run
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.replay_session import ReplaySession
-from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.replay.session import ReplaySession
+from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sequence import FlagTable, StepTrace
 from giaann_dask.inference.session import Session
 from giaann_dask.network.keys import pack_target

@@ -18,7 +18,7 @@ from giaann_dask.inference import activation
 from giaann_dask.inference.activation import ActivationState, Layout, Pulse
 from giaann_dask.inference.candidates import TokenTimes, connected_targets, score_candidates
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.rows import RunRows, as_tensor
+from giaann_dask.inference.rows.source import RunRows, as_tensor
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.session import Session
 from giaann_dask.network.keys import pack_neuron, pack_target, unpack_neuron, unpack_target

@@ -14,11 +14,11 @@ from village import write_village
 import giaann_dask as gd
 from giaann_dask.cli.options import read_inference_options
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.auxiliary_rows import AuxiliaryRows
-from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.rows.auxiliary import AuxiliaryRows
+from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sequence import FlagTable
-from giaann_dask.inference.v2_options import V2Options, V2Settings
-from giaann_dask.inference.v2_session import V2Session
+from giaann_dask.inference.v2.options import V2Options, V2Settings
+from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.network.keys import pack_neuron, pack_target
 from giaann_dask.network.run import Run
 from giaann_dask.text.attachments import Attachments, attach, similar_spellings

@@ -19,10 +19,10 @@ from village import write_village
 
 import giaann_dask as gd
 from giaann_dask.errors import OptionError, PromptError
-from giaann_dask.inference.batch import Advance, Batch, BatchOptions, Prompt, run_prompts, run_sequences
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.replay_session import ReplaySession
-from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.replay.batch import Advance, Batch, BatchOptions, Prompt, run_prompts, run_sequences
+from giaann_dask.inference.replay.session import ReplaySession
+from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.session import Session
 from giaann_dask.network.keys import pack_neuron

@@ -18,7 +18,7 @@ from giaann_dask.inference.beam import BeamOptions, BeamSession
 from giaann_dask.inference.generation import generate
 from giaann_dask.inference.opened import FlagChange
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sequence import FlagTable, Generation, PreparedSequence
 from giaann_dask.inference.session import Session
 from giaann_dask.network.keys import pack_neuron, pack_target, unpack_neuron, unpack_target

@@ -15,10 +15,10 @@ from village import write_village
 import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.errors import EmptyInputError, GiaannError, OptionError, SpecificationError
-from giaann_dask.inference.ngram import backoff_matches, kneser_ney
-from giaann_dask.inference.pooled_reading import read_documents
-from giaann_dask.inference.pooled_scores import BEST, NAMES, PooledModel
-from giaann_dask.inference.pooled_tables import PooledTables, build_tables
+from giaann_dask.inference.best.ngram import backoff_matches, kneser_ney
+from giaann_dask.inference.best.reading import read_documents
+from giaann_dask.inference.best.scores import BEST, NAMES, PooledModel
+from giaann_dask.inference.best.tables import PooledTables, build_tables
 from giaann_dask.network.context_counts import ContextCounts, count_contexts, subtract_counts
 from giaann_dask.network.contexts import CONTEXTS, TokenStream, word_key
 from giaann_dask.network.exporting import read_whole

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.pooled_reading import read_documents
+from giaann_dask.inference.best.reading import read_documents
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data" / "synthetic"

@@ -17,11 +17,11 @@ from test_batch import BatchFollower, alone, random_prompts
 from test_golden_inference import EWT_FOLDERS, SYN_FOLDER, follow
 
 import giaann_dask as gd
-from giaann_dask.inference.batch import Batch, BatchOptions, run_prompts
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.remote_rows import RemoteRows
-from giaann_dask.inference.row_service import install
-from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.replay.batch import Batch, BatchOptions, run_prompts
+from giaann_dask.inference.rows.remote import RemoteRows
+from giaann_dask.inference.rows.service import install
+from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sequence import StepTrace
 from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.run import Run

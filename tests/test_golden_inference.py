@@ -22,7 +22,7 @@ from conformance import (
 )
 
 from giaann_dask.inference.candidates import Candidates
-from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sequence import StepTrace
 from giaann_dask.inference.session import Session
 from giaann_dask.network.keys import pack_neuron, unpack_neuron

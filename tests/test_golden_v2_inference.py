@@ -15,9 +15,9 @@ from v2_records import V2Dictionary, V2Network, native_first, v2_folder, v2_opti
 
 from giaann_dask.inference.activation import ActivationState
 from giaann_dask.inference.candidates import Candidates
-from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sequence import StepTrace
-from giaann_dask.inference.v2_session import V2Session
+from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.network.keys import pack_neuron, unpack_neuron, unpack_target
 from giaann_dask.network.run import Run
 

@@ -12,9 +12,9 @@ from village import write_village
 
 import giaann_dask as gd
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sequence import FlagTable
-from giaann_dask.inference.v2_options import settings
+from giaann_dask.inference.v2.options import settings
 from giaann_dask.network.keys import pack_neuron, pack_target
 from giaann_dask.network.run import Run
 from giaann_dask.text.segmentation import EncodedBlock

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from giaann_dask.errors import EmptyInputError, OptionError
-from giaann_dask.inference.ngram import backoff_matches, kneser_ney
-from giaann_dask.inference.pooled_kernel import score_tokens
-from giaann_dask.inference.pooled_scores import NAMES, PooledModel, PoolingOptions, choose_weights, sequence_weights
-from giaann_dask.inference.pooled_tables import build_tables
+from giaann_dask.inference.best.kernel import score_tokens
+from giaann_dask.inference.best.ngram import backoff_matches, kneser_ney
+from giaann_dask.inference.best.scores import NAMES, PooledModel, PoolingOptions, choose_weights, sequence_weights
+from giaann_dask.inference.best.tables import build_tables
 from giaann_dask.inference.spelling import Spelling
 from giaann_dask.network.context_counts import count_contexts
 from giaann_dask.network.contexts import EXTENDS, TokenStream

@@ -11,8 +11,8 @@ from random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, both
 
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.replay_session import ReplaySession, open_session
-from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.replay.session import ReplaySession, open_session
+from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.session import Session
 from giaann_dask.network.keys import pack_neuron

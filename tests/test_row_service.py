@@ -23,14 +23,15 @@ import giaann_dask as gd
 from giaann_dask.cluster import roles_of, start_cluster
 from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.events import SequencesEvaluated
-from giaann_dask.inference import evaluation, row_service
-from giaann_dask.inference.evaluation import EvaluationOptions, EvaluationReport
+from giaann_dask.inference.evaluating import evaluation
+from giaann_dask.inference.evaluating.evaluation import EvaluationOptions, EvaluationReport
 from giaann_dask.inference.generation import GenerationOptions
-from giaann_dask.inference.hot_rows import HotRows, RowFigures
 from giaann_dask.inference.opened import opened_bytes, regions_are_asked
-from giaann_dask.inference.remote_rows import RegionKeys, RemoteRows, RowOptions
-from giaann_dask.inference.row_service import Trim, answer_question, install
-from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.rows import service as row_service
+from giaann_dask.inference.rows.hot import HotRows, RowFigures
+from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, RowOptions
+from giaann_dask.inference.rows.service import Trim, answer_question, install
+from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.network.keys import SEGMENT_SHIFT, pack_neuron, pack_target
 from giaann_dask.network.merging import merge_runs
 from giaann_dask.network.placement import Placement

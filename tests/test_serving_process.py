@@ -23,7 +23,7 @@ import pytest
 import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.data import sample_text
-from giaann_dask.inference.remote_rows import RowOptions, Way
+from giaann_dask.inference.rows.remote import RowOptions, Way
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.serving.engine import CompletionOptions, Ended, Given, Token
 from giaann_dask.serving.network_engine import EngineOptions, NetworkEngine

@@ -19,12 +19,12 @@ import giaann_dask as gd
 from giaann_dask.cluster import roles_of, start_cluster
 from giaann_dask.errors import ClusterError
 from giaann_dask.events import SequencesEvaluated
-from giaann_dask.inference import evaluation
-from giaann_dask.inference.batch import BatchOptions
-from giaann_dask.inference.evaluation import EvaluationOptions, EvaluationReport
+from giaann_dask.inference.evaluating import evaluation
+from giaann_dask.inference.evaluating.evaluation import EvaluationOptions, EvaluationReport
 from giaann_dask.inference.generation import Continuation, GenerationOptions
-from giaann_dask.inference.remote_rows import RemoteRows, RowOptions
-from giaann_dask.inference.row_service import NAME, OPERATION
+from giaann_dask.inference.replay.batch import BatchOptions
+from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
+from giaann_dask.inference.rows.service import NAME, OPERATION
 from giaann_dask.inference.sessions import Piece, Sessions
 from giaann_dask.network.store import NetworkStore
 

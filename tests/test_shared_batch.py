@@ -12,9 +12,9 @@ from village import write_village
 
 import giaann_dask as gd
 from giaann_dask.errors import ClusterError
-from giaann_dask.inference.batch import Batch, BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.opened import changed_flags
 from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.replay.batch import Batch, BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.sequence import StepResult
 from giaann_dask.inference.sessions import OpenedCommit
 from giaann_dask.network.store import NetworkStore

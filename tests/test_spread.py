@@ -15,10 +15,10 @@ from test_golden_inference import SYN_FOLDER, Follower, follow
 
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.session import Session
-from giaann_dask.inference.spread import ENTRY_BYTES, SpreadSession, SpreadState
+from giaann_dask.inference.spread.session import ENTRY_BYTES, SpreadSession, SpreadState
 from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.run import Run
 from giaann_dask.spec import Specification

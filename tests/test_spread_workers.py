@@ -26,10 +26,10 @@ from village import write_village
 import giaann_dask as gd
 from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.session import Session
-from giaann_dask.inference.spread_workers import HeldState, StateOptions, WorkerSpreadSession
+from giaann_dask.inference.spread.workers import HeldState, StateOptions, WorkerSpreadSession
 from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.run import Run
 from giaann_dask.network.store import NetworkStore

@@ -15,15 +15,15 @@ from v2_records import V2Dictionary, V2Network, native_first, v2_folder, v2_prep
 
 from giaann_dask.cli.options import read_inference_options
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.batch import BatchOptions, Prompt
-from giaann_dask.inference.matching import Predictions, match_predictions
+from giaann_dask.inference.evaluating.matching import Predictions, match_predictions
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.replay.batch import BatchOptions, Prompt
+from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.rules import fitting_rules, require_v1, sends_strengths
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence
-from giaann_dask.inference.v2_batch import V2Batch
-from giaann_dask.inference.v2_layout import SegmentLayout
-from giaann_dask.inference.v2_options import (
+from giaann_dask.inference.v2.batch import V2Batch
+from giaann_dask.inference.v2.layout import SegmentLayout
+from giaann_dask.inference.v2.options import (
     LegacyOptions,
     LifOptions,
     SelectionOptions,
@@ -31,8 +31,8 @@ from giaann_dask.inference.v2_options import (
     V2Settings,
     settings,
 )
-from giaann_dask.inference.v2_selection import passing, select
-from giaann_dask.inference.v2_session import V2Session
+from giaann_dask.inference.v2.selection import passing, select
+from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.network.keys import pack_neuron, pack_target
 from giaann_dask.network.run import Run
 from giaann_dask.spec import Specification
@@ -146,8 +146,8 @@ def test_reasons_without_a_soma_are_connections_that_are_there(name: Any) -> Non
 def test_a_table_that_grows_loses_nothing(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     options = settings("test")
     wide = [golden.session(options).run_sequence(sequence) for sequence in golden.sequences]
-    monkeypatch.setattr("giaann_dask.inference.v2_states._FIRST_SLOTS", 2)
-    monkeypatch.setattr("giaann_dask.inference.v2_states._FIRST_STEPS", 1)
+    monkeypatch.setattr("giaann_dask.inference.v2.states._FIRST_SLOTS", 2)
+    monkeypatch.setattr("giaann_dask.inference.v2.states._FIRST_STEPS", 1)
     narrow = [golden.session(options).run_sequence(sequence) for sequence in golden.sequences]
     assert [result.steps for result in narrow] == [result.steps for result in wide]
 

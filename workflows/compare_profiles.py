@@ -25,8 +25,8 @@ from giaann_dask.storage import bytes_on_disk
 if TYPE_CHECKING:
     from distributed import Client
 
-    from giaann_dask.inference.pooled_evaluation import Baseline
-    from giaann_dask.inference.pooled_scores import ScoreSummary
+    from giaann_dask.inference.best.evaluation import Baseline
+    from giaann_dask.inference.best.scores import ScoreSummary
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions
     from giaann_dask.inference.beam import BeamOptions
     from giaann_dask.inference.options import Feed, InferenceOptions
-    from giaann_dask.inference.remote_rows import RowOptions
-    from giaann_dask.inference.v2_options import V2Settings
+    from giaann_dask.inference.rows.remote import RowOptions
+    from giaann_dask.inference.v2.options import V2Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -138,7 +138,7 @@ def row_options(command: Command) -> Command:
 
 def read_row_options(values: dict[str, Any]) -> RowOptions:
     """Return how rows are come by, from a command's values."""
-    from giaann_dask.inference.remote_rows import RowOptions
+    from giaann_dask.inference.rows.remote import RowOptions
 
     kept = read_size("row-memory", values["row_memory"])
     return RowOptions(way=values["rows"], **({} if kept is None else {"cache_bytes": kept}))
@@ -214,7 +214,7 @@ def read_inference_options(values: dict[str, Any], feed: Feed) -> InferenceOptio
         If options of both profiles are among them.
     """
     from giaann_dask.inference.options import InferenceOptions
-    from giaann_dask.inference.v2_options import V2Settings
+    from giaann_dask.inference.v2.options import V2Settings
 
     names = ("timing", "activations", "sequential")
     rules = InferenceOptions(feed=feed, **{name: values[name] for name in names})

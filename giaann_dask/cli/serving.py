@@ -27,7 +27,7 @@ from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.stopping import stop_on_signals
 
 if TYPE_CHECKING:
-    from giaann_dask.inference.remote_rows import RowOptions
+    from giaann_dask.inference.rows.remote import RowOptions
 
 
 @click.command()
@@ -71,7 +71,7 @@ def serve(network: Path, **values: Any) -> None:
     for package in ("starlette", "uvicorn", "prometheus_client"):
         import_optional(package, "serve")
     from giaann_dask.cluster import attempt, connect
-    from giaann_dask.inference.spread_workers import StateOptions
+    from giaann_dask.inference.spread.workers import StateOptions
     from giaann_dask.network.store import NetworkStore
     from giaann_dask.serving.app import build_app
     from giaann_dask.serving.network_engine import EngineOptions, NetworkEngine

@@ -40,7 +40,7 @@ from giaann_dask.errors import OptionError
 from giaann_dask.inference.activation import ActivationState
 from giaann_dask.inference.candidates import Candidates, TokenTimes
 from giaann_dask.inference.options import Feed, InferenceOptions
-from giaann_dask.inference.rows import RowSource
+from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.sequence import FlagTable, StepResult
 from giaann_dask.inference.session import Session
 from giaann_dask.inference.steps import Choice

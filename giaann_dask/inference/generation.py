@@ -29,9 +29,9 @@ from giaann_dask.inference.opened import (
     submit_placement,
 )
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.remote_rows import RegionKeys, RowOptions, row_source
-from giaann_dask.inference.replay_session import ReplaySession
-from giaann_dask.inference.row_service import Trim
+from giaann_dask.inference.replay.session import ReplaySession
+from giaann_dask.inference.rows.remote import RegionKeys, RowOptions, row_source
+from giaann_dask.inference.rows.service import Trim
 from giaann_dask.inference.rules import (
     AskedRules,
     auxiliary_kinds,
@@ -43,7 +43,7 @@ from giaann_dask.inference.rules import (
 )
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence
 from giaann_dask.inference.session import Session
-from giaann_dask.inference.v2_session import V2Session
+from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.network.keys import pack_neuron, unpack_neuron
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Run

@@ -1,7 +1,7 @@
 """A network opened for inference: its rows, flags and words, as values that tasks can share.
 
 Covers: the tasks that read a commit's regions and flags onto workers, and whether other tasks get
-whole regions or ask for rows. Does not cover: asking other workers for rows (`remote_rows`), and
+whole regions or ask for rows. Does not cover: asking other workers for rows (`rows.remote`), and
 what is predicted with them (`session`).
 """
 
@@ -17,8 +17,8 @@ from distributed import Client, Future
 
 from giaann_dask.cluster import ask_scheduler, roles_of, task_key, wait_all
 from giaann_dask.dask_types import register
-from giaann_dask.inference.remote_rows import RegionKeys, RowOptions
-from giaann_dask.inference.row_service import install
+from giaann_dask.inference.rows.remote import RegionKeys, RowOptions
+from giaann_dask.inference.rows.service import install
 from giaann_dask.inference.sequence import FlagTable
 from giaann_dask.network.merging import merge_runs
 from giaann_dask.network.packing import unpack
@@ -137,7 +137,7 @@ class OpenedRegions:
 
     @property
     def argument(self) -> list[Future] | RegionKeys:
-        """What a task is given for `giaann_dask.inference.remote_rows.row_source`."""
+        """What a task is given for `giaann_dask.inference.rows.remote.row_source`."""
         return list(self.futures) if self.keys is None else self.keys
 
     @property

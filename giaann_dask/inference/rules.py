@@ -2,7 +2,7 @@
 
 Covers: the rules of each profile behind one name, what is taken where none are chosen, what of them is
 refused, and the sessions that follow them.
-Does not cover: the rules themselves (`options`, `v2_options`) and the steps (`session`, `v2_session`).
+Does not cover: the rules themselves (`options`, `v2.options`) and the steps (`session`, `v2.session`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import torch
 from giaann_dask.device import select_device
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.replay_session import ReplaySession
-from giaann_dask.inference.replay_session import open_session as open_replay_session
-from giaann_dask.inference.rows import RowSource
+from giaann_dask.inference.replay.session import ReplaySession
+from giaann_dask.inference.replay.session import open_session as open_replay_session
+from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.sequence import FlagTable
 from giaann_dask.inference.session import Session
-from giaann_dask.inference.v2_layout import SegmentLayout
-from giaann_dask.inference.v2_options import V2Options, V2Settings
-from giaann_dask.inference.v2_session import V2Session
+from giaann_dask.inference.v2.layout import SegmentLayout
+from giaann_dask.inference.v2.options import V2Options, V2Settings
+from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.spec import Specification
 from giaann_dask.text.attachments import check_kinds
 

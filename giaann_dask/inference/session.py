@@ -4,8 +4,8 @@ Covers: evaluation of a given sentence and generation after a prompt with a stat
 entry, and the explanation of a generated token by the connections that raised it.
 Does not cover: the order of the sub-steps (`steps`), the values that go in and come out
 (`sequence`), the same answers from fewer entries
-(`replay_session`), the sentence's preparation (section 7;
-`giaann_dask.text`), whether a prediction counts as a match and accuracy (`evaluation`), or many
+(`replay.session`), the sentence's preparation (section 7;
+`giaann_dask.text`), whether a prediction counts as a match and accuracy (`evaluating.evaluation`), or many
 prompts at once.
 """
 
@@ -24,7 +24,7 @@ from giaann_dask.inference.activation import (
     source_activity,
 )
 from giaann_dask.inference.candidates import Candidates, TokenTimes, score_candidates
-from giaann_dask.inference.rows import as_tensor
+from giaann_dask.inference.rows.source import as_tensor
 from giaann_dask.inference.sequence import Contribution, StepResult
 from giaann_dask.inference.steps import Stepper
 from giaann_dask.network.keys import unpack_target
@@ -51,7 +51,7 @@ class Session(Stepper[ActivationState]):
 
     Examples
     --------
-    >>> from giaann_dask.inference.rows import RunRows
+    >>> from giaann_dask.inference.rows.source import RunRows
     >>> from giaann_dask.inference.sequence import FlagTable, PreparedSequence
     >>> from giaann_dask.network.run import Run
     >>> from giaann_dask.spec import Specification

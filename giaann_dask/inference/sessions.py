@@ -1,7 +1,7 @@
 """Continuations of one prompt or of many, token by token as they come, in this process.
 
 Covers: opening a commit for sessions, here or from the workers that hold its regions; preparing prompts
-as there is room for them; and words for what a batch predicts. Does not cover: the batch (`batch`), a
+as there is room for them; and words for what a batch predicts. Does not cover: the batch (`replay.batch`), a
 whole continuation as one task of a cluster (`generation`), and a server (`giaann_dask.serving`).
 
 A prompt never sees another: each expands a copy of the dictionaries, and what is predicted after it does
@@ -20,7 +20,6 @@ from distributed import Client
 from giaann_dask.cluster import results
 from giaann_dask.device import one_thread
 from giaann_dask.errors import OptionError, PromptError
-from giaann_dask.inference.batch import BatchOptions, Prompt
 from giaann_dask.inference.generation import (
     Continuation,
     GeneratedToken,
@@ -40,13 +39,14 @@ from giaann_dask.inference.opened import (
     open_region,
     open_regions,
 )
-from giaann_dask.inference.remote_rows import RemoteRows, RowOptions
-from giaann_dask.inference.row_health import find_trouble
-from giaann_dask.inference.row_service import Trim
-from giaann_dask.inference.rows import RunRows
+from giaann_dask.inference.replay.batch import BatchOptions, Prompt
+from giaann_dask.inference.rows.health import find_trouble
+from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
+from giaann_dask.inference.rows.service import Trim
+from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.rules import Rules, auxiliary_kinds, fitting_rules, open_plain_session
 from giaann_dask.inference.sequence import FlagTable, StepResult, StepTrace
-from giaann_dask.inference.v2_batch import open_batch
+from giaann_dask.inference.v2.batch import open_batch
 from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
@@ -108,7 +108,7 @@ class OpenedCommit:
         Parameters
         ----------
         within_s : float
-            Seconds for an answer of the cluster; see `giaann_dask.inference.row_health.find_trouble`.
+            Seconds for an answer of the cluster; see `giaann_dask.inference.rows.health.find_trouble`.
         """
         if self._client is None or self._regions is None or self._regions.keys is None:
             return None

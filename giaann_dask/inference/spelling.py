@@ -1,7 +1,7 @@
 """How probable it is that an unknown word is spelled as it is: bytes by the bytes before them.
 
 Covers: a small model of the UTF-8 bytes of words, made of counts, that gives every string of bytes a
-probability, all of which sum to 1. Does not cover: how probable an unknown word is (`pooled_tables`).
+probability, all of which sum to 1. Does not cover: how probable an unknown word is (`best.tables`).
 """
 
 from __future__ import annotations

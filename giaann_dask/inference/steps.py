@@ -4,7 +4,7 @@ Covers: section 8 of the contract for one sequence at a time: the order of the s
 the choice, what is fed to the next step, and the record of every step.
 Does not cover: how the activation of neurons is known: by pushing whole rows into one state
 (`session`), or by replaying the history of neurons that can win
-(`replaying`, which follows these rules in compiled code).
+(`replay.kernels`, which follows these rules in compiled code).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from giaann_dask.inference.activation import ActivationState, Layout, Pulse
 from giaann_dask.inference.candidates import Candidates, TokenTimes, connected_targets
 from giaann_dask.inference.options import Feed, InferenceOptions
-from giaann_dask.inference.rows import RowSource, as_tensor
+from giaann_dask.inference.rows.source import RowSource, as_tensor
 from giaann_dask.inference.sequence import (
     FlagTable,
     Generation,

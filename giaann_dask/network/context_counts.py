@@ -2,7 +2,7 @@
 
 Covers: counting a block of tokens, adding counts up, and taking text away again. Does not cover: which
 contexts there are (`contexts`), adding runs (`merging`) and probabilities
-(`giaann_dask.inference.pooled_tables`).
+(`giaann_dask.inference.best.tables`).
 
 What has to be counted of each token, for profile ``best``: one for (context, word) of every kind of
 `giaann_dask.network.contexts.CONTEXTS` that its sentence reaches, and one for (longer context, shorter

@@ -2,7 +2,7 @@
 
 Covers: the kinds of contexts that profile ``best`` counts, the tokens of documents as arrays, and
 the source key of every context of every token. Does not cover: counting them (`context_counts`), and
-probabilities (`giaann_dask.inference.pooled_tables`).
+probabilities (`giaann_dask.inference.best.tables`).
 
 A context is what one segment of the target neuron sees: the neuron at exactly one distance (a
 connection as in profile ``v1``, read over all columns), or several neurons at fixed distances that

@@ -2,7 +2,7 @@
 
 Covers: reading the feature segments of profile ``v1`` back as how often one word followed another at a
 distance, whatever the columns. Does not cover: training (`pair_sums`), contexts of several words, which
-such a network does not hold (`context_counts`), and probabilities (`giaann_dask.inference.pooled_tables`).
+such a network does not hold (`context_counts`), and probabilities (`giaann_dask.inference.best.tables`).
 
 A feature segment but the first one stands for exactly one distance, whose every pair adds the same
 strength, so the strength of a connection on it is a multiple of that, and the multiple is the count. The

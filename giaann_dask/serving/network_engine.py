@@ -19,18 +19,18 @@ from distributed import Client
 from giaann_dask.device import one_thread
 from giaann_dask.errors import PromptError
 from giaann_dask.inference.activation import ActivationState
-from giaann_dask.inference.batch import BatchOptions, Prompt
 from giaann_dask.inference.generation import Candidate, best_candidates, word_and_column
 from giaann_dask.inference.opened import changed_flags
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.remote_rows import RowOptions
+from giaann_dask.inference.replay.batch import BatchOptions, Prompt
+from giaann_dask.inference.rows.remote import RowOptions
 from giaann_dask.inference.rules import AskedRules, fitting_rules, open_plain_session, rules_device
 from giaann_dask.inference.sequence import FlagTable, StepTrace
 from giaann_dask.inference.session import Session
 from giaann_dask.inference.sessions import OpenedCommit
-from giaann_dask.inference.spread_workers import StateOptions, WorkerSpreadSession
-from giaann_dask.inference.v2_batch import open_batch
-from giaann_dask.inference.v2_session import V2Session
+from giaann_dask.inference.spread.workers import StateOptions, WorkerSpreadSession
+from giaann_dask.inference.v2.batch import open_batch
+from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.network.store import CommitReader
 from giaann_dask.serving.engine import Column, CompletionOptions, Ended, Given, Part, Token
 from giaann_dask.serving.shared_batch import SharedBatch

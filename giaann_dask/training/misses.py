@@ -40,9 +40,9 @@ from giaann_dask.inference.opened import (
     submit_placement,
 )
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.remote_rows import RegionKeys, RowOptions, row_source
-from giaann_dask.inference.row_service import Trim
-from giaann_dask.inference.rows import RowSource
+from giaann_dask.inference.rows.remote import RegionKeys, RowOptions, row_source
+from giaann_dask.inference.rows.service import Trim
+from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.rules import Rules, fitting_rules, open_session, sends_strengths
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence
 from giaann_dask.network.keys import pack_neuron

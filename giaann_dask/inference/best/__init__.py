@@ -1,0 +1,1 @@
+"""Profile best: true probabilities from counted contexts, and the n-grams they are compared with."""

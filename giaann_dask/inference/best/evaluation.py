@@ -1,0 +1,309 @@
+"""Evaluation of profile ``best`` on a cluster: the probability of every token of a text.
+
+Covers: tables from the counts of a commit, scoring stretches of a text as tasks, n-grams made of the same
+counts beside it, and the report. Does not cover: probabilities (`best.scores`), n-grams (`best.ngram`), and
+networks of columns (`evaluating.evaluation`).
+
+The tokens of the text, not its network, bound what fits: each of them takes about 250 bytes on a worker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from distributed import Client, Future
+
+from giaann_dask.cluster import result, task_key
+from giaann_dask.dask_types import register
+from giaann_dask.encoding.sources import SourceOptions
+from giaann_dask.encoding.stream import EncodingStream, StreamOptions
+from giaann_dask.errors import OptionError
+from giaann_dask.events import Observer, SequencesEvaluated, ignore
+from giaann_dask.inference.best.kernel import Text
+from giaann_dask.inference.best.ngram import backoff_matches, baseline_lines, smoothing
+from giaann_dask.inference.best.scores import BEST, PooledModel, PoolingOptions, ScoreSummary, TextScores, join_scores
+from giaann_dask.inference.best.tables import PooledTables, build_tables
+from giaann_dask.inference.opened import submit_regions
+from giaann_dask.network.context_blocks import stream_tokens
+from giaann_dask.network.contexts import TokenStream
+from giaann_dask.network.run import Run
+from giaann_dask.network.store import CommitReader, NetworkStore
+from giaann_dask.representations import Summarised, Summary, format_count
+from giaann_dask.text.vocabulary import Vocabulary
+
+register()
+
+TOKENS_PER_TASK = 4096
+NGRAM = "ngram"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringOptions:
+    """What is scored.
+
+    Parameters
+    ----------
+    maximum_sequences : int, optional
+        Sentences to read.
+    first_sequence : int
+        The first of them, counted from 0.
+    baseline : str, optional
+        ``"ngram"`` scores n-gram models of the same counts, too.
+    tokens_per_task : int
+        Tokens of one task; the figures do not depend on it.
+
+    Raises
+    ------
+    OptionError
+        If there is no such baseline, or a task would have no tokens.
+    """
+
+    maximum_sequences: int | None = None
+    first_sequence: int = 0
+    baseline: str | None = None
+    tokens_per_task: int = TOKENS_PER_TASK
+
+    def __post_init__(self) -> None:
+        if self.baseline not in (None, NGRAM):
+            raise OptionError(f"baseline is {self.baseline!r}", NGRAM, "choose it, or leave it out")
+        if self.tokens_per_task < 1:
+            raise OptionError(f"tokens_per_task is {self.tokens_per_task}", "at least 1", "choose another number")
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """N-gram models on some tokens, made of the same counts of the same text.
+
+    Attributes
+    ----------
+    backoff : ndarray
+        At which tokens plain backoff is right, bool, shape ``(tokens,)``.
+    smoothed : TextScores
+        Of the modified smoothing of Kneser and Ney.
+    pooled : TextScores or None
+        Of profile ``best`` on these tokens, where it is not what the baseline stands beside.
+    """
+
+    backoff: npt.NDArray[np.bool_]
+    smoothed: TextScores
+    pooled: TextScores | None = None
+
+    def as_dict(self, seed_tokens: int) -> dict[str, Any]:
+        """Return JSON-ready figures of the tokens after the first ones of each sentence."""
+        summary = self.smoothed.summary(seed_tokens)
+        matches = int(self.backoff[self.smoothed.place >= seed_tokens].sum())
+        backoff = {"tokens": summary.tokens, "matches": matches, "top1": matches / summary.tokens}
+        pooled = {} if self.pooled is None else {"best": self.pooled.summary(seed_tokens).as_dict()}
+        return {"backoff": backoff, "kneser_ney": summary.as_dict(), **pooled}
+
+    def lines(self, seed_tokens: int) -> list[str]:
+        """Return these figures for a person."""
+        lines = baseline_lines(self.backoff, self.smoothed, seed_tokens)
+        if self.pooled is None:
+            return lines
+        found = self.pooled.summary(seed_tokens)
+        figures = f"perplexity {found.perplexity:,.1f}, {found.bits_per_byte:.3f} bits per byte"
+        return [*lines, f"profile best       top-1 {found.top1:.4f} of {found.tokens:,} tokens, {figures}"]
+
+
+@dataclass(frozen=True, repr=False)
+class ScoreReport(Summarised):
+    """How probable a text is to a network of profile ``best``.
+
+    Attributes
+    ----------
+    sequences : int
+        Sentences.
+    seed_tokens : int
+        Tokens of each that are only given.
+    predicted : ScoreSummary
+        Figures of the tokens after these.
+    every : ScoreSummary
+        Figures of every token.
+    seconds : float
+        Time, without the start of the cluster.
+    commit : str
+        The commit that was evaluated.
+    scores : TextScores
+        Of each token, in order.
+    baseline : Baseline or None
+        N-gram models, where asked for.
+    """
+
+    sequences: int
+    seed_tokens: int
+    predicted: ScoreSummary
+    every: ScoreSummary
+    seconds: float
+    commit: str
+    scores: TextScores = field(compare=False)
+    baseline: Baseline | None = field(default=None, compare=False)
+
+    @property
+    def top1(self) -> float:
+        """Share of the tokens after the seed tokens that are predicted right."""
+        return self.predicted.top1
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Scored tokens a second, reading and tables included."""
+        return self.every.tokens / max(self.seconds, 1e-9)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return {
+            "sequences": self.sequences,
+            "seed_tokens": self.seed_tokens,
+            "prediction_tokens": self.predicted.tokens,
+            "prediction_matches": self.predicted.matches,
+            "top1": self.top1,
+            "perplexity": self.predicted.perplexity,
+            "bits_per_byte": self.predicted.bits_per_byte,
+            "unknown": self.predicted.unknown,
+            "every_token": self.every.as_dict(),
+            "baseline": None if self.baseline is None else self.baseline.as_dict(self.seed_tokens),
+            "seconds": self.seconds,
+            "tokens_per_second": self.tokens_per_second,
+            "commit": self.commit,
+        }
+
+    def summary(self) -> Summary:
+        """Return the lines that represent the evaluation."""
+        predicted, every = self.predicted, self.every
+        rows = (
+            ("top-1", f"{predicted.top1:.4f}"),
+            ("right", f"{format_count(predicted.matches)} of {format_count(predicted.tokens)}"),
+            ("perplexity", f"{predicted.perplexity:,.1f}"),
+            ("bits per byte", f"{predicted.bits_per_byte:.3f}"),
+            ("every token", f"perplexity {every.perplexity:,.1f}, {every.bits_per_byte:.3f} bits per byte"),
+            ("tokens", f"{format_count(every.tokens)}, {self.tokens_per_second:,.0f} a second"),
+        )
+        return Summary("Evaluation", rows)
+
+    def lines(self) -> list[str]:
+        """Return the figures of the n-gram models for a person; none where these were not asked for."""
+        return [] if self.baseline is None else self.baseline.lines(self.seed_tokens)
+
+
+def score_network(
+    client: Client,
+    reader: CommitReader,
+    inputs: Sequence[str],
+    sources: SourceOptions,
+    options: ScoringOptions,
+    observer: Observer = ignore,
+) -> ScoreReport:
+    """Score every token of a text.
+
+    Parameters
+    ----------
+    client : Client
+        Where tasks run.
+    reader : CommitReader
+        The commit to evaluate, of profile ``best``.
+    inputs : sequence of str
+        Text, as for training.
+    sources : SourceOptions
+        How it is read.
+    options : ScoringOptions
+        What is scored.
+    observer : callable, optional
+        Told of progress.
+
+    Raises
+    ------
+    EmptyInputError
+        If there is no token after the seed tokens of any sentence, or the network has counted nothing.
+    """
+    started = time.perf_counter()
+    specification = reader.manifest().specification
+    path = str(reader.path.resolve())
+    key = task_key("tables", path, reader.commit)
+    tables = client.submit(pool_regions, submit_regions(client, reader), path, reader.commit, key=key)
+    stream, sequences = _read_text(client, inputs, sources, options)
+    scorer = Scorer(client, tables, stream, options.tokens_per_task)
+    scores = scorer.score(BEST, observer)
+    baseline = None
+    if options.baseline is not None:
+        baseline = Baseline(scorer.back_off(), scorer.score(smoothing()))
+    every, predicted = scores.summary(), scores.summary(specification.seed_tokens)
+    seconds = time.perf_counter() - started
+    return ScoreReport(sequences, specification.seed_tokens, predicted, every, seconds, reader.commit, scores, baseline)
+
+
+def _read_text(
+    client: Client, inputs: Sequence[str], sources: SourceOptions, options: ScoringOptions
+) -> tuple[Future, int]:
+    """Return the tokens of a text on the cluster, and the number of its sentences."""
+    limits = StreamOptions(
+        branches=1, maximum_sequences=options.maximum_sequences, first_sequence=options.first_sequence
+    )
+    stream = EncodingStream(client, Vocabulary(), sources, limits)
+    blocks = [block.encoded for block in stream.blocks(inputs)]
+    key = task_key("stream", [block.key for block in blocks])
+    return client.submit(stream_tokens, blocks, key=key), stream.counted
+
+
+class Scorer:
+    """Scores one text with one set of tables, as tasks.
+
+    Parameters
+    ----------
+    client : Client
+        Where tasks run.
+    tables, stream : Future
+        `PooledTables` and `TokenStream`.
+    size : int
+        Tokens of a task.
+    """
+
+    def __init__(self, client: Client, tables: Future, stream: Future, size: int) -> None:
+        self._client, self._tables, self._stream, self._size = client, tables, stream, size
+        key = task_key("text", tables.key, stream.key)
+        self._text = client.submit(prepare_text, tables, stream, key=key)
+        self._tokens: int = result(client.submit(len, stream, key=task_key("len", stream.key)))
+
+    def score(self, options: PoolingOptions, observer: Observer = ignore) -> TextScores:
+        """Return the scores of all tokens."""
+        futures = []
+        for begin in range(0, self._tokens, self._size):
+            span = begin, min(begin + self._size, self._tokens)
+            key = task_key("score", self._text.key, span, options)
+            task = (self._tables, self._text, self._stream, span, options)
+            futures.append(self._client.submit(score_span, *task, key=key))
+        parts = []
+        for future in futures:
+            part: TextScores = result(future)
+            parts.append(part)
+            observer(SequencesEvaluated(int((part.place == 0).sum()), int(part.matches.sum()), len(part.matches)))
+        return join_scores(parts)
+
+    def back_off(self) -> npt.NDArray[np.bool_]:
+        """Return at which tokens plain backoff is right."""
+        task = (self._tables, self._stream)
+        key = task_key("backoff", *(future.key for future in task))
+        matches: npt.NDArray[np.bool_] = result(self._client.submit(backoff_matches, *task, key=key))
+        return matches
+
+
+def pool_regions(regions: Sequence[Run], path: str, commit: str) -> PooledTables:
+    """Make the tables of a commit from the runs of its regions, as a task."""
+    words = NetworkStore(path).open(commit).saved_vocabulary().features[1:]
+    return build_tables(regions, words)
+
+
+def prepare_text(tables: PooledTables, stream: TokenStream) -> Text:
+    """Look up the contexts and words of a text, as a task."""
+    return PooledModel(tables).text(stream)
+
+
+def score_span(
+    tables: PooledTables, text: Text, stream: TokenStream, span: tuple[int, int], options: PoolingOptions
+) -> TextScores:
+    """Score a stretch of a text, as a task; what stands before it in its document is remembered."""
+    return PooledModel(tables, options).score_span(stream, text, *span)

@@ -1,0 +1,1 @@
+"""Accuracy: predictions over a cluster, compared and counted."""

@@ -1,0 +1,374 @@
+"""Evaluation: accuracy of next-token prediction on given text.
+
+Covers: preparing sequences by section 7 of the contract, spreading them over a cluster and putting
+the report together. Does not cover: one step (`steps`), what is kept of it (`evaluating.recording`), when a
+prediction is right (`evaluating.matching`), counting by section 8 (`evaluating.accuracy`) and pictures of a report
+(`giaann_dask.diagnostics.evaluation_report`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from distributed import Client, Future
+
+from giaann_dask.cluster import ask_scheduler, result, task_key
+from giaann_dask.device import one_thread
+from giaann_dask.encoding.sources import SourceOptions
+from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
+from giaann_dask.errors import EmptyInputError, OptionError
+from giaann_dask.events import Observer, SequencesEvaluated, ignore
+from giaann_dask.inference.evaluating.accuracy import Accuracy, StepCounts
+from giaann_dask.inference.evaluating.matching import NO_PREDICTION, Predictions, match_ranks
+from giaann_dask.inference.evaluating.recording import StepRecords
+from giaann_dask.inference.opened import (
+    FlagChange,
+    OpenedRegions,
+    changed_flags,
+    flags_of,
+    open_regions,
+    submit_flags,
+    submit_placement,
+)
+from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.rows.hot import RowFigures
+from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, RowOptions, row_source
+from giaann_dask.inference.rows.service import Trim
+from giaann_dask.inference.rows.source import RunRows
+from giaann_dask.inference.rules import (
+    AskedRules,
+    Rules,
+    auxiliary_kinds,
+    fitting_rules,
+    open_session,
+    rules_device,
+    sends_strengths,
+)
+from giaann_dask.inference.sequence import FlagTable, PreparedSequence
+from giaann_dask.inference.v2.options import V2Options
+from giaann_dask.network.keys import pack_neuron
+from giaann_dask.network.placement import Placement
+from giaann_dask.network.run import Run
+from giaann_dask.network.store import CommitReader
+from giaann_dask.representations import Summarised, Summary, format_count
+from giaann_dask.spec import Specification
+from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
+from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.text.vocabulary import Vocabulary
+
+SEQUENCES_PER_TASK = 64
+# So many sequences' rows are asked for at once, while those before them are predicted.
+SEQUENCES_AHEAD = 8
+# Largest k of top-k; so many candidates of every step travel to the client.
+MAXIMUM_RANKS = 1000
+
+
+@dataclass(frozen=True, repr=False)
+class EvaluationReport(Summarised):
+    """Accuracy of a network on some text.
+
+    Attributes
+    ----------
+    sequences : int
+        Sequences that passed the length filter.
+    inferred : int
+        Those for which predictions were made.
+    skipped : dict of str to int
+        The others, by reason.
+    prediction_tokens : int
+        Completed steps of the prediction phase.
+    prediction_matches : int
+        Right predictions among them.
+    top1 : float
+        Their ratio; 0 without steps.
+    tokens : int
+        Merged tokens of the inferred sequences, seed tokens included.
+    without_prediction : int
+        Completed steps at which nothing could be predicted.
+    stopped : int
+        Sequences that fed predictions ended early.
+    unreached : int
+        Their tokens after that, which `prediction_tokens` leaves out; as misses they make the accuracy of
+        the contract of profile ``v2``.
+    seconds : float
+        Time, without the start of the cluster.
+    commit : str
+        The commit that was evaluated.
+    accuracy : Accuracy
+        Top-k accuracy, and steps without candidates, in all, by position and by part of speech. These
+        counts are the same for any number of workers.
+    rows : RowFigures or None
+        How often tasks asked other workers for rows, and what came; it depends on the cluster. None where
+        whole regions were copied.
+    options : InferenceOptions or V2Options
+        The rules of inference.
+    """
+
+    sequences: int
+    inferred: int
+    skipped: dict[str, int]
+    prediction_tokens: int
+    prediction_matches: int
+    top1: float
+    tokens: int
+    without_prediction: int
+    stopped: int
+    seconds: float
+    commit: str
+    accuracy: Accuracy
+    unreached: int = 0
+    rows: RowFigures | None = None
+    options: Rules = field(default_factory=InferenceOptions)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        values = {name: value for name, value in vars(self).items() if name != "accuracy"}
+        values["options"] = asdict(self.options)
+        values["rows"] = None if self.rows is None else self.rows.as_dict()
+        return values | self.accuracy.as_dict()
+
+    def summary(self) -> Summary:
+        """Return the lines that represent the evaluation."""
+        overall = self.accuracy.overall
+        asked = () if self.rows is None else (("rows asked for", self.rows.line()),)
+        rows = (
+            *((f"top-{k}", f"{overall.share(k):.4f}") for k in self.accuracy.top_k),
+            ("right", f"{format_count(self.prediction_matches)} of {format_count(self.prediction_tokens)}"),
+            ("sequences", f"{format_count(self.inferred)} of {format_count(self.sequences)}"),
+            ("without candidates", f"{overall.share_without_candidates:.1%} of the steps"),
+            *asked,
+            ("seconds", f"{self.seconds:.2f}"),
+        )
+        return Summary("Evaluation", rows)
+
+    def lines(self) -> list[str]:
+        """Return accuracy by position and by part of speech for a person."""
+        return self.accuracy.lines()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions:
+    """What is evaluated and how.
+
+    Parameters
+    ----------
+    inference : InferenceOptions, V2Settings or V2Options
+        Rules of inference; they must fit the network.
+    maximum_sequences : int, optional
+        Sequences to read that pass the length filter.
+    first_sequence : int
+        The first of them, counted from 0.
+    device : str
+        Device of the activation state.
+    rows : RowOptions
+        How workers come by the network's rows.
+    top_k : tuple of int
+        Every k for which it is counted how often one of the k best candidates is right, up to 1,000; 1 is
+        always among them. Candidates are ranked by value, then in (column, feature) order.
+
+    Raises
+    ------
+    OptionError
+        If a k is out of range.
+    """
+
+    inference: AskedRules = field(default_factory=InferenceOptions)
+    maximum_sequences: int | None = None
+    first_sequence: int = 0
+    device: str = "auto"
+    rows: RowOptions = field(default_factory=RowOptions)
+    top_k: tuple[int, ...] = (1,)
+
+    def __post_init__(self) -> None:
+        wrong = [k for k in self.top_k if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MAXIMUM_RANKS]
+        if wrong:
+            raise OptionError(f"top_k has {wrong[0]!r}", f"whole numbers from 1 to {MAXIMUM_RANKS}", "choose others")
+        object.__setattr__(self, "top_k", tuple(sorted({1, *self.top_k})))
+
+
+def evaluate_network(
+    client: Client,
+    reader: CommitReader,
+    inputs: Sequence[str],
+    sources: SourceOptions,
+    options: EvaluationOptions,
+    observer: Observer = ignore,
+) -> EvaluationReport:
+    """Predict every token of a text after the seed tokens of its sentences.
+
+    Parameters
+    ----------
+    client : Client
+        Where tasks run.
+    reader : CommitReader
+        The commit to evaluate.
+    inputs : sequence of str
+        Text, as for training.
+    sources : SourceOptions
+        How it is read; its filter must drop short sentences.
+    options : EvaluationOptions
+        What is evaluated.
+    observer : callable, optional
+        Told of progress.
+
+    Returns
+    -------
+    EvaluationReport
+
+    Raises
+    ------
+    EmptyInputError
+        If no sentence of the text passes the length filter.
+    """
+    started = time.perf_counter()
+    specification = reader.manifest().specification
+    inference = fitting_rules(specification, options.inference)
+    tally = _Tally(observer, reader.saved_vocabulary(), options.top_k[-1], isinstance(inference, V2Options))
+    regions = open_regions(client, reader, options.rows)
+    flags = submit_flags(client, reader, auxiliary_kinds(inference))
+    base = flags_of(tally.vocabulary)
+    stream_options = StreamOptions.of(
+        specification,
+        maximum_sequences=options.maximum_sequences,
+        first_sequence=options.first_sequence,
+    )
+    stream = EncodingStream(client, tally.vocabulary, sources, stream_options)
+    pending: deque[Future] = deque()
+    limit = 4 * max(1, sum(ask_scheduler(client, "ncores").values()))
+    rules = (specification, inference, options.device, options.top_k[-1])
+    arguments = (rules, submit_placement(client, reader), regions)
+    for block in stream.blocks(inputs):
+        change = FlagChange.between(base, tally.vocabulary)
+        tally.add_statistics(result(block.statistics))
+        for future in _submit_block(client, block, flags, change, arguments):
+            pending.append(future)
+            if len(pending) > limit:
+                tally.add(result(pending.popleft()))
+    while pending:
+        tally.add(result(pending.popleft()))
+    if tally.sequences == 0:
+        raise EmptyInputError(
+            "no sentence of the text is long enough",
+            f"sentences of {sources.filter.seed_tokens + 1} to {sources.filter.maximum_tokens} tokens",
+            "look at the text and at --first-sequence",
+        )
+    accuracy = tally.counts.accuracy(options.top_k, specification.seed_tokens)
+    report = tally.report(time.perf_counter() - started, reader.commit, inference, accuracy)
+    reached = specification.seed_tokens * report.inferred + report.prediction_tokens
+    return replace(report, unreached=report.tokens - reached)
+
+
+def _submit_block(
+    client: Client, block: StreamedBlock, flags: Future, change: FlagChange, arguments: tuple[Any, ...]
+) -> list[Future]:
+    rules, placement, regions = arguments
+    assert isinstance(regions, OpenedRegions)
+    identity = (block.encoded.key, flags.key, *astuple(change))
+    block_flags = client.submit(changed_flags, flags, change, key=task_key("flags", identity))
+    futures = []
+    for start in range(0, block.mapping.sequences, SEQUENCES_PER_TASK):
+        span = (start, min(start + SEQUENCES_PER_TASK, block.mapping.sequences))
+        key = task_key("infer", block_flags.key, span, rules, regions.identity)
+        task = (block.encoded, span, block_flags, placement, regions.argument, *rules)
+        futures.append(client.submit(infer, *task, key=key, **regions.asking))
+    return futures
+
+
+def infer(
+    block: EncodedBlock,
+    span: tuple[int, int],
+    flags: FlagTable,
+    placement: Placement,
+    regions: Sequence[Run] | RegionKeys,
+    specification: Specification,
+    options: Rules,
+    device: str,
+    ranks: int = 1,
+) -> Predictions:
+    """Predict the tokens of some sequences of a block, keeping the best candidates, as a task."""
+    rows = row_source(placement, regions, trim=Trim(strengths=sends_strengths(options)))
+    session = open_session(specification, rows, flags, options=options, device=rules_device(options, device))
+    records = StepRecords(block, ranks)
+    for q in range(*span):
+        _fetch_ahead(rows, block, q, span, options)
+        if block.status[q] != CANDIDATE:
+            continue
+        tokens = slice(int(block.offsets[q]), int(block.offsets[q + 1]))
+        sequence = PreparedSequence(
+            neuron=pack_neuron(block.column[tokens], block.feature[tokens]),
+            noun=block.feature[tokens] == 0,
+            number=block.first_sequence + q,
+        )
+        with one_thread():
+            outcome = session.run_sequence(sequence, observer=records.observe if ranks > 1 else None)
+        records.add(q, outcome)
+    return records.predictions(rows.own_figures)
+
+
+def _fetch_ahead(
+    rows: RunRows | RemoteRows, block: EncodedBlock, q: int, span: tuple[int, int], options: Rules
+) -> None:
+    """Ask for the rows of the sequences after next, a few sequences at a time, where their sources are given."""
+    if options.feed != "target" or (q - span[0]) % SEQUENCES_AHEAD:
+        return
+    for start in (q, q + SEQUENCES_AHEAD):
+        end = min(start + SEQUENCES_AHEAD, span[1])
+        given = [
+            slice(int(block.offsets[s]), int(block.offsets[s + 1]) - 1)
+            for s in range(start, end)
+            if block.status[s] == CANDIDATE
+        ]
+        rows.prefetch(n for part in given for n in pack_neuron(block.column[part], block.feature[part]).tolist())
+
+
+class _Tally:
+    """Adds up what tasks return."""
+
+    def __init__(self, observer: Observer, vocabulary: Vocabulary, ranks: int, by_name: bool) -> None:
+        self.vocabulary = vocabulary
+        self.sequences = 0
+        self.counts = StepCounts.empty(ranks)
+        self._observer, self._by_name = observer, by_name
+        self._by_status = np.zeros(len(STATUS_NAMES), np.int64)
+        self._tokens = self._stopped = self._without = 0
+        self._rows: RowFigures | None = None
+
+    def add_statistics(self, statistics: BlockStatistics) -> None:
+        self._by_status += np.array(statistics.by_status)
+        self.sequences = int(self._by_status.sum())
+
+    def add(self, predictions: Predictions) -> None:
+        rank = match_ranks(predictions, self.vocabulary, by_name=self._by_name)
+        self.counts += StepCounts.of(predictions, rank)
+        self._tokens += predictions.tokens
+        self._stopped += predictions.stopped
+        self._without += int((predictions.predicted == NO_PREDICTION).sum())
+        if predictions.rows is not None:
+            self._rows = predictions.rows if self._rows is None else self._rows + predictions.rows
+        sequences = len(np.unique(predictions.sequence))
+        self._observer(SequencesEvaluated(sequences, int((rank == 1).sum()), len(rank)))
+
+    def report(self, seconds: float, commit: str, options: Rules, accuracy: Accuracy) -> EvaluationReport:
+        counts = dict(zip(STATUS_NAMES, self._by_status.tolist(), strict=True))
+        inferred = counts.pop(STATUS_NAMES[CANDIDATE])
+        return EvaluationReport(
+            sequences=self.sequences,
+            inferred=inferred,
+            skipped=counts,
+            prediction_tokens=accuracy.overall.steps,
+            prediction_matches=accuracy.overall.matches[1],
+            top1=accuracy.overall.share(1),
+            tokens=self._tokens,
+            without_prediction=self._without,
+            stopped=self._stopped,
+            seconds=seconds,
+            commit=commit,
+            accuracy=accuracy,
+            rows=self._rows,
+            options=options,
+        )

@@ -1,0 +1,1 @@
+"""Rows: where the outgoing connections of neurons come from, here or on the workers that hold them."""

@@ -1,0 +1,81 @@
+"""Whether the rows of an opened network can be had now.
+
+Covers: looking at the connection to a cluster, at its scheduler and at the workers that hold regions,
+within a bounded time. Does not cover: asking for rows (`rows.remote`), and mending anything: Dask does that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from concurrent.futures import CancelledError
+
+from distributed import Client
+from distributed.core import send_recv
+from distributed.protocol import to_serialize
+
+from giaann_dask.inference.rows.remote import RegionKeys
+from giaann_dask.inference.rows.service import OPERATION, Trim
+
+_PATIENCE_S = 1.0
+_LOST = "the connection to the cluster is lost"
+
+
+def find_trouble(client: Client, regions: RegionKeys, within_s: float) -> str | None:
+    """Return what keeps rows from being answered, None when every region has a worker that answers.
+
+    Parameters
+    ----------
+    client : Client
+        That has opened the regions and keeps them.
+    regions : RegionKeys
+        Which tasks hold them.
+    within_s : float
+        Seconds for the answers of the scheduler, and again for those of the workers.
+
+    Returns
+    -------
+    str or None
+        The reason, without addresses, so that anybody may read it.
+    """
+    keys = [key for its in regions.keys.values() for key in its]
+    # A client that has lost its scheduler forgets its futures at once, also when it finds another one.
+    if client.status != "running" or not all(key in client.futures for key in keys):
+        return _LOST
+    look = asyncio.run_coroutine_threadsafe(_look(client, regions, within_s), client.loop.asyncio_loop)
+    try:
+        return look.result(2 * within_s + _PATIENCE_S)
+    except (TimeoutError, CancelledError):
+        return "the cluster does not answer"
+
+
+async def _look(client: Client, regions: RegionKeys, within_s: float) -> str | None:
+    keys = [key for its in regions.keys.values() for key in its]
+    if client.scheduler is None:
+        return _LOST
+    try:
+        having = await asyncio.wait_for(client.scheduler.who_has(keys=keys), within_s)
+    except OSError:
+        return "the scheduler does not answer"
+    holders = [set.intersection(*(set(having.get(key, ())) for key in its)) for its in regions.keys.values()]
+    answering = await _answering(client, {one for some in holders for one in some}, within_s)
+    without = sum(not some & answering for some in holders)
+    if without:
+        return f"{without} of {len(holders)} regions of the network are held by no worker that answers"
+    return None
+
+
+async def _answering(client: Client, workers: Iterable[str], within_s: float) -> set[str]:
+    """Return which workers answer a question for no rows in time."""
+    asked = sorted(workers)
+    calls = (asyncio.wait_for(_ask_nothing(client, worker, within_s), within_s) for worker in asked)
+    failures = await asyncio.gather(*calls, return_exceptions=True)
+    return {worker for worker, failure in zip(asked, failures, strict=True) if failure is None}
+
+
+async def _ask_nothing(client: Client, worker: str, within_s: float) -> None:
+    comm = await client.rpc.connect(worker, timeout=within_s)
+    try:
+        await send_recv(comm, op=OPERATION, questions=to_serialize([]), trim=to_serialize(Trim()))
+    finally:
+        client.rpc.reuse(worker, comm)

@@ -1,0 +1,380 @@
+"""Rows asked from the workers that hold them: the asking side of the row service.
+
+Covers: finding owners, one request per owner for all neurons wanted, retries after a region has moved
+or its worker died, asking ahead, and the choice between asking and copying. Works in tasks, from
+worker to worker, and in the process of the client. Does not cover: answering (`rows.service`), what
+is kept (`rows.hot`) and the tasks that open regions (`opened`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import Future as Answer
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+from distributed import Client, Worker, get_worker, secede
+from distributed.core import send_recv
+from distributed.protocol import to_serialize
+from distributed.threadpoolexecutor import thread_state
+
+from giaann_dask.errors import ClusterError, OptionError
+from giaann_dask.inference.rows.hot import HotRows, RowCounter, RowFigures, Rows
+from giaann_dask.inference.rows.service import NAME, OPERATION, RowAnswer, RowQuestion, Trim
+from giaann_dask.inference.rows.source import RunRows
+from giaann_dask.network.placement import Placement
+from giaann_dask.network.run import Row, Run
+
+Integers = npt.NDArray[np.int64]
+Way = Literal["auto", "copied", "asked"]
+
+# A task that waits longer than this leaves its place to others: to the reading of a region, perhaps.
+_PATIENCE_S = 1.0
+_CONNECT_S = 3.0
+_FIRST_PAUSE_S = 0.02
+_LAST_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOptions:
+    """How tasks of inference come by rows.
+
+    Parameters
+    ----------
+    way : {"auto", "copied", "asked"}
+        ``"copied"``: every worker gets all regions. ``"asked"``: workers ask those that hold the
+        regions for the rows they need. ``"auto"``: regions are copied where all workers are in this
+        process, which copies nothing, and where all of them together take no more than
+        `copied_share` of the memory of the smallest worker.
+    copied_share : float
+        Of a worker's memory limit, above 0 to 1.
+    cache_bytes : int
+        Bytes of rows that a process keeps; 0 keeps none.
+    timeout_s : float
+        Seconds after which a row that nobody answers is an error. Longer than it takes to replace a
+        hung worker (2 minutes by default) and to read a region.
+    request_s : float
+        Seconds after which an owner that does not answer is asked again.
+
+    Raises
+    ------
+    OptionError
+        If a value is out of range.
+    """
+
+    way: Way = "auto"
+    copied_share: float = 0.25
+    cache_bytes: int = 128 << 20
+    timeout_s: float = 600.0
+    request_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.way not in get_args(Way):
+            raise OptionError(f"way is {self.way!r}", " or ".join(get_args(Way)), "choose one of them")
+        if not 0 < self.copied_share <= 1:
+            raise OptionError(f"copied_share is {self.copied_share}", "above 0 to 1", "choose another")
+        if self.cache_bytes < 0:
+            raise OptionError(f"cache_bytes is {self.cache_bytes}", "0 or more", "choose another")
+        for name in ("timeout_s", "request_s"):
+            if getattr(self, name) <= 0:
+                raise OptionError(f"{name} is {getattr(self, name)}", "more than 0", "choose another")
+
+
+@dataclass(frozen=True)
+class RegionKeys:
+    """Which tasks hold the regions of a commit: what a task is given instead of the regions.
+
+    Attributes
+    ----------
+    snapshot : str
+        Identity of the commit and its store; rows of one snapshot never change.
+    keys : dict of int to tuple of str
+        Tasks whose results are the runs of each live region; those of a region are on one worker.
+    options : RowOptions
+        How they are asked.
+    """
+
+    snapshot: str
+    keys: dict[int, tuple[str, ...]]
+    options: RowOptions = field(default_factory=RowOptions)
+
+
+class RemoteRows:
+    """Rows of a network whose regions are held by workers.
+
+    The futures of the regions have to be kept, by the client, as long as rows are asked for.
+
+    Parameters
+    ----------
+    placement : Placement
+        Where neurons belong.
+    regions : RegionKeys
+        Which tasks hold them.
+    home : Worker or Client
+        Whose connections and event loop are used.
+    hot : HotRows
+        Cache shared by this process.
+    trim : Trim, optional
+        Which part of the rows is wanted.
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        regions: RegionKeys,
+        *,
+        home: Worker | Client,
+        hot: HotRows,
+        trim: Trim | None = None,
+    ) -> None:
+        self._placement = placement
+        self._regions = regions
+        self._home = home
+        self._hot = hot
+        self._trim = trim or Trim()
+        self._snapshot = f"{regions.snapshot} {self._trim}"
+        self._owners: dict[int, str] = {}
+        # Those that did not answer the last time; another holder is asked first, where there is one.
+        self._silent: set[str] = set()
+        keys = [key for its in regions.keys.values() for key in its]
+        self._kept = isinstance(home, Client) and all(key in home.futures for key in keys)
+        self._counter = RowCounter()
+        hot.budget = regions.options.cache_bytes
+
+    @classmethod
+    def of_client(
+        cls, client: Client, placement: Placement, regions: RegionKeys, *, trim: Trim | None = None
+    ) -> RemoteRows:
+        """Return rows for use in the process of a client, with a cache of their own."""
+        return cls(placement, regions, home=client, hot=HotRows(), trim=trim)
+
+    @classmethod
+    def of_task(cls, placement: Placement, regions: RegionKeys, *, trim: Trim | None = None) -> RemoteRows:
+        """Return rows for use in a task, with the cache of its worker.
+
+        Raises
+        ------
+        ClusterError
+            If the row service was not installed.
+        """
+        worker = get_worker()
+        if NAME not in worker.plugins:
+            raise ClusterError("this worker does not know the row service", "one that does", "install it first")
+        return cls(placement, regions, home=worker, hot=worker.plugins[NAME].hot, trim=trim)
+
+    @property
+    def figures(self) -> RowFigures:
+        """What this process has counted so far, over all its tasks."""
+        return self._hot.figures
+
+    @property
+    def own_figures(self) -> RowFigures:
+        """What was counted through this object, so in one task; each request is counted where it was made."""
+        return self._counter.figures
+
+    def row(self, neuron: int) -> Row | None:
+        """Return the row of a neuron, or None without connections; see `rows.source`."""
+        return self.rows([neuron])[neuron]
+
+    def rows(self, neurons: Sequence[int]) -> Rows:
+        """Return the rows of some neurons, asking every owner at most once for all that are not here.
+
+        Parameters
+        ----------
+        neurons : sequence of int
+            Neuron keys; a neuron may be named more than once.
+
+        Returns
+        -------
+        dict of int to Row or None
+            None for a neuron without connections in the wanted segments. Strengths are empty where
+            they are not wanted.
+
+        Raises
+        ------
+        ClusterError
+            If an owner has not answered within the time limit, or the connection to the cluster is lost.
+        """
+        found, answers = self._ask(neurons, ahead=False)
+        for answer in dict.fromkeys(answers.values()):
+            rows = self._wait(answer)
+            found.update((neuron, rows[neuron]) for neuron, its in answers.items() if its is answer)
+        return found
+
+    def prefetch(self, neurons: Iterable[int]) -> None:
+        """Ask for rows that will be wanted soon, without waiting for them.
+
+        Of more than half the cache could keep, as far as rows so far tell, only the first are asked for.
+        """
+        seen = self._hot.figures
+        mean = seen.received_bytes // max(seen.rows, 1)
+        self._ask(islice(neurons, self._hot.budget // (2 * max(mean, 1))), ahead=True)
+
+    def _ask(self, neurons: Iterable[int], *, ahead: bool) -> tuple[Rows, dict[int, Answer[Rows]]]:
+        """Return the rows that are here, and by neuron the answers that will have the others."""
+        distinct = list(dict.fromkeys(neurons))
+        found, answers = self._hot.look_up(self._snapshot, distinct, ahead=ahead)
+        missing = [neuron for neuron in distinct if neuron not in found and neuron not in answers]
+        if not ahead:
+            self._counter.count(hits=len(found), awaited=len(answers), misses=len(missing))
+        if missing:
+            self._require_connected()
+            loop = self._home.loop.asyncio_loop
+            answer = asyncio.run_coroutine_threadsafe(self._fetch(np.array(missing, np.int64)), loop)
+            self._hot.expect(self._snapshot, missing, answer)
+            answers.update(dict.fromkeys(missing, answer))
+        return found, answers
+
+    def _wait(self, answer: Answer[Rows]) -> Rows:
+        limit = self._regions.options.timeout_s + self._regions.options.request_s
+        deadline = time.monotonic() + limit + _LAST_PAUSE_S
+        while True:
+            try:
+                return answer.result(_PATIENCE_S)
+            except TimeoutError:
+                _leave_place()
+            self._require_connected()
+            if time.monotonic() > deadline:
+                raise _nobody(limit)
+
+    def _require_connected(self) -> None:
+        """Raise a ClusterError when the client is closed: nothing on its event loop ends then."""
+        if isinstance(self._home, Client) and self._home.status in ("closing", "closed"):
+            raise _disconnected()
+
+    def _require_kept(self) -> None:
+        """Raise a ClusterError when the regions are lost for good, as the client's futures are with its scheduler."""
+        self._require_connected()
+        if self._kept and not all(key in self._home.futures for keys in self._regions.keys.values() for key in keys):
+            raise _disconnected()
+
+    async def _fetch(self, neurons: Integers) -> Rows:
+        """Ask owners until all rows are here; runs on the event loop."""
+        neurons = np.sort(neurons)
+        region = self._placement.regions_of(neurons)
+        wanted = {int(r): neurons[region == r] for r in np.unique(region)}
+        deadline = time.monotonic() + self._regions.options.timeout_s
+        rows: Rows = {}
+        pause = _FIRST_PAUSE_S
+        while wanted:
+            before = len(rows)
+            groups = await self._by_owner(wanted)
+            found = await asyncio.gather(*(self._request(owner, part, wanted) for owner, part in groups.items()))
+            for answer in (item for answers in found for item in answers.items()):
+                _absorb(*answer, wanted, rows)
+            if len(rows) > before:
+                pause = _FIRST_PAUSE_S
+            elif time.monotonic() > deadline:
+                raise _nobody(self._regions.options.timeout_s)
+            else:
+                self._require_kept()
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LAST_PAUSE_S)
+        return rows
+
+    async def _by_owner(self, regions: Collection[int]) -> dict[str, list[int]]:
+        """Return the regions of each owner, asking the scheduler for those whose owner is not known."""
+        unknown = [region for region in regions if region not in self._owners]
+        if unknown:
+            keys = [key for region in unknown for key in self._regions.keys[region]]
+            try:
+                call = self._home.scheduler.who_has(keys=keys)
+                having: dict[str, list[str]] = await asyncio.wait_for(call, self._regions.options.request_s)
+            except OSError:
+                having = {}
+            for region in unknown:
+                holders = [set(having.get(key, ())) for key in self._regions.keys[region]]
+                every = set.intersection(*holders)
+                if every:
+                    own = self._home.address if isinstance(self._home, Worker) else None
+                    self._owners[region] = min(every, key=lambda one: (one in self._silent, one != own, one))
+        groups: dict[str, list[int]] = {}
+        for region in regions:
+            if region in self._owners:
+                groups.setdefault(self._owners[region], []).append(region)
+        return groups
+
+    async def _request(self, owner: str, regions: list[int], wanted: dict[int, Integers]) -> dict[int, RowAnswer]:
+        """Return the answers of one owner, by region; forget it as the owner of what it does not answer."""
+        # Another request may need an owner again that this one forgets; it then asks the scheduler too.
+        questions = [RowQuestion(self._regions.keys[region], wanted[region]) for region in regions]
+        try:
+            call = self._call(owner, questions)
+            reply = await asyncio.wait_for(call, self._regions.options.request_s)
+            self._silent.discard(owner)
+        except OSError:
+            reply = None
+            # Of its other regions too, so that a worker that is gone is waited for once.
+            self._owners = {region: one for region, one in self._owners.items() if one != owner}
+            self._silent.add(owner)
+        answers: list[RowAnswer | None] = reply["answers"] if reply else [None] * len(regions)
+        found = {region: answer for region, answer in zip(regions, answers, strict=True) if answer is not None}
+        for region in set(regions) - set(found):
+            self._owners.pop(region, None)
+        figures = RowFigures(
+            requests=1 if reply else 0,
+            rows=sum(answer.answered for answer in found.values()),
+            received_bytes=sum(answer.rows.nbytes for answer in found.values()),
+            retries=len(regions) - len(found),
+        )
+        for counter in (self._hot, self._counter):
+            counter.count(**asdict(figures))
+        return found
+
+    async def _call(self, owner: str, questions: list[RowQuestion]) -> dict[str, Any] | None:
+        if isinstance(self._home, Worker) and owner == self._home.address:
+            reply: dict[str, Any] = self._home.plugins[NAME].answer(questions, self._trim)
+            return {"answers": reply["answers"].data}
+        message = {"op": OPERATION, "questions": to_serialize(questions), "trim": to_serialize(self._trim)}
+        # As `rpc` does, which would knock at the door of a dead worker for half a minute.
+        comm = await self._home.rpc.connect(owner, timeout=min(_CONNECT_S, self._regions.options.request_s))
+        try:
+            answered: dict[str, Any] | None = await send_recv(comm, **message)
+            return answered
+        finally:
+            self._home.rpc.reuse(owner, comm)
+
+
+def row_source(placement: Placement, regions: Sequence[Run] | RegionKeys, *, trim: Trim) -> RunRows | RemoteRows:
+    """Return, in a task, the rows of regions that it was given, or asked for where it was given their keys."""
+    if isinstance(regions, RegionKeys):
+        return RemoteRows.of_task(placement, regions, trim=trim)
+    return RunRows.placed(placement, regions)
+
+
+def _absorb(region: int, answer: RowAnswer, wanted: dict[int, Integers], rows: Rows) -> None:
+    """Take an answer's rows; leave what it does not reach to the next request."""
+    neurons = wanted.pop(region)
+    for neuron in neurons[: answer.answered].tolist():
+        row = answer.rows.row(neuron)
+        # A copy, so that a row that is kept does not keep the whole answer in memory.
+        rows[neuron] = None if row is None else Row(row.target.copy(), row.strength.copy())
+    if answer.answered < len(neurons):
+        wanted[region] = neurons[answer.answered :]
+
+
+def _leave_place() -> None:
+    """Let the worker run other tasks beside this one, if this is a task that has not done so yet."""
+    if getattr(thread_state, "proceed", False):
+        secede()
+
+
+def _disconnected() -> ClusterError:
+    return ClusterError(
+        "the connection to the cluster that holds the network's rows is lost",
+        "a client that stays connected to its scheduler",
+        "connect and open the network again",
+    )
+
+
+def _nobody(seconds: float) -> ClusterError:
+    return ClusterError(
+        f"no worker has answered for rows of the network within {seconds:g} seconds",
+        "workers that hold its regions",
+        "look at the workers' logs and memory, then run the same command again",
+    )

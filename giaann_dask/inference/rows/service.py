@@ -1,0 +1,231 @@
+"""The row service: workers answer which connections leave a neuron, from the regions that Dask holds there.
+
+Covers: the worker's side. A plugin adds a handler to every worker's server, which reads the results
+of tasks where they lie (no copy is kept, nothing is hidden from Dask), adds the runs of a region up for
+the neurons asked, and leaves out what the asker does not need. Does not cover: the asking, retries
+and caching (`rows.remote`), and which tasks hold regions (`opened`).
+
+The handler runs on the worker's event loop, beside its tasks, and only reads runs, which never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from distributed import Client, Worker, WorkerPlugin
+from distributed.protocol import to_serialize
+from distributed.protocol.pickle import dumps
+
+from giaann_dask.cluster import ask_scheduler
+from giaann_dask.errors import ClusterError
+from giaann_dask.inference.rows.hot import HotRows
+from giaann_dask.network.keys import SEGMENT_SHIFT
+from giaann_dask.network.merging import merge_runs
+from giaann_dask.network.run import Run
+
+NAME = "giaann-rows"
+OPERATION = "giaann_rows"
+# An answer ends after the row that passes this; the rest is asked for again.
+ANSWER_BYTES = 32 << 20
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """Which part of rows is wanted.
+
+    Attributes
+    ----------
+    segments : tuple of int or None
+        First segment and the one after the last; all by default. Rows are sorted by segment, so this
+        is a slice of each.
+    strengths : bool
+        Whether strengths are wanted; an array of none stands for them otherwise.
+
+    Examples
+    --------
+    >>> Trim(strengths=False).segments is None
+    True
+    """
+
+    segments: tuple[int, int] | None = None
+    strengths: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowQuestion:
+    """Some neurons of one region.
+
+    Attributes
+    ----------
+    keys : tuple of str
+        Tasks whose results are the region's runs; all of them are held by the worker asked.
+    neurons : ndarray
+        Neuron keys, strictly ascending, int64.
+    """
+
+    keys: tuple[str, ...]
+    neurons: Integers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowAnswer:
+    """Their rows, as far as an answer may be large.
+
+    Attributes
+    ----------
+    answered : int
+        How many of the neurons were looked up, from the first.
+    rows : Run
+        The rows of those that have any, without strengths (an empty array) if these are not wanted.
+    """
+
+    answered: int
+    rows: Run
+
+
+class RowService(WorkerPlugin):  # type: ignore[misc]
+    """Lets a worker answer rows; `install` adds it to all workers.
+
+    Attributes
+    ----------
+    hot : HotRows
+        Rows that tasks of this worker have asked from others.
+    """
+
+    name = NAME
+    idempotent = True
+    hot: HotRows
+
+    def setup(self, worker: Worker) -> None:
+        """Add the handler to a worker that starts; called by Dask."""
+        self._worker = worker
+        self.hot = HotRows()
+        worker.handlers[OPERATION] = self.answer
+
+    def teardown(self, worker: Worker) -> None:
+        """Take the handler away; called by Dask."""
+        worker.handlers.pop(OPERATION, None)
+
+    def answer(self, questions: Sequence[RowQuestion], trim: Trim) -> dict[str, Any]:
+        """Answer one request; called on the event loop.
+
+        Parameters
+        ----------
+        questions : sequence of RowQuestion
+            For one region each.
+        trim : Trim
+            Which part of the rows is wanted.
+
+        Returns
+        -------
+        dict
+            ``answers``: a `RowAnswer` for each question, or None where this worker does not have all runs
+            of the region.
+        """
+        answers: list[RowAnswer | None] = []
+        room = ANSWER_BYTES
+        for question in questions:
+            try:
+                runs = [self._worker.data[key] for key in question.keys]
+            except KeyError:
+                answers.append(None)
+                continue
+            found = answer_question(runs, question.neurons, trim, room)
+            room -= found.rows.nbytes
+            answers.append(found)
+        return {"answers": to_serialize(answers)}
+
+
+def install(client: Client) -> None:
+    """Let all workers of a cluster answer rows, those that come later too.
+
+    Installing again changes nothing.
+
+    Raises
+    ------
+    ClusterError
+        If the scheduler does not answer, or a worker cannot import this package.
+    """
+    arguments = {"plugin": dumps(RowService()), "name": NAME, "idempotent": True}
+    try:
+        answers = ask_scheduler(client, "register_worker_plugin", **arguments)
+    except ClusterError:
+        # Also raised when a worker dies meanwhile; the others have the plugin then, and this answers at once.
+        answers = ask_scheduler(client, "register_worker_plugin", **arguments)
+    for worker, answer in answers.items():
+        if answer.get("status") != "OK":
+            raise ClusterError(
+                f"worker {worker} cannot answer rows ({answer.get('exception_text', '')})",
+                "workers with this version of giaann-dask",
+                "install it there and start the workers again",
+            )
+
+
+def answer_question(runs: Sequence[Run], neurons: Integers, trim: Trim, limit: int) -> RowAnswer:
+    """Return the rows of some neurons, added up over the runs of their region.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        Of the region.
+    neurons : ndarray
+        Neuron keys, strictly ascending, int64.
+    trim : Trim
+        Which part of the rows is wanted.
+    limit : int
+        Bytes after which no further row is added; one row is answered at least.
+
+    Returns
+    -------
+    RowAnswer
+
+    Examples
+    --------
+    >>> run = Run(np.array([5]), np.array([0, 2]), np.array([1, 3]), np.array([10, 20], np.int32))
+    >>> answer_question([run, run], np.array([4, 5]), Trim(), 1000).rows.strength
+    array([20, 40], dtype=int32)
+    """
+    places = [_places(run, neurons) for run in runs]
+    entry = 12 if trim.strengths else 8
+    total = np.cumsum(sum((end - begin for begin, end in places), np.zeros(len(neurons), np.int64)) * entry)
+    answered = min(int(np.searchsorted(total, limit)) + 1, len(neurons))
+    taken = [
+        _take(run, neurons[:answered], begin[:answered], end[:answered], trim.segments)
+        for run, (begin, end) in zip(runs, places, strict=True)
+    ]
+    rows = merge_runs(taken)
+    if not trim.strengths:
+        rows = Run(rows.source, rows.pointer, rows.target, rows.strength[:0])
+    return RowAnswer(answered, rows)
+
+
+def _places(run: Run, neurons: Integers) -> tuple[Integers, Integers]:
+    """Return where each neuron's row begins and ends; the same place where it has none."""
+    if not len(run.source):
+        return np.zeros(len(neurons), np.int64), np.zeros(len(neurons), np.int64)
+    at = np.minimum(np.searchsorted(run.source, neurons), len(run.source) - 1)
+    begin = run.pointer[at]
+    return begin, np.where(run.source[at] == neurons, run.pointer[at + 1], begin)
+
+
+def _take(run: Run, neurons: Integers, begin: Integers, end: Integers, segments: tuple[int, int] | None) -> Run:
+    """Return some rows of a run as a run, copied, without those that are empty."""
+    if segments is not None:
+        # The key after the last segment's may not fit into 64 bits; the one before it does.
+        low, last = segments[0] << SEGMENT_SHIFT, (segments[1] << SEGMENT_SHIFT) - 1
+        rows = [run.target[b:e] for b, e in zip(begin, end, strict=True)]
+        end = begin + np.array([np.searchsorted(row, last, side="right") for row in rows], np.int64)
+        begin = begin + np.array([np.searchsorted(row, low) for row in rows], np.int64)
+    there = np.flatnonzero(end > begin)
+    spans = list(zip(begin[there].tolist(), end[there].tolist(), strict=True))
+    if not spans:
+        return Run.empty()
+    pointer = np.concatenate([[0], np.cumsum(end[there] - begin[there])])
+    target = np.concatenate([run.target[b:e] for b, e in spans])
+    return Run(neurons[there], pointer, target, np.concatenate([run.strength[b:e] for b, e in spans]))

@@ -1,0 +1,133 @@
+"""Where inference gets the outgoing connections of a neuron from.
+
+Covers: the protocol that a session asks for rows, its simplest answer (merged runs held in this
+process), and the copy-free way from a row's array to a tensor.
+Does not cover: rows asked from other workers (`giaann_dask.inference.rows.remote`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from giaann_dask.network.placement import Placement
+from giaann_dask.network.run import Row, Run
+
+Integers = npt.NDArray[np.int64]
+
+# Fewer rows than this are looked up faster one by one.
+_MANY = 4
+
+
+class RowSource(Protocol):
+    """Anything that can answer the row of a source neuron."""
+
+    def row(self, neuron: int) -> Row | None:
+        """Return the outgoing connections of a neuron, or None when it has none.
+
+        Parameters
+        ----------
+        neuron : int
+            Neuron key (see `giaann_dask.network.keys`).
+
+        Returns
+        -------
+        Row or None
+            Target keys ascending, so sorted by segment, column, feature and branch.
+        """
+        ...  # pragma: no cover
+
+
+@dataclass(frozen=True, eq=False)
+class RunRows:
+    """Rows of a network whose regions are held here, one merged run each.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        One for each region.
+    place_of : callable
+        Returns which of them a neuron key belongs to.
+    places_of : callable, optional
+        Returns the same for an array of neuron keys at once.
+
+    Examples
+    --------
+    >>> RunRows([Run.empty()], lambda neuron: 0).row(5) is None
+    True
+    """
+
+    runs: Sequence[Run]
+    place_of: Callable[[int], int]
+    places_of: Callable[[Integers], Integers] | None = None
+
+    @classmethod
+    def placed(cls, placement: Placement, runs: Sequence[Run]) -> RunRows:
+        """Return the rows of a network whose live regions have these runs, in the order of `Placement.live`."""
+        live = np.array(placement.live(), np.int64)
+
+        def places_of(neurons: Integers) -> Integers:
+            return live.searchsorted(placement.regions_of(neurons))
+
+        return cls(runs, lambda neuron: int(live.searchsorted(placement.region_of(neuron))), places_of)
+
+    def row(self, neuron: int) -> Row | None:
+        """Return the row of a neuron as views of its region's run, or None without connections."""
+        return self.runs[self.place_of(neuron)].row(neuron)
+
+    def rows(self, neurons: Sequence[int]) -> dict[int, Row | None]:
+        """Return the rows of distinct neurons by neuron, as `row` does."""
+        keys = np.array(neurons, np.int64)
+        if self.places_of is None or len(keys) < _MANY:
+            return {neuron: self.row(neuron) for neuron in neurons}
+        place = self.places_of(keys)
+        found: dict[int, Row | None] = dict.fromkeys(neurons)
+        for number in np.unique(place).tolist():
+            run, its = self.runs[number], keys[place == number]
+            at = np.minimum(run.source.searchsorted(its), max(len(run.source) - 1, 0))
+            there = run.source[at] == its if len(run.source) else np.zeros(len(its), np.bool_)
+            named, at = its[there].tolist(), at[there]
+            for neuron, begin, end in zip(named, run.pointer[at].tolist(), run.pointer[at + 1].tolist(), strict=True):
+                found[neuron] = Row(run.target[begin:end], run.strength[begin:end])
+        return found
+
+    def prefetch(self, neurons: Iterable[int]) -> None:
+        """Do nothing, because all rows are here."""
+
+    @property
+    def own_figures(self) -> None:
+        """None, because no row is asked for."""
+
+
+def as_tensor(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """Return an array as a tensor, on the CPU without copying it where that is possible.
+
+    Arrays that arrive through Dask may be read-only, which `torch.from_numpy` warns about. They
+    are taken over by the DLPack protocol instead, and copied only where NumPy or PyTorch is too
+    old to pass read-only memory that way. Nothing in this package writes to such a tensor.
+
+    Parameters
+    ----------
+    array : ndarray
+        Any shape and numeric dtype.
+    device : torch.device
+        Where the tensor shall be.
+
+    Examples
+    --------
+    >>> as_tensor(np.arange(3), torch.device("cpu"))
+    tensor([0, 1, 2])
+    """
+    if array.flags.writeable:
+        return torch.from_numpy(array).to(device)
+    try:
+        tensor = from_dlpack(array)
+    except (BufferError, RuntimeError):
+        tensor = torch.from_numpy(np.array(array))
+    return tensor.to(device)

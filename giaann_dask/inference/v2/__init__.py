@@ -1,0 +1,1 @@
+"""Profile v2: leaky integrate-and-fire and what belongs to it."""

@@ -1,0 +1,163 @@
+"""Many sequences of profile ``v2`` side by side, each a step further at a time.
+
+Covers: the slots of a batch whose sequences advance one by one, with the methods of
+`giaann_dask.inference.replay.batch.Batch` that sessions and servers use; one fetch of rows for the sources of a
+step.
+Does not cover: the steps (`giaann_dask.inference.v2.session`).
+
+The steps of profile ``v2`` cost as much as their rows are long, so that nothing is gained by sharing
+them; what is shared is the waiting for rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from giaann_dask.errors import OptionError
+from giaann_dask.inference.replay.batch import Advance, Batch, BatchOptions, Prompt
+from giaann_dask.inference.rows.source import RowSource
+from giaann_dask.inference.rules import Rules
+from giaann_dask.inference.sequence import StepTrace
+from giaann_dask.inference.v2.options import V2Options
+from giaann_dask.inference.v2.session import V2Session
+from giaann_dask.spec import Specification
+
+
+class PromptBatch(Protocol):
+    """A batch of sequences under way, of whatever profile; see `giaann_dask.inference.replay.batch.Batch`."""
+
+    def __len__(self) -> int: ...  # pragma: no cover
+
+    @property
+    def room(self) -> int:
+        """How many sequences may enter now."""
+        ...  # pragma: no cover
+
+    def enter(self, prompt: Prompt) -> int:
+        """Let a sequence enter; return its number."""
+        ...  # pragma: no cover
+
+    def leave(self, number: int) -> None:
+        """Let a sequence leave before its end."""
+        ...  # pragma: no cover
+
+    def step(self) -> list[Advance]:
+        """Do the next steps of all sequences."""
+        ...  # pragma: no cover
+
+
+@dataclass(eq=False)
+class _Under:
+    """A sequence under way: its steps to come, and how many there are with those of the prompt."""
+
+    steps: Iterator[StepTrace]
+    seeds: int
+    end: int
+    source: int | None = None
+    done: int = 0
+
+
+class V2Batch:
+    """Advances prompts over a network of profile ``v2`` that does not change.
+
+    Parameters
+    ----------
+    specification : Specification
+        Of the network.
+    rows : RowSource
+        Outgoing connections by neuron key; prefetched where it can be.
+    options : V2Options
+        Rules of inference; predictions are fed.
+    batch : BatchOptions, optional
+        How many sequences advance together.
+    """
+
+    def __init__(
+        self, specification: Specification, rows: RowSource, *, options: V2Options, batch: BatchOptions | None = None
+    ) -> None:
+        self._specification, self._rows, self._options = specification, rows, options
+        self._slots = (batch or BatchOptions()).slots
+        self._under: dict[int, _Under] = {}
+        self._entered = 0
+
+    def __len__(self) -> int:
+        """Return the number of sequences under way."""
+        return len(self._under)
+
+    @property
+    def room(self) -> int:
+        """How many sequences may enter now."""
+        return self._slots - len(self._under)
+
+    def enter(self, prompt: Prompt) -> int:
+        """Let a prompt enter; return its number.
+
+        Raises
+        ------
+        OptionError
+            If all slots are taken, or nothing is to be generated after it.
+        """
+        if not self.room:
+            raise OptionError("a sequence enters a full batch", "a free slot", "step until one has finished")
+        if prompt.tokens is None:
+            raise OptionError("a sequence without tokens to generate", "a prompt", "run sequences with V2Session")
+        session = V2Session(self._specification, self._rows, prompt.flags, options=self._options)
+        self._prefetch(prompt.sequence.neuron.tolist())
+        length, number = len(prompt.sequence), self._entered
+        self._under[number] = _Under(session.stream(prompt.sequence, prompt.tokens), length, length + prompt.tokens)
+        self._entered += 1
+        return number
+
+    def leave(self, number: int) -> None:
+        """Let a sequence leave before its end; nothing happens when it is not there any more."""
+        self._under.pop(number, None)
+
+    def step(self) -> list[Advance]:
+        """Do the next steps of all sequences: those of the prompt together with the first after them."""
+        self._prefetch([under.source for under in self._under.values() if under.source is not None])
+        found = []
+        for number, under in list(self._under.items()):
+            traces: list[StepTrace] = []
+            while not traces or traces[-1].result.seed:
+                traces.append(next(under.steps))
+            last = traces[-1].result
+            begin, under.done, under.source = under.done, under.done + len(traces), last.next
+            finished = last.next is None or under.done == under.end
+            found.append(_advance(number, range(begin, under.done), finished, traces))
+            if finished:
+                self.leave(number)
+        return found
+
+    def _prefetch(self, neurons: list[int]) -> None:
+        prefetch = getattr(self._rows, "prefetch", None)
+        if prefetch is not None:
+            prefetch(neurons)
+
+
+def _advance(number: int, steps: range, finished: bool, traces: list[StepTrace]) -> Advance:
+    counts = [0 if trace.candidates is None else len(trace.candidates) for trace in traces]
+    parts = [trace.candidates for trace in traces if trace.candidates is not None]
+    neuron = [part.neuron.numpy() for part in parts] or [np.zeros(0, np.int64)]
+    value = [part.value.numpy() for part in parts] or [np.zeros(0, np.float32)]
+    return Advance(
+        number,
+        steps,
+        finished,
+        tuple(trace.result for trace in traces),
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        np.concatenate(neuron),
+        np.concatenate(value),
+    )
+
+
+def open_batch(
+    specification: Specification, rows: RowSource, *, options: Rules, batch: BatchOptions | None = None
+) -> PromptBatch:
+    """Return an empty batch that follows some rules; the parameters are those of `Batch`."""
+    if isinstance(options, V2Options):
+        return V2Batch(specification, rows, options=options, batch=batch)
+    return Batch(specification, rows, options=options, batch=batch)

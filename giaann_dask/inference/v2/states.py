@@ -1,0 +1,235 @@
+"""The state of one sequence under the dynamics of profile ``v2``.
+
+Covers: the memory of the compiled steps (`giaann_dask.inference.v2.kernels`), one class for each of the
+two dynamics behind the same three questions: what comes of a source, what follows it, and what the
+state looks like.
+Does not cover: the constants (`giaann_dask.inference.v2.options`), and modes, selection and what is fed
+(`giaann_dask.inference.v2.session`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import torch
+
+from giaann_dask.inference.activation import ActivationState
+from giaann_dask.inference.v2 import kernels
+from giaann_dask.inference.v2.layout import SegmentLayout
+from giaann_dask.inference.v2.options import LegacyOptions, LifOptions
+from giaann_dask.inference.v2.tables import FREE, NEVER, Clock, Floats, Integers, LegacyRules, LifRules, Table
+from giaann_dask.network.keys import SEGMENT_SHIFT, pack_target
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, NEURON_BITS
+
+# Slots of a new table, a power of two.
+_FIRST_SLOTS = 1 << 11
+_FIRST_STEPS = 1 << 8
+# Beyond it the weight of an entry has long been 0 in float32.
+_LONGEST_TIME = 1 << 12
+_NEURON_MASK = (1 << NEURON_BITS) - 1
+
+
+class SequenceState(ABC):
+    """Entries of one sequence, changed in place by its steps.
+
+    Parameters
+    ----------
+    layout : SegmentLayout
+        Of the network.
+    branches : int
+        For how many branches entries are kept apart.
+    """
+
+    def __init__(self, layout: SegmentLayout, branches: int) -> None:
+        self._layout, self._branches = layout, branches
+        self._table = self._empty(_FIRST_SLOTS)
+
+    @abstractmethod
+    def can_send(self, target: Integers) -> bool:
+        """Return whether a source with these target keys can lead to a prediction at all."""
+
+    @abstractmethod
+    def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
+        """Send along a source's row; return the gate and the candidates.
+
+        Parameters
+        ----------
+        source : int
+            Neuron key.
+        row : tuple of ndarray
+            Its target keys, ascending, and their strengths, float32.
+        clock : Clock
+            Of the token to be predicted; not the first one.
+
+        Returns
+        -------
+        gate : int
+            1 if the source is active enough to send, else 0.
+        neuron, score : ndarray
+            Candidates, ascending, and their values; int64 and float32.
+        """
+
+    @abstractmethod
+    def settle(self, source: int, following: int, clock: Clock) -> None:
+        """End a step, of which `following` is the next source."""
+
+    @abstractmethod
+    def shown(self) -> ActivationState:
+        """Return the entries as they are after the last step, sorted."""
+
+    def _reserve(self, slots: int) -> None:
+        """Make sure that so many more neurons find a slot, and at least half of all slots are free."""
+        needed = 2 * (int(self._table.used[0]) + slots + 2)
+        if needed > len(self._table.neuron):
+            larger = self._empty(1 << (needed - 1).bit_length())
+            kernels.move(self._table, larger)
+            self._table = larger
+
+    def _empty(self, slots: int) -> Table:
+        shape = (slots, self._branches, self._layout.segments)
+        flags = (1, 1, 1) if self._layout.soma else shape
+        return Table(
+            neuron=np.full(slots, FREE, np.int64),
+            stamp=np.zeros(slots, np.int64),
+            value=np.zeros(shape, np.float32),
+            there=np.zeros(flags, np.bool_),
+            time=np.full(flags, NEVER, np.int32),
+            used=np.zeros(1, np.int64),
+        )
+
+    def _entries(self, there: np.ndarray, time: np.ndarray) -> ActivationState:
+        flat = np.flatnonzero(there)
+        slot, place = np.divmod(flat, self._branches * self._layout.segments)
+        branch, segment = np.divmod(place, self._layout.segments)
+        key = pack_target(segment, self._table.neuron[slot], branch)
+        order = np.argsort(key)
+        taken = flat[order]
+        columns = (key[order], self._table.value.reshape(-1)[taken], time.reshape(-1)[taken])
+        return ActivationState(*(torch.from_numpy(column) for column in columns))
+
+
+class LifState(SequenceState):
+    """Entries under leaky integrate-and-fire (contract, section 7).
+
+    Parameters
+    ----------
+    layout : SegmentLayout
+        Of the network, with a soma.
+    options : LifOptions
+        Constants.
+    """
+
+    def __init__(self, layout: SegmentLayout, options: LifOptions) -> None:
+        # Connections of all branches add up at their segment: the soma is one.
+        super().__init__(layout, 1)
+        one = np.float32(1)
+        self._rules = LifRules(
+            columns=layout.columns,
+            threshold=np.float32(options.threshold),
+            keep_soma=one - np.float32(options.soma_decay),
+            keep_column=one - np.float32(options.column_decay),
+            burst=np.float32(options.burst),
+            strengths=options.strengths,
+            squash=options.squash,
+            clear_source=options.clear_source,
+        )
+        self._advanced = np.zeros(_FIRST_STEPS, np.bool_)
+        self._moment = 1
+
+    def can_send(self, target: Integers) -> bool:
+        """Return whether there is any connection."""
+        return len(target) > 0
+
+    def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
+        """See `SequenceState.advance`."""
+        self._reserve(len(row[0]))
+        self._moment = 2 * clock.token
+        gate, neuron, score = kernels.lif_advance(self._table, source, row, clock.token, self._advanced, self._rules)
+        return int(gate), neuron, score
+
+    def settle(self, source: int, following: int, clock: Clock) -> None:
+        """Let columns move on where the next source is in another one, and burst it."""
+        if clock.token == len(self._advanced):
+            self._advanced = np.concatenate([self._advanced, np.zeros_like(self._advanced)])
+        self._advanced[clock.token] = source >> FEATURE_BITS != following >> FEATURE_BITS
+        self._reserve(1)
+        self._moment = 2 * clock.token + 1
+        kernels.lif_settle(self._table, following, clock.token, self._advanced, self._rules)
+
+    def shown(self) -> ActivationState:
+        """Return the positive entries."""
+        kernels.lif_catch_up_all(self._table, self._moment, self._advanced, self._rules)
+        positive = self._table.value > 0
+        return self._entries(positive, np.broadcast_to(np.int32(NEVER), positive.shape))
+
+
+class LegacyState(SequenceState):
+    """Entries without a soma (contract, section 8).
+
+    Parameters
+    ----------
+    layout : SegmentLayout
+        Of the network, without a soma.
+    options : LegacyOptions
+        Constants.
+    """
+
+    def __init__(self, layout: SegmentLayout, options: LegacyOptions) -> None:
+        super().__init__(layout, layout.branches)
+        self._rules = LegacyRules(
+            columns=layout.columns,
+            decay=np.float32(options.decay),
+            scale=np.float32(options.scale),
+            burst=np.float32(options.burst),
+            exact=options.timing == "exact",
+            strengths=options.strengths,
+            boolean=options.boolean,
+            burst_all=options.burst_all,
+        )
+        # The power in float32, of the float32 factor.
+        distances = np.arange(_LONGEST_TIME if options.timing == "biased" else 1, dtype=np.float64)
+        self._powers = (np.float64(np.float32(options.penalty)) ** distances).astype(np.float32)
+        self._moment = 1
+
+    def can_send(self, target: Integers) -> bool:
+        """Return whether there is a connection to the segment of adjacent tokens."""
+        return len(target) > 0 and int(target[-1] >> SEGMENT_SHIFT) == self._layout.last
+
+    def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
+        """See `SequenceState.advance`."""
+        self._reserve(len(row[0]))
+        gate = kernels.legacy_advance(self._table, source, row, clock, self._rules)
+        self._moment = 2 * clock.token + 1
+        begin = int(np.searchsorted(row[0], self._layout.last << SEGMENT_SHIFT))
+        connected = np.unique((row[0][begin:] >> BRANCH_BITS) & _NEURON_MASK)
+        neuron, score = kernels.legacy_scores(self._table, connected, clock, self._rules, self._powers)
+        return int(gate), neuron, score
+
+    def settle(self, source: int, following: int, clock: Clock) -> None:
+        """Burst the next source; before the first step the source itself was burst, and silenced."""
+        self._reserve(2)
+        self._moment = 2 * clock.token + 1
+        if clock.token == 0:
+            kernels.legacy_burst(self._table, source, self._moment, self._rules)
+            kernels.legacy_clear(self._table, source, self._moment, self._rules)
+        kernels.legacy_burst(self._table, following, self._moment, self._rules)
+
+    def shown(self) -> ActivationState:
+        """Return all entries, those of value 0 too."""
+        kernels.legacy_catch_up_all(self._table, self._moment, self._rules)
+        return self._entries(self._table.there, self._table.time)
+
+
+def new_state(layout: SegmentLayout, dynamics: LifOptions | LegacyOptions) -> SequenceState:
+    """Return the state before the first step.
+
+    Raises
+    ------
+    OptionError
+        If the dynamics are not those that the network was trained for.
+    """
+    layout.require_soma(isinstance(dynamics, LifOptions))
+    if isinstance(dynamics, LifOptions):
+        return LifState(layout, dynamics)
+    return LegacyState(layout, dynamics)

@@ -1,0 +1,92 @@
+"""What the compiled steps of profile ``v2`` work on: entries of neurons, constants and times.
+
+Covers: the tuples that `giaann_dask.inference.v2.kernels` takes, as plain arrays and numbers.
+Does not cover: what is done with them there, and who makes them (`giaann_dask.inference.v2.states`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+
+FREE = -1
+NEVER = -1
+
+
+class Table(NamedTuple):
+    """Entries of the neurons of a sequence; a neuron's slot is its place in the arrays.
+
+    Attributes
+    ----------
+    neuron : ndarray
+        Neuron key of each slot, `FREE` for none; int64, shape ``(slots,)``, a power of two of them.
+    stamp : ndarray
+        Up to where each slot is done; int64, shape ``(slots,)``.
+    value : ndarray
+        Activation; float32, shape ``(slots, branches, segments)``.
+    there : ndarray
+        Whether it is an entry; bool, the same shape. Not used with a soma, where only positive values are.
+    time : ndarray
+        When a connection last reached it, or `NEVER`; int32, the same shape. Not used with a soma.
+    used : ndarray
+        Number of slots in use; int64, shape ``(1,)``.
+    """
+
+    neuron: Integers
+    stamp: Integers
+    value: Floats
+    there: npt.NDArray[np.bool_]
+    time: npt.NDArray[np.int32]
+    used: Integers
+
+
+class LifRules(NamedTuple):
+    """Constants of the dynamics with a soma; see `giaann_dask.inference.v2.options.LifOptions`."""
+
+    columns: int
+    threshold: np.float32
+    keep_soma: np.float32
+    keep_column: np.float32
+    burst: np.float32
+    strengths: bool
+    squash: bool
+    clear_source: bool
+
+
+class LegacyRules(NamedTuple):
+    """Constants of the dynamics without one; see `giaann_dask.inference.v2.options.LegacyOptions`."""
+
+    columns: int
+    decay: np.float32
+    scale: np.float32
+    burst: np.float32
+    exact: bool
+    strengths: bool
+    boolean: bool
+    burst_all: bool
+
+
+class Clock(NamedTuple):
+    """The times of a step.
+
+    Attributes
+    ----------
+    token : int
+        Index of the token to be predicted.
+    column : int
+        Number of concept tokens up to and including it; when `open_concept` is set, before it.
+    source_column : int
+        Number of concept tokens up to and including the source's.
+    open_concept : bool
+        Whether it is unknown if the token is a concept. Then every candidate is timed as what it is.
+    """
+
+    token: int
+    column: int
+    source_column: int
+    open_concept: bool
