@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from giaann_dask.diagnostics.evaluation_report import save_report
     from giaann_dask.inference.beam import BeamOptions
     from giaann_dask.inference.best.evaluation import ScoringOptions
+    from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
     from giaann_dask.inference.evaluating.evaluation import EvaluationOptions
-    from giaann_dask.inference.generation import GenerationOptions
     from giaann_dask.inference.options import InferenceOptions
     from giaann_dask.inference.rows.remote import RowOptions
     from giaann_dask.inference.v2.options import V2Settings
@@ -35,10 +35,11 @@ _HOMES = {
     "ClusterOptions": "giaann_dask.cluster",
     "EncodedCorpus": "giaann_dask.text.corpus",
     "EvaluationOptions": "giaann_dask.inference.evaluating.evaluation",
-    "GenerationOptions": "giaann_dask.inference.generation",
+    "GenerationOptions": "giaann_dask.inference.continuation",
     "InferenceOptions": "giaann_dask.inference.options",
     "Network": "giaann_dask.api",
     "RowOptions": "giaann_dask.inference.rows.remote",
+    "SamplingOptions": "giaann_dask.inference.continuation",
     "ScoringOptions": "giaann_dask.inference.best.evaluation",
     "Specification": "giaann_dask.spec",
     "TextOptions": "giaann_dask.api",
@@ -59,6 +60,7 @@ __all__ = [
     "InferenceOptions",
     "Network",
     "RowOptions",
+    "SamplingOptions",
     "ScoringOptions",
     "Specification",
     "TextOptions",

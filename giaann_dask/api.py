@@ -23,12 +23,16 @@ from giaann_dask.encoding.tokenizing import LEARN, choose_tokenizer
 from giaann_dask.errors import OptionError, SpecificationError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.inference.best.evaluation import Baseline, ScoreReport, ScoringOptions, score_network
+from giaann_dask.inference.best.generation import WordSessions, generate_words
+from giaann_dask.inference.best.opened import OpenedWords
 from giaann_dask.inference.best.token_baseline import BaselineTexts, score_same_tokens
+from giaann_dask.inference.continuation import Continuation, GenerationOptions, SamplingOptions
 from giaann_dask.inference.evaluating.evaluation import EvaluationOptions, EvaluationReport, evaluate_network
-from giaann_dask.inference.generation import Continuation, GenerationOptions, generate_text
+from giaann_dask.inference.generation import generate_text
 from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.pieces import Pieces, PromptSession
 from giaann_dask.inference.replay.batch import BatchOptions
-from giaann_dask.inference.sessions import OpenedCommit, PromptSession, Sessions
+from giaann_dask.inference.sessions import OpenedCommit, Sessions
 from giaann_dask.inference.v2.options import V2Settings
 from giaann_dask.network.context_exporting import export_contexts
 from giaann_dask.network.exporting import Exported, connection_table, export_network
@@ -103,6 +107,7 @@ class Network(Summarised):
         self._store = NetworkStore(path)
         self._reader: CommitReader = self._store.open(self._store.head() if commit is None else commit)
         self._opened: OpenedCommit | None = None
+        self._words: OpenedWords | None = None
 
     @property
     def commit(self) -> str:
@@ -217,10 +222,11 @@ class Network(Summarised):
         self, prompt: str, *, client: Client | None = None, options: GenerationOptions | None = None
     ) -> Continuation:
         """Return the continuation of a prompt; without a client it runs in this process."""
+        continued = generate_words if self.specification.profile == "best" else generate_text
         if client is not None:
-            return generate_text(client, self._reader, prompt, options or GenerationOptions())
+            return continued(client, self._reader, prompt, options or GenerationOptions())
         with connect(options=ClusterOptions(workers=0)) as own:
-            return generate_text(own, self._reader, prompt, options or GenerationOptions())
+            return continued(own, self._reader, prompt, options or GenerationOptions())
 
     @attempt()
     def session(
@@ -237,13 +243,16 @@ class Network(Summarised):
         client: Client | None = None,
         options: GenerationOptions | None = None,
         batch: BatchOptions | None = None,
-    ) -> Sessions:
+    ) -> Pieces:
         """Return the continuations of many prompts, advanced together, as they come.
 
         Without a client the network is read into this process, once for this object and commit; with one its
         workers hold it. Each prompt is continued as it would be alone.
         """
         wanted = options or GenerationOptions(reasons=0)
+        if self.specification.profile == "best":
+            slots = (batch or BatchOptions()).slots
+            return WordSessions(self._open_words(client), prompts, options=wanted, slots=slots)
         return Sessions(self._open(client, wanted), prompts, options=wanted, batch=batch)
 
     def _open(self, client: Client | None, options: GenerationOptions) -> OpenedCommit:
@@ -253,6 +262,13 @@ class Network(Summarised):
         if self._opened is None:
             self._opened = OpenedCommit(self._reader)
         return self._opened
+
+    def _open_words(self, client: Client | None) -> OpenedWords:
+        if client is not None:
+            return OpenedWords(self._reader, client=client)
+        if self._words is None:
+            self._words = OpenedWords(self._reader)
+        return self._words
 
     def table(self) -> ConnectionTable:
         """Return all connections as coordinate arrays, in this process's memory."""

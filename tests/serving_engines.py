@@ -6,7 +6,7 @@ import threading
 from collections.abc import Generator
 
 from giaann_dask.errors import ClusterError, PromptError
-from giaann_dask.inference.generation import Candidate
+from giaann_dask.inference.continuation import Candidate
 from giaann_dask.serving.engine import Column, CompletionOptions, Ended, Given, Part, Token
 
 WORDS = ["to", "the", "baker", "before", "the", "sun_rise", "and", "home"]

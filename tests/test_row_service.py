@@ -23,9 +23,9 @@ import giaann_dask as gd
 from giaann_dask.cluster import roles_of, start_cluster
 from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.events import SequencesEvaluated
+from giaann_dask.inference.continuation import GenerationOptions
 from giaann_dask.inference.evaluating import evaluation
 from giaann_dask.inference.evaluating.evaluation import EvaluationOptions, EvaluationReport
-from giaann_dask.inference.generation import GenerationOptions
 from giaann_dask.inference.opened import opened_bytes, regions_are_asked
 from giaann_dask.inference.rows import service as row_service
 from giaann_dask.inference.rows.hot import HotRows, RowFigures

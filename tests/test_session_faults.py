@@ -19,13 +19,13 @@ import giaann_dask as gd
 from giaann_dask.cluster import roles_of, start_cluster
 from giaann_dask.errors import ClusterError
 from giaann_dask.events import SequencesEvaluated
+from giaann_dask.inference.continuation import Continuation, GenerationOptions
 from giaann_dask.inference.evaluating import evaluation
 from giaann_dask.inference.evaluating.evaluation import EvaluationOptions, EvaluationReport
-from giaann_dask.inference.generation import Continuation, GenerationOptions
+from giaann_dask.inference.pieces import Piece, Pieces
 from giaann_dask.inference.replay.batch import BatchOptions
 from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
 from giaann_dask.inference.rows.service import NAME, OPERATION
-from giaann_dask.inference.sessions import Piece, Sessions
 from giaann_dask.network.store import NetworkStore
 
 PROMPTS = [f"the {a} {n} {v} the" for a, n, v in zip(ADJECTIVES * 2, NOUNS, VERBS * 2, strict=False)]
@@ -49,7 +49,7 @@ def asked(**rows: Any) -> GenerationOptions:
     return replace(OPTIONS, rows=RowOptions(way="asked", cache_bytes=0, **rows))
 
 
-def disturbed(sessions: Sessions, disturb: Callable[[], None], after: int = 30) -> list[tuple[Any, ...]]:
+def disturbed(sessions: Pieces, disturb: Callable[[], None], after: int = 30) -> list[tuple[Any, ...]]:
     """The tokens of every prompt, when something happens after some of them."""
     tokens: list[list[Any]] = [[] for _ in PROMPTS]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from giaann_dask.inference.generation import Continuation, GeneratedToken, word_and_column
+from giaann_dask.inference.continuation import Continuation, GeneratedToken
+from giaann_dask.inference.generation import word_and_column
 from giaann_dask.network.keys import pack_neuron
 from giaann_dask.serving.choices import Choice
 from giaann_dask.serving.engine import CompletionOptions, Ended, Given, Token

@@ -239,6 +239,15 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
 @click.option("--commit", help="Ask an older commit.")
 @row_options
 @click.option("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
+@click.option(
+    "--temperature",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="Profile best: draw words by their probability to the power of 1 / N; 0 takes the most probable.",
+    metavar="N",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn with --temperature.")
 @common_options
 def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: Any) -> None:
     """Continue a PROMPT with what the network has learned.
@@ -246,7 +255,7 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
     All words of the prompt are given. Of equally active neurons the first in the order of column
     and feature is taken. With --beam-width and --beam-depth, the first token of the best path is.
     """
-    from giaann_dask.api import GenerationOptions, Network, connect
+    from giaann_dask.api import GenerationOptions, Network, SamplingOptions, connect
 
     options = GenerationOptions(
         tokens=tokens,
@@ -256,6 +265,7 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
         reasons=5 if explain else 0,
         device=values["device"],
         rows=read_row_options(values),
+        sampling=SamplingOptions(temperature=values["temperature"], seed=values["seed"]),
     )
     opened = Network(network, values["commit"])
     with connect(options=cluster_options(values, LOCAL)) as client:

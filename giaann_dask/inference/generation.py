@@ -7,8 +7,7 @@ Does not cover: one step (`steps`) and looking ahead (`beam`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +16,10 @@ from distributed import Client
 from giaann_dask.cluster import result, task_key
 from giaann_dask.device import one_thread
 from giaann_dask.encoding.stream import StreamOptions
-from giaann_dask.errors import OptionError, PromptError
-from giaann_dask.inference.beam import BeamOptions, BeamSession
+from giaann_dask.errors import PromptError
+from giaann_dask.inference.beam import BeamSession
 from giaann_dask.inference.candidates import Candidates
+from giaann_dask.inference.continuation import Candidate, Continuation, GeneratedToken, GenerationOptions, Reason
 from giaann_dask.inference.opened import (
     FlagChange,
     changed_flags,
@@ -28,12 +28,10 @@ from giaann_dask.inference.opened import (
     submit_flags,
     submit_placement,
 )
-from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.replay.session import ReplaySession
-from giaann_dask.inference.rows.remote import RegionKeys, RowOptions, row_source
+from giaann_dask.inference.rows.remote import RegionKeys, row_source
 from giaann_dask.inference.rows.service import Trim
 from giaann_dask.inference.rules import (
-    AskedRules,
     auxiliary_kinds,
     fitting_rules,
     open_session,
@@ -56,173 +54,6 @@ from giaann_dask.text.tagged import make_builder, tag_sentences, tag_spaced_sent
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.tokens import Part
 from giaann_dask.text.vocabulary import Vocabulary, summarise
-from giaann_dask.text.written import written
-
-
-@dataclass(frozen=True, kw_only=True)
-class GenerationOptions:
-    """How a prompt is continued.
-
-    Parameters
-    ----------
-    tokens : int
-        Tokens to generate at most.
-    inference : InferenceOptions, V2Settings or V2Options
-        Rules of inference, which must fit the network; predictions are always fed.
-    beam : BeamOptions
-        How far is looked ahead before a token is chosen; not at all by default.
-    runners_up : int
-        Candidates to report per token, the chosen one included.
-    reasons : int
-        Connections to report per token.
-    tagger : str
-        How the prompt is tagged.
-    device : str
-        Device of the activation state.
-    rows : RowOptions
-        How a worker comes by the network's rows.
-
-    Raises
-    ------
-    OptionError
-        If a number is out of range.
-    """
-
-    tokens: int = 20
-    inference: AskedRules = field(default_factory=lambda: InferenceOptions(feed="prediction"))
-    beam: BeamOptions = field(default_factory=BeamOptions)
-    runners_up: int = 5
-    reasons: int = 5
-    tagger: str = "lexicon"
-    device: str = "auto"
-    rows: RowOptions = field(default_factory=RowOptions)
-
-    def __post_init__(self) -> None:
-        for name, least in (("tokens", 1), ("runners_up", 1), ("reasons", 0)):
-            if getattr(self, name) < least:
-                raise OptionError(f"{name} is {getattr(self, name)}", f"{least} or more", "choose another")
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A neuron that could have been predicted.
-
-    Attributes
-    ----------
-    word, column : str
-        Its word, and the concept of its column.
-    value : float
-        Its activation.
-    """
-
-    word: str
-    column: str
-    value: float
-
-
-@dataclass(frozen=True)
-class Reason:
-    """A connection that raised the chosen neuron.
-
-    Attributes
-    ----------
-    word, column : str
-        Its source neuron.
-    position : int
-        Index of the source in the prompt and its continuation.
-    segment, branch : int
-        Where it ends.
-    strength, contribution : float
-        Its trained strength, and by how much it raised the neuron.
-    """
-
-    word: str
-    column: str
-    position: int
-    segment: int
-    branch: int
-    strength: float
-    contribution: float
-
-
-@dataclass(frozen=True)
-class GeneratedToken:
-    """A generated token with its runners-up and reasons.
-
-    Attributes
-    ----------
-    word, column : str
-        The word, and the concept of its column.
-    candidates : tuple of Candidate
-        The chosen one, then the others, best first; a chosen one that looking ahead preferred to them
-        takes the place of the last of them.
-    candidate_count : int
-        How many there were.
-    reasons : tuple of Reason
-        Largest contribution first.
-    """
-
-    word: str
-    column: str
-    candidates: tuple[Candidate, ...]
-    candidate_count: int
-    reasons: tuple[Reason, ...]
-
-    def lines(self) -> list[str]:
-        """Return the token, its runners-up and its reasons for a person."""
-        best = ", ".join(f"{c.word} [{c.column}] {c.value:.4g}" for c in self.candidates)
-        shown = [f"{self.word} [{self.column}]", f"  of {self.candidate_count} candidates: {best}"]
-        shown.extend(
-            f"  from {r.word} [{r.column}] at {r.position}: segment {r.segment}, branch {r.branch}, "
-            f"strength {r.strength:.4g}, raised it by {r.contribution:.4g}"
-            for r in self.reasons
-        )
-        return shown
-
-
-@dataclass(frozen=True)
-class Continuation:
-    """A prompt and what followed.
-
-    Attributes
-    ----------
-    prompt : tuple of str
-        Words of the prompt, nouns merged.
-    tokens : tuple of GeneratedToken
-        What was generated.
-    stop : str or None
-        Why there are fewer tokens than asked for.
-    commit : str
-        The commit that answered.
-    subwords : bool
-        Whether tokens are subwords.
-    """
-
-    prompt: tuple[str, ...]
-    tokens: tuple[GeneratedToken, ...]
-    stop: str | None
-    commit: str
-    subwords: bool = False
-
-    @property
-    def text(self) -> str:
-        """The generated words, separated by spaces, merged nouns taken apart; of subwords just their own text."""
-        return written((token.word for token in self.tokens), self.subwords)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        values = {**asdict(self), "text": self.text}
-        return values if self.subwords else {name: item for name, item in values.items() if name != "subwords"}
-
-    def lines(self, explain: bool = False) -> list[str]:
-        """Return the continuation for a person, with the reasons for each token when asked for."""
-        shown = [self.text or "(nothing)"]
-        if explain:
-            for token in self.tokens:
-                shown.extend(token.lines())
-        if self.stop is not None:
-            shown.append(f"(stopped after {len(self.tokens)} tokens: {self.stop})")
-        return shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,6 +107,7 @@ def generate_text(client: Client, reader: CommitReader, prompt: str, options: Ge
     """
     vocabulary = reader.saved_vocabulary()
     specification = reader.manifest().specification
+    options.require_fit(specification.profile)
     rules = fitting_rules(specification, options.inference)
     options = replace(options, inference=rules)
     lexicon = reader.tokenizer() or reader.ever()

@@ -236,3 +236,12 @@ def attachments_of(vocabulary: Vocabulary, auxiliary: tuple[str, ...]) -> Attach
 def add_attachments(flags: FlagTable, attachments: Attachments) -> FlagTable:
     """Return flags with auxiliary source neurons, as a task."""
     return replace(flags, auxiliary=attachments)
+
+
+def read_regions(reader: CommitReader) -> list[Run]:
+    """Read all regions of a commit into this process."""
+    path, runs = str(reader.path.resolve()), reader.manifest().runs
+    return [
+        open_region(path, reader.commit, [run.identity for run in runs if run.region == region])
+        for region in reader.placement().live()
+    ]

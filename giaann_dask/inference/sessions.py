@@ -1,8 +1,9 @@
 """Continuations of one prompt or of many, token by token as they come, in this process.
 
 Covers: opening a commit for sessions, here or from the workers that hold its regions; preparing prompts
-as there is room for them; and words for what a batch predicts. Does not cover: the batch (`replay.batch`), a
-whole continuation as one task of a cluster (`generation`), and a server (`giaann_dask.serving`).
+as there is room for them; and words for what a batch predicts. Does not cover: what is made of the pieces
+(`pieces`), the batch (`replay.batch`), profile ``best`` (`best.generation`), a whole continuation as one
+task of a cluster (`generation`), and a server (`giaann_dask.serving`).
 
 A prompt never sees another: each expands a copy of the dictionaries, and what is predicted after it does
 not depend on which others are under way.
@@ -12,33 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 from distributed import Client
 
 from giaann_dask.cluster import results
 from giaann_dask.device import one_thread
 from giaann_dask.errors import OptionError, PromptError
-from giaann_dask.inference.generation import (
-    Continuation,
-    GeneratedToken,
-    GenerationOptions,
-    PreparedPrompt,
-    RawToken,
-    best_candidates,
-    in_words,
-    prepare_prompt,
-)
+from giaann_dask.inference.continuation import GeneratedToken, GenerationOptions
+from giaann_dask.inference.generation import PreparedPrompt, RawToken, best_candidates, in_words, prepare_prompt
 from giaann_dask.inference.opened import (
     OpenedRegions,
     add_attachments,
     attachments_of,
     changed_flags,
     flags_of,
-    open_region,
     open_regions,
+    read_regions,
 )
+from giaann_dask.inference.pieces import Piece, Pieces
 from giaann_dask.inference.replay.batch import BatchOptions, Prompt
 from giaann_dask.inference.rows.health import find_trouble
 from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
@@ -47,7 +39,6 @@ from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.rules import Rules, auxiliary_kinds, fitting_rules, open_plain_session
 from giaann_dask.inference.sequence import FlagTable, StepResult, StepTrace
 from giaann_dask.inference.v2.batch import open_batch
-from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -85,7 +76,7 @@ class OpenedCommit:
         self._regions: OpenedRegions | None = None
         self.rows: RunRows | RemoteRows
         if client is None:
-            self.rows = RunRows.placed(reader.placement(), _read_regions(reader))
+            self.rows = RunRows.placed(reader.placement(), read_regions(reader))
             return
         self._regions = open_regions(client, reader, rows or RowOptions())
         if self._regions.keys is None:
@@ -129,31 +120,6 @@ class OpenedCommit:
         return prepared, vocabulary
 
 
-@dataclass(frozen=True)
-class Piece:
-    """What is new of one of many continuations.
-
-    Attributes
-    ----------
-    number : int
-        Which prompt, counted from 0.
-    token : GeneratedToken or None
-        The next token; None where there is none, at the end or because of an error.
-    finished : bool
-        Whether this is the last piece of the prompt.
-    stop : str or None
-        Why there are fewer tokens than asked for.
-    error : PromptError or None
-        Why the prompt cannot be continued at all; the others go on.
-    """
-
-    number: int
-    token: GeneratedToken | None
-    finished: bool
-    stop: str | None = None
-    error: PromptError | None = None
-
-
 @dataclass(eq=False)
 class _Text:
     """A prompt under way."""
@@ -165,8 +131,8 @@ class _Text:
     steps: list[StepResult] = field(default_factory=list)
 
 
-class Sessions:
-    """Many prompts that are continued together; an iterator of `Piece`, and a context manager.
+class Sessions(Pieces):
+    """Many prompts that are continued together, a step at a time; see `Pieces`.
 
     Prompts are drawn as there is room for them, and each is finished as soon as its own end is reached.
 
@@ -192,6 +158,7 @@ class Sessions:
     ) -> None:
         self._opened = opened
         self._options = options or GenerationOptions(reasons=0)
+        self._options.require_fit(opened.specification.profile)
         if self._options.beam.searches:
             beam = self._options.beam
             raise OptionError(
@@ -200,56 +167,12 @@ class Sessions:
         self._rules = fitting_rules(opened.specification, self._options.inference)
         self._batch = open_batch(opened.specification, opened.rows, options=self._rules, batch=batch)
         self._under: dict[int, _Text] = {}
-        self._words: dict[int, tuple[str, ...]] = {}
-        self._pieces = self._run(iter(prompts))
-
-    def __iter__(self) -> Iterator[Piece]:
-        """Return this."""
-        return self
-
-    def __next__(self) -> Piece:
-        """Return the next piece of any of the prompts."""
-        return next(self._pieces)
-
-    def __enter__(self) -> Self:
-        """Return this."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
+        super().__init__(opened.commit, self._run(iter(prompts)), subwords=opened.specification.tokens == "subwords")
 
     def close(self) -> None:
         """End all that is under way and let go of the rows; nothing comes after that."""
-        self._pieces.close()
+        super().close()
         self._under.clear()
-
-    def continuations(self) -> Iterator[Continuation]:
-        """Yield whole continuations in the order of the prompts.
-
-        Raises
-        ------
-        PromptError
-            If a prompt cannot be divided into concept columns.
-        """
-        tokens: dict[int, list[GeneratedToken]] = {}
-        ended: dict[int, Piece] = {}
-        following = 0
-        for piece in self:
-            if piece.error is not None:
-                raise piece.error
-            if piece.token is not None:
-                tokens.setdefault(piece.number, []).append(piece.token)
-            if piece.finished:
-                ended[piece.number] = piece
-            while following in ended:
-                last = ended.pop(following)
-                words, its = self._words.pop(following), tuple(tokens.pop(following, ()))
-                subwords = self._opened.specification.tokens == "subwords"
-                yield Continuation(words, its, last.stop, self._opened.commit, subwords)
-                following += 1
 
     def _run(self, prompts: Iterator[str]) -> Generator[Piece, None, None]:
         waiting = enumerate(prompts)
@@ -295,64 +218,3 @@ class Sessions:
         best, values = best_candidates(trace.candidates, self._options.runners_up, trace.result.predicted)
         raw = RawToken(trace.result.predicted, best, values, trace.result.candidates, reasons)
         return in_words(raw, text.vocabulary)
-
-
-class PromptSession:
-    """One prompt that is continued token by token; an iterator of `GeneratedToken`, and a context manager.
-
-    Attributes
-    ----------
-    tokens : tuple of GeneratedToken
-        What has come so far.
-    stop : str or None
-        Why there are fewer tokens than asked for, once it has ended.
-    """
-
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-        self.tokens: tuple[GeneratedToken, ...] = ()
-        self.stop: str | None = None
-
-    def __iter__(self) -> Iterator[GeneratedToken]:
-        """Return this."""
-        return self
-
-    def __next__(self) -> GeneratedToken:
-        """Return the next token.
-
-        Raises
-        ------
-        PromptError
-            If the prompt cannot be divided into concept columns.
-        """
-        piece = next(self._sessions)
-        if piece.error is not None:
-            raise piece.error
-        if piece.token is None:
-            self.stop = piece.stop
-            raise StopIteration
-        self.tokens = (*self.tokens, piece.token)
-        return piece.token
-
-    def __enter__(self) -> Self:
-        """Return this."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
-
-    def close(self) -> None:
-        """End the continuation."""
-        self._sessions.close()
-
-
-def _read_regions(reader: CommitReader) -> list[Run]:
-    """Read all regions of a commit into this process."""
-    path, runs = str(reader.path.resolve()), reader.manifest().runs
-    return [
-        open_region(path, reader.commit, [run.identity for run in runs if run.region == region])
-        for region in reader.placement().live()
-    ]

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Protocol
 
-from giaann_dask.inference.generation import Candidate
+from giaann_dask.inference.continuation import Candidate
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,8 @@ from distributed import Client
 from giaann_dask.device import one_thread
 from giaann_dask.errors import PromptError
 from giaann_dask.inference.activation import ActivationState
-from giaann_dask.inference.generation import Candidate, best_candidates, word_and_column
+from giaann_dask.inference.continuation import Candidate
+from giaann_dask.inference.generation import best_candidates, word_and_column
 from giaann_dask.inference.opened import changed_flags
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.replay.batch import BatchOptions, Prompt

@@ -109,6 +109,25 @@ class Splitter:
         return found
 
 
+def sentence_ended(tokens: Sequence[str]) -> bool:
+    """Return whether a sentence that is being written is over, as far as can be said without what follows.
+
+    It is after an end mark outside of quotation marks, and where these are closed right after one.
+
+    Examples
+    --------
+    >>> [sentence_ended(text.split()) for text in ("he went .", "“ go !", "“ go ! ”", "etc.")]
+    [True, False, True, False]
+    """
+    if not tokens:
+        return False
+    last = len(tokens) - 1
+    if tokens[last] in _CLOSING:
+        return last > 0 and tokens[last - 1] in _FINAL
+    quoted = tokens.count("“") > tokens.count("”") or tokens.count('"') % 2 == 1
+    return tokens[last] in _FINAL and not quoted
+
+
 # Tokenizing changes the shared vocabulary, so one thread does it at a time; it holds the
 # interpreter lock all the while, so nothing is lost.
 _lock = threading.Lock()

@@ -26,13 +26,12 @@ from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, SequencesEvaluated, ignore
 from giaann_dask.inference.best.kernel import Text
 from giaann_dask.inference.best.ngram import backoff_matches, baseline_lines, smoothing
+from giaann_dask.inference.best.opened import submit_tables
 from giaann_dask.inference.best.scores import BEST, PooledModel, PoolingOptions, ScoreSummary, TextScores, join_scores
-from giaann_dask.inference.best.tables import PooledTables, build_tables
-from giaann_dask.inference.opened import submit_regions
+from giaann_dask.inference.best.tables import PooledTables
 from giaann_dask.network.context_blocks import stream_tokens
 from giaann_dask.network.contexts import TokenStream
-from giaann_dask.network.run import Run
-from giaann_dask.network.store import CommitReader, NetworkStore
+from giaann_dask.network.store import CommitReader
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -222,9 +221,7 @@ def score_network(
     """
     started = time.perf_counter()
     specification = reader.manifest().specification
-    path = str(reader.path.resolve())
-    key = task_key("tables", path, reader.commit)
-    tables = client.submit(pool_regions, submit_regions(client, reader), path, reader.commit, key=key)
+    tables = submit_tables(client, reader)
     stream, sequences = _read_text(client, inputs, sources, options)
     scorer = Scorer(client, tables, stream, options.tokens_per_task)
     scores = scorer.score(BEST, observer)
@@ -289,12 +286,6 @@ class Scorer:
         key = task_key("backoff", *(future.key for future in task))
         matches: npt.NDArray[np.bool_] = result(self._client.submit(backoff_matches, *task, key=key))
         return matches
-
-
-def pool_regions(regions: Sequence[Run], path: str, commit: str) -> PooledTables:
-    """Make the tables of a commit from the runs of its regions, as a task."""
-    words = NetworkStore(path).open(commit).saved_vocabulary().features[1:]
-    return build_tables(regions, words)
 
 
 def prepare_text(tables: PooledTables, stream: TokenStream) -> Text:

@@ -49,7 +49,7 @@ class Text(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """The arrays of `pooled_tables.PooledTables` that are read in every step, and how many kinds are a chain."""
+    """The arrays of `best.tables.PooledTables` that are read in every step, and how many kinds are a chain."""
 
     pointer: Integers
     word: npt.NDArray[np.int32]
@@ -83,9 +83,14 @@ class _State(NamedTuple):
 
 # What was read lately speaks by three counts: of the word itself, fading; after the same word; after the same two.
 RECENT_KINDS = 3
-_RECENT_PRIOR = 10.0
+RECENT_PRIOR = 10.0
 _LEAST_SHARE = 1e-6
 _SMALL = 1e-280
+
+
+def least_share(share: float) -> float:
+    """Return the share that a word is given where it counts as read lately."""
+    return max(share, _LEAST_SHARE)
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -145,7 +150,7 @@ def _remember(now: int, text: Text, pooling: Pooling, state: _State) -> None:
                 recent[2, word] += 1.0
     for place in range(state.counters[1]):
         word = state.remembered[place]
-        prior = _RECENT_PRIOR * max(text.share[word], _LEAST_SHARE)
+        prior = RECENT_PRIOR * max(text.share[word], _LEAST_SHARE)
         for kind in range(RECENT_KINDS):
             recent[kind, word] = math.log1p(recent[kind, word] / prior)
             state.score[word] += pooling.weights[text.rows.shape[1] + kind] * recent[kind, word]

@@ -228,17 +228,27 @@ class PooledModel:
 
     def text(self, stream: TokenStream) -> Text:
         """Return a text with the probabilities of its unknown words added to those of the known ones."""
-        tables = self.tables
         unknown, number = self._unknown(stream)
-        spelled = tables.spelling.log_probability((*tables.words, *unknown)) + math.log(tables.unknown)
+        return self.words_with(unknown)._replace(
+            words=number[stream.index], document=stream.document, rows=self.tables.find_rows(stream)
+        )
+
+    def words_with(self, unknown: Sequence[str]) -> Text:
+        """Return a text without tokens: all known words and some unknown ones, numbered in this order."""
+        tables, known = self.tables, self._spelled(self.tables.words)
+        spelled = np.concatenate([known, self._spelled(tuple(unknown))])
         nothing = np.zeros(len(unknown))
         # A known word could be spelled, too: so all strings together have a probability of 1.
         base = np.concatenate([tables.base, nothing]) + np.exp(spelled)
-        log_base = np.concatenate([np.log(base[: len(tables.base)]), spelled[len(tables.base) :]])
+        log_base = np.concatenate([np.log(base[: len(known)]), spelled[len(known) :]])
         share = np.concatenate([tables.share, nothing])
-        ranked = np.argsort(-base, kind="stable")
-        rows = tables.find_rows(stream)
-        return Text(number[stream.index], stream.document, rows, base, share, log_base, ranked)
+        none = np.zeros(0, np.int64)
+        rows = np.zeros((0, tables.kinds), np.int64)
+        return Text(none, none, rows, base, share, log_base, np.argsort(-base, kind="stable"))
+
+    def _spelled(self, words: tuple[str, ...]) -> Floats:
+        """Return the logarithm of the probability that each word has by its spelling alone."""
+        return self.tables.spelling.log_probability(words) + math.log(self.tables.unknown)
 
     @property
     def evidence(self) -> Evidence:

@@ -1,0 +1,51 @@
+"""The tables of a commit of profile ``best``: made on a cluster, or in this process.
+
+Covers: the task, and the model for those who ask it again and again. Does not cover: what the tables hold
+(`best.tables`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distributed import Client, Future
+
+from giaann_dask.cluster import result, task_key
+from giaann_dask.inference.best.scores import BEST, PooledModel
+from giaann_dask.inference.best.tables import PooledTables, build_tables
+from giaann_dask.inference.opened import read_regions, submit_regions
+from giaann_dask.network.run import Run
+from giaann_dask.network.store import CommitReader, NetworkStore
+
+
+class OpenedWords:
+    """The tables of a commit, in this process.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit, of profile ``best``.
+    client : Client, optional
+        Of the cluster that makes the tables; without one they are made here.
+    """
+
+    def __init__(self, reader: CommitReader, *, client: Client | None = None) -> None:
+        self.commit = reader.commit
+        if client is None:
+            tables = pool_regions(read_regions(reader), str(reader.path.resolve()), reader.commit)
+        else:
+            tables = result(submit_tables(client, reader))
+        self.model = PooledModel(tables, BEST)
+
+
+def submit_tables(client: Client, reader: CommitReader) -> Future:
+    """Return the tables of a commit, made on the cluster."""
+    path = str(reader.path.resolve())
+    key = task_key("tables", path, reader.commit)
+    return client.submit(pool_regions, submit_regions(client, reader), path, reader.commit, key=key)
+
+
+def pool_regions(regions: Sequence[Run], path: str, commit: str) -> PooledTables:
+    """Make the tables of a commit from the runs of its regions, as a task."""
+    words = NetworkStore(path).open(commit).saved_vocabulary().features[1:]
+    return build_tables(regions, words)

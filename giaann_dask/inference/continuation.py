@@ -1,0 +1,238 @@
+"""What is asked of a continuation, and what it is: words, runners-up and reasons.
+
+Covers: the options of generation and its answer, the same for all profiles. Does not cover: how it is come
+by (`generation`, `sessions`, `best.generation`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from giaann_dask.errors import OptionError
+from giaann_dask.inference.beam import BeamOptions
+from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.rows.remote import RowOptions
+from giaann_dask.inference.rules import AskedRules
+from giaann_dask.text.written import written
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions:
+    """How a word is drawn where words have probabilities: profile ``best``.
+
+    Parameters
+    ----------
+    temperature : float
+        0 takes the most probable word; 1 draws by the probabilities; between, the probable ones oftener.
+    seed : int
+        Of what is drawn.
+
+    Raises
+    ------
+    OptionError
+        If a number is out of range.
+    """
+
+    temperature: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature <= 10:
+            raise OptionError(f"temperature is {self.temperature}", "0 to 10", "choose another")
+        if not 0 <= self.seed < 1 << 63:
+            raise OptionError(f"seed is {self.seed}", "0 or more", "choose another")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions:
+    """How a prompt is continued.
+
+    Parameters
+    ----------
+    tokens : int
+        Tokens to generate at most.
+    inference : InferenceOptions, V2Settings or V2Options
+        Rules of inference, which must fit the network; predictions are always fed.
+    beam : BeamOptions
+        How far is looked ahead before a token is chosen; not at all by default.
+    runners_up : int
+        Candidates to report per token, the chosen one included.
+    reasons : int
+        Connections to report per token.
+    tagger : str
+        How the prompt is tagged.
+    device : str
+        Device of the activation state.
+    rows : RowOptions
+        How a worker comes by the network's rows.
+    sampling : SamplingOptions
+        How words are drawn, of profile ``best``.
+
+    Raises
+    ------
+    OptionError
+        If a number is out of range.
+    """
+
+    tokens: int = 20
+    inference: AskedRules = field(default_factory=lambda: InferenceOptions(feed="prediction"))
+    beam: BeamOptions = field(default_factory=BeamOptions)
+    runners_up: int = 5
+    reasons: int = 5
+    tagger: str = "lexicon"
+    device: str = "auto"
+    rows: RowOptions = field(default_factory=RowOptions)
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+
+    def __post_init__(self) -> None:
+        for name, least in (("tokens", 1), ("runners_up", 1), ("reasons", 0)):
+            if getattr(self, name) < least:
+                raise OptionError(f"{name} is {getattr(self, name)}", f"{least} or more", "choose another")
+
+    def require_fit(self, profile: str) -> None:
+        """Raise an `OptionError` if an option is set that a network of this profile does not have."""
+        if profile != "best":
+            if self.sampling.temperature:
+                found = f"temperature {self.sampling.temperature} for a network of profile {profile}"
+                raise OptionError(found, "profile best, which has probabilities", "leave it out")
+            return
+        if self.beam.searches or self.inference != InferenceOptions(feed="prediction"):
+            found = "beam search or rules of inference for a network of profile best"
+            raise OptionError(found, "profile v1 or v2", "leave them out")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A neuron that could have been predicted.
+
+    Attributes
+    ----------
+    word, column : str
+        Its word, and the concept of its column; of profile ``best`` an empty string.
+    value : float
+        Its activation; of profile ``best`` its probability.
+    """
+
+    word: str
+    column: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A connection that raised the chosen neuron.
+
+    Attributes
+    ----------
+    word, column : str
+        Its source neuron. Of profile ``best``, what was looked at, and an empty string.
+    position : int
+        Index of the source in the prompt and its continuation; the nearest where there are several.
+    segment, branch : int
+        Where it ends; of profile ``best`` the kind of context, -1 for what was read lately.
+    strength, contribution : float
+        Its trained strength, and by how much it raised the neuron: of profile ``best`` a count, and the
+        natural logarithm of the factor.
+    """
+
+    word: str
+    column: str
+    position: int
+    segment: int
+    branch: int
+    strength: float
+    contribution: float
+
+
+@dataclass(frozen=True)
+class GeneratedToken:
+    """A generated token with its runners-up and reasons.
+
+    Attributes
+    ----------
+    word, column : str
+        The word, and the concept of its column.
+    candidates : tuple of Candidate
+        The chosen one, then the others, best first; a chosen one that looking ahead preferred to them
+        takes the place of the last of them.
+    candidate_count : int
+        How many there were.
+    reasons : tuple of Reason
+        Largest contribution first.
+    """
+
+    word: str
+    column: str
+    candidates: tuple[Candidate, ...]
+    candidate_count: int
+    reasons: tuple[Reason, ...]
+
+    def lines(self) -> list[str]:
+        """Return the token, its runners-up and its reasons for a person."""
+        if not self.column:
+            return self._counted_lines()
+        best = ", ".join(f"{c.word} [{c.column}] {c.value:.4g}" for c in self.candidates)
+        shown = [f"{self.word} [{self.column}]", f"  of {self.candidate_count} candidates: {best}"]
+        shown.extend(
+            f"  from {r.word} [{r.column}] at {r.position}: segment {r.segment}, branch {r.branch}, "
+            f"strength {r.strength:.4g}, raised it by {r.contribution:.4g}"
+            for r in self.reasons
+        )
+        return shown
+
+    def _counted_lines(self) -> list[str]:
+        """Return the same where values are probabilities and there are no columns."""
+        best = ", ".join(f"{c.word} {c.value:.4f}" for c in self.candidates)
+        shown = [self.word, f"  of {self.candidate_count} words: {best}"]
+        shown.extend(
+            f"  {r.word}: seen {r.strength:,.0f} times, made it {math.exp(r.contribution):,.3g} times as probable"
+            for r in self.reasons
+        )
+        return shown
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """A prompt and what followed.
+
+    Attributes
+    ----------
+    prompt : tuple of str
+        Words of the prompt, nouns merged.
+    tokens : tuple of GeneratedToken
+        What was generated.
+    stop : str or None
+        Why there are fewer tokens than asked for.
+    commit : str
+        The commit that answered.
+    subwords : bool
+        Whether tokens are subwords.
+    """
+
+    prompt: tuple[str, ...]
+    tokens: tuple[GeneratedToken, ...]
+    stop: str | None
+    commit: str
+    subwords: bool = False
+
+    @property
+    def text(self) -> str:
+        """The generated words, separated by spaces, merged nouns taken apart; of subwords just their own text."""
+        return written((token.word for token in self.tokens), self.subwords)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        values = {**asdict(self), "text": self.text}
+        return values if self.subwords else {name: item for name, item in values.items() if name != "subwords"}
+
+    def lines(self, explain: bool = False) -> list[str]:
+        """Return the continuation for a person, with the reasons for each token when asked for."""
+        shown = [self.text or "(nothing)"]
+        if explain:
+            for token in self.tokens:
+                shown.extend(token.lines())
+        if self.stop is not None:
+            shown.append(f"(stopped after {len(self.tokens)} tokens: {self.stop})")
+        return shown

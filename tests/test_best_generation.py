@@ -1,0 +1,134 @@
+"""Generation with profile ``best``: what scoring finds most probable, here and on a cluster, with reasons that add up."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from village import write_village
+
+import giaann_dask as gd
+from giaann_dask.cli import run
+from giaann_dask.errors import OptionError, PromptError
+from giaann_dask.inference.best.opened import OpenedWords
+from giaann_dask.inference.best.writing import TextContinuation
+from giaann_dask.inference.continuation import Continuation
+from giaann_dask.network.contexts import TokenStream
+from giaann_dask.network.store import NetworkStore
+from giaann_dask.text.splitting import sentence_ended
+
+PROMPT = "The zyx miller went home. The miller carried the"
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
+    folder = tmp_path_factory.mktemp("words")
+    text = write_village(folder / "text.txt", 400)
+    with gd.connect(workers=0) as client:
+        return gd.train(text, folder / "net", client=client, specification=gd.Specification(profile="best"))[0]
+
+
+@pytest.fixture(scope="module")
+def opened(network: gd.Network) -> OpenedWords:
+    return OpenedWords(NetworkStore(network.path).open(network.commit))
+
+
+def drawn(temperature: float, seed: int, **options: int) -> gd.GenerationOptions:
+    sampling = gd.SamplingOptions(temperature=temperature, seed=seed)
+    return gd.GenerationOptions(sampling=sampling, **{"tokens": 12, "reasons": 0, **options})
+
+
+def sentences(continuation: Continuation) -> list[list[str]]:
+    """Divide a prompt of two sentences and what follows, as it is divided while it grows."""
+    found: list[list[str]] = [[]]
+    for word in (*continuation.prompt, *(token.word for token in continuation.tokens)):
+        if sentence_ended(found[-1]):
+            found.append([])
+        found[-1].append(word.lower())
+    return found
+
+
+@pytest.mark.parametrize("prompt", [PROMPT, f"{PROMPT} boat."])
+def test_takes_what_scoring_finds_most_probable(network: gd.Network, opened: OpenedWords, prompt: str) -> None:
+    found = network.generate(prompt, options=gd.GenerationOptions(tokens=30, reasons=0))
+    assert found.stop is None
+    assert len(found.tokens) == 30
+    divided = sentences(found)
+    assert len(divided) > 1 + prompt.endswith(".")
+    scores = opened.model.score(TokenStream.from_documents([divided]))
+    assert scores.matches[len(found.prompt) :].all()
+    assert not scores.matches[: len(found.prompt)].all()
+    told = [math.log(token.candidates[0].value) for token in found.tokens]
+    assert np.allclose(told, scores.log_probability[len(found.prompt) :], rtol=0, atol=1e-9)
+
+
+def test_the_same_on_a_cluster_and_in_sessions(network: gd.Network) -> None:
+    options = drawn(0.8, 3, reasons=2)
+    alone = [network.generate(prompt, options=options) for prompt in (PROMPT, "A boat")]
+    with gd.connect(workers=0) as client:
+        assert network.generate(PROMPT, client=client, options=options) == alone[0]
+        with network.sessions([PROMPT, "A boat"], client=client, options=options) as sessions:
+            assert list(sessions.continuations()) == alone
+    with network.sessions([PROMPT, " ", "A boat"], options=options) as sessions:
+        pieces = list(sessions)
+    assert [piece.number for piece in pieces if piece.error is not None] == [1]
+    assert [piece.token for piece in pieces if piece.number == 2 and piece.token] == [*alone[1].tokens]
+    with network.session(PROMPT, options=options) as session:
+        assert tuple(session) == alone[0].tokens
+
+
+def test_draws_by_probability(opened: OpenedWords) -> None:
+    options = [drawn(1.0, seed, tokens=1, runners_up=3) for seed in range(300)]
+    tokens = [next(iter(TextContinuation(opened.model, "The old", option))) for option in options]
+    likely = max(tokens[0].candidates, key=lambda candidate: candidate.value)
+    share = sum(token.word == likely.word for token in tokens) / len(tokens)
+    assert 0.05 < likely.value < 0.95
+    # Four standard deviations of such a share.
+    assert abs(share - likely.value) < 4 * math.sqrt(likely.value * (1 - likely.value) / len(tokens))
+    again = next(iter(TextContinuation(opened.model, "The old", options[7])))
+    assert again == tokens[7]
+
+
+def test_reasons_tell_how_two_words_differ(opened: OpenedWords) -> None:
+    steps = {}
+    for seed in range(40):
+        text = TextContinuation(opened.model, PROMPT, drawn(2.0, seed, tokens=1, reasons=100, runners_up=100_000))
+        token = next(iter(text))
+        steps[token.word] = token
+    base = dict(zip(opened.model.tables.words, opened.model.words_with(()).base.tolist(), strict=True))
+    # By how much all contexts together raise a word over itself, but for what all words are divided by.
+    raised = {
+        word: math.log(token.candidates[0].value / base[word]) - sum(reason.contribution for reason in token.reasons)
+        for word, token in steps.items()
+        if word in base
+    }
+    left = [value for word, value in raised.items() if any("after" in r.word for r in steps[word].reasons)]
+    assert len(left) > 3
+    # Words that no context of the chain was seen before keep what it leaves to all of these.
+    seen = [w for w in raised if any(r.segment in (1, 2, 3, 4) for r in steps[w].reasons)]
+    assert len(seen) > 1
+    assert np.ptp([raised[word] for word in seen]) < 1e-5
+
+
+def test_command_and_refusals(network: gd.Network, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    command = ["generate", str(network.path), "The old miller", "--tokens", "5", "--workers", "0"]
+    assert run([*command, "--temperature", "0.5", "--seed", "2", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    wanted = network.generate("The old miller", options=drawn(0.5, 2, tokens=5))
+    assert told["text"] == wanted.text
+    assert run([*command, "--explain"]) == 0
+    assert "times as probable" in capsys.readouterr().out
+    assert run([*command, "--beam-width", "2", "--beam-depth", "2"]) == 2
+    with pytest.raises(OptionError, match="beam search"):
+        network.generate("The old", options=gd.GenerationOptions(beam=gd.BeamOptions(width=2, depth=2)))
+    with pytest.raises(PromptError):
+        network.generate(" ")
+    with pytest.raises(OptionError, match="temperature"):
+        gd.SamplingOptions(temperature=-1.0)
+    with gd.connect(workers=0) as client:
+        columns, _ = gd.train(write_village(tmp_path / "t.txt", 20), tmp_path / "v1", client=client)
+        with pytest.raises(OptionError, match="temperature"):
+            columns.generate("The old miller", client=client, options=drawn(1.0, 0))
