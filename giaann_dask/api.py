@@ -452,6 +452,7 @@ __all__ = [
     "GenerationOptions",
     "InferenceOptions",
     "Network",
+    "SamplingOptions",
     "ScoreReport",
     "ScoringOptions",
     "TextOptions",

@@ -1,4 +1,4 @@
-"""Generation with profile ``best``: what scoring finds most probable, here and on a cluster, with reasons that add up."""
+"""Generation with profile ``best``: what scoring finds most probable, anywhere, with reasons that add up."""
 
 from __future__ import annotations
 
