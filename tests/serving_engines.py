@@ -21,6 +21,7 @@ class ScriptedEngine:
 
     name = "scripted"
     commit = "COMMIT"
+    draws = False
 
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)

@@ -18,6 +18,11 @@ from giaann_dask.inference.best.writing import TextContinuation
 from giaann_dask.inference.continuation import Continuation
 from giaann_dask.network.contexts import TokenStream
 from giaann_dask.network.store import NetworkStore
+from giaann_dask.serving.engine import Ended, Given, Token
+from giaann_dask.serving.options import Limits
+from giaann_dask.serving.refusals import Refusal
+from giaann_dask.serving.requests import read_request
+from giaann_dask.serving.word_engine import WordEngine
 from giaann_dask.text.splitting import sentence_ended
 
 PROMPT = "The zyx miller went home. The miller carried the"
@@ -132,3 +137,21 @@ def test_command_and_refusals(network: gd.Network, capsys: pytest.CaptureFixture
         columns, _ = gd.train(write_village(tmp_path / "t.txt", 20), tmp_path / "v1", client=client)
         with pytest.raises(OptionError, match="temperature"):
             columns.generate("The old miller", client=client, options=drawn(1.0, 0))
+
+
+def test_serving(network: gd.Network) -> None:
+    reader, options = NetworkStore(network.path).open(network.commit), drawn(0.7, 5, tokens=8)
+    body = {"prompt": PROMPT, "max_tokens": 8, "candidates": 2, "temperature": 0.7, "seed": 5}
+    asked = read_request(json.dumps(body).encode(), Limits(), draws=True).options
+    with gd.connect(workers=0) as client:
+        engine = WordEngine(client, reader)
+        wanted = network.generate(PROMPT, client=client, options=options)
+    given, *tokens, ended = engine.complete(PROMPT, asked)
+    assert (engine.name, engine.commit, engine.draws, engine.trouble()) == ("net", network.commit, True, None)
+    assert given == Given(wanted.prompt)
+    assert ended == Ended(None)
+    told = [(token.word, token.value, token.candidates) for token in tokens if isinstance(token, Token)]
+    assert told == [(token.word, token.candidates[0].value, token.candidates[:2]) for token in wanted.tokens]
+    for wrong in ({"temperature": 3}, {"temperature": True}, {"temperature": "hot"}, {"seed": -1}, {"top_p": 0.5}):
+        with pytest.raises(Refusal, match=next(iter(wrong))):
+            read_request(json.dumps({**body, **wrong}).encode(), Limits(), draws=True)

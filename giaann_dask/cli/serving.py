@@ -27,7 +27,12 @@ from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.stopping import stop_on_signals
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from giaann_dask.inference.rows.remote import RowOptions
+    from giaann_dask.network.store import CommitReader
+    from giaann_dask.serving.network_engine import EngineOptions, NetworkEngine
+    from giaann_dask.serving.word_engine import WordEngine
 
 
 @click.command()
@@ -74,7 +79,7 @@ def serve(network: Path, **values: Any) -> None:
     from giaann_dask.inference.spread.workers import StateOptions
     from giaann_dask.network.store import NetworkStore
     from giaann_dask.serving.app import build_app
-    from giaann_dask.serving.network_engine import EngineOptions, NetworkEngine
+    from giaann_dask.serving.network_engine import EngineOptions
     from giaann_dask.serving.options import Limits, LineOptions, ServingOptions
     from giaann_dask.serving.server import address_of, bind
     from giaann_dask.serving.server import serve as run_server
@@ -103,7 +108,7 @@ def serve(network: Path, **values: Any) -> None:
         stop_on_signals("ending what is under way") as stop,
         connect(options=cluster) as client,
         attempt(),
-        closing(NetworkEngine(client, reader, engine_options)) as engine,
+        closing(_engine(client, reader, engine_options)) as engine,
     ):
         shown = {"url": address_of(bound), "model": options.name or engine.name, "commit": engine.commit}
         run_server(
@@ -113,6 +118,18 @@ def serve(network: Path, **values: Any) -> None:
             stop=stop,
             ready=lambda: answer(shown, values["as_json"], figures(shown, *shown)),
         )
+
+
+def _engine(client: Client, reader: CommitReader, options: EngineOptions) -> NetworkEngine | WordEngine:
+    """Return what continues prompts with a network of this profile."""
+    from giaann_dask.inference.continuation import GenerationOptions
+    from giaann_dask.serving.network_engine import NetworkEngine
+    from giaann_dask.serving.word_engine import WordEngine
+
+    if reader.manifest().specification.profile != "best":
+        return NetworkEngine(client, reader, options)
+    GenerationOptions(inference=options.inference).require_fit("best")
+    return WordEngine(client, reader)
 
 
 def _in_time(rows: RowOptions, timeout_s: float) -> RowOptions:

@@ -196,7 +196,7 @@ async def complete(http: Request, line: Line, options: ServingOptions, metrics: 
     except ClientDisconnect:
         metrics.gone.inc()
         return Response(status_code=GONE)
-    request = read_request(body, options.limits)
+    request = read_request(body, options.limits, draws=line.draws)
     if request.model is not None and request.model != model:
         message = f"there is no model {request.model[:80]!r}; expected {model!r}, or none"
         raise Refusal(404, message, param="model", code="model_not_found")

@@ -7,10 +7,10 @@ Covers: the protocol `Engine` and the values that pass it. Does not cover: who c
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from giaann_dask.inference.continuation import Candidate
+from giaann_dask.inference.continuation import Candidate, SamplingOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +25,14 @@ class CompletionOptions:
         Candidates to report with every token, the chosen one included; 0 reports none.
     columns : int
         Concept columns to report with every token; 0 reports none.
+    sampling : SamplingOptions
+        How words are drawn by an engine that does so.
     """
 
     tokens: int = 16
     candidates: int = 0
     columns: int = 0
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,11 @@ class Engine(Protocol):
     @property
     def commit(self) -> str:
         """Identity of the commit that answers."""
+        ...  # pragma: no cover
+
+    @property
+    def draws(self) -> bool:
+        """Whether words can be drawn by their probability, which only profile ``best`` has."""
         ...  # pragma: no cover
 
     def trouble(self) -> str | None:

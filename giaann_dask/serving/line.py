@@ -90,6 +90,7 @@ class Line:
         self.options = options
         self.running = 0
         self._engine = engine
+        self.draws = engine.draws
         self._observe = observe
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Job] = deque()

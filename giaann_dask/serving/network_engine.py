@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
@@ -35,14 +35,13 @@ from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.network.store import CommitReader
 from giaann_dask.serving.engine import Column, CompletionOptions, Ended, Given, Part, Token
 from giaann_dask.serving.shared_batch import SharedBatch
+from giaann_dask.serving.turns import in_turn
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, NEURON_BITS
 from giaann_dask.text.vocabulary import Vocabulary
 
 # For an answer of the cluster, when somebody asks how the server is.
 _LOOK_S = 3.0
 _NEURON_MASK = (1 << NEURON_BITS) - 1
-# Whoever waits for a processor looks after so many seconds whether its prompt is still wanted.
-_TURN_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +120,11 @@ class NetworkEngine:
         """Identity of the commit that answers."""
         return self._commit
 
+    @property
+    def draws(self) -> bool:
+        """False: activations are no probabilities."""
+        return False
+
     def trouble(self) -> str | None:
         """Return what keeps rows from being had now; see `Engine.trouble`."""
         return self._opened.trouble(_LOOK_S)
@@ -139,7 +143,7 @@ class NetworkEngine:
             session = self._whole(flags)
             with one_thread():
                 steps = session.stream(prepared.sequence, options.tokens)
-                yield from _parts(_in_turn(steps, self._processors), vocabulary, options)
+                yield from _parts(in_turn(steps, self._processors), vocabulary, options)
         else:
             given = Prompt(sequence=prepared.sequence, flags=flags, tokens=options.tokens)
             with closing(self._shared.run(given)) as shared:
@@ -157,21 +161,6 @@ class NetworkEngine:
                 state=self._options.state,
             )
         return open_plain_session(*network, options=self._rules, device=self._device)
-
-
-def _in_turn(steps: Iterator[StepTrace], processors: threading.Semaphore) -> Iterator[StepTrace | None]:
-    """Do each step when a processor is free for it; yield None whenever there is none for a while."""
-    while True:
-        if not processors.acquire(timeout=_TURN_S):
-            yield None
-            continue
-        try:
-            trace = next(steps, None)
-        finally:
-            processors.release()
-        if trace is None:
-            return
-        yield trace
 
 
 def _parts(

@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from giaann_dask.inference.continuation import SamplingOptions
 from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.options import Limits
 from giaann_dask.serving.refusals import Refusal
@@ -27,8 +28,10 @@ _FIXED: dict[str, tuple[tuple[object, ...], str]] = {
     "frequency_penalty": ((0,), "activations are not changed"),
     "logit_bias": (({},), "activations are not changed"),
 }
-# These change nothing where nothing is drawn by chance.
+# These change nothing, the first where nothing is drawn by chance.
 _IGNORED = {"seed", "user"}
+_MOST_TEMPERATURE = 2.0
+_MOST_SEED = (1 << 63) - 1
 _KNOWN = {"model", "prompt", "max_tokens", "stop", "stream", "stream_options", "echo", "candidates", "columns"}
 
 
@@ -61,7 +64,7 @@ class CompletionRequest:
     model: str | None = None
 
 
-def read_request(body: bytes, limits: Limits) -> CompletionRequest:
+def read_request(body: bytes, limits: Limits, *, draws: bool = False) -> CompletionRequest:
     """Read the body of a request.
 
     Parameters
@@ -70,6 +73,8 @@ def read_request(body: bytes, limits: Limits) -> CompletionRequest:
         JSON.
     limits : Limits
         The largest request.
+    draws : bool
+        Whether words can be drawn by chance.
 
     Raises
     ------
@@ -81,26 +86,42 @@ def read_request(body: bytes, limits: Limits) -> CompletionRequest:
         if name not in _KNOWN and name not in _IGNORED and name not in _FIXED:
             raise _wrong(name, "is not known", f"one of {', '.join(sorted(_KNOWN))}")
     for name, (allowed, reason) in _FIXED.items():
-        value = fields.get(name)
+        value = None if draws and name == "temperature" else fields.get(name)
         if value is not None and (isinstance(value, bool) or value not in allowed):
             only = f"only {allowed[0]!r} or none" if allowed else "none"
             raise _wrong(name, f"is {_shown(value)}", f"{only}: {reason}")
     tokens = _number(fields, "max_tokens", DEFAULT_TOKENS, 1, limits.tokens)
     candidates = _number(fields, "candidates", 0, 0, limits.candidates)
     columns = _number(fields, "columns", 0, 0, limits.columns)
+    sampling = _sampling(fields) if draws else SamplingOptions()
     stream = _flag(fields, "stream")
     model = fields.get("model")
     if model is not None and not isinstance(model, str):
         raise _wrong("model", f"is {_shown(model)}", "a string")
     return CompletionRequest(
         prompts=_prompts(fields.get("prompt"), limits),
-        options=CompletionOptions(tokens=tokens, candidates=candidates, columns=columns),
+        options=CompletionOptions(
+            tokens=tokens,
+            candidates=candidates,
+            columns=columns,
+            sampling=sampling,
+        ),
         stops=_stops(fields.get("stop"), limits),
         stream=stream,
         usage=_usage(fields.get("stream_options"), stream),
         echo=_flag(fields, "echo"),
         model=model,
     )
+
+
+def _sampling(fields: dict[str, Any]) -> SamplingOptions:
+    temperature = fields.get("temperature")
+    if temperature is None:
+        temperature = 0
+    number = isinstance(temperature, int | float) and not isinstance(temperature, bool)
+    if not number or not 0 <= temperature <= _MOST_TEMPERATURE:
+        raise _wrong("temperature", f"is {_shown(temperature)}", f"a number from 0 to {_MOST_TEMPERATURE:g}")
+    return SamplingOptions(temperature=float(temperature), seed=_number(fields, "seed", 0, 0, _MOST_SEED))
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -235,7 +236,7 @@ class PooledModel:
 
     def words_with(self, unknown: Sequence[str]) -> Text:
         """Return a text without tokens: all known words and some unknown ones, numbered in this order."""
-        tables, known = self.tables, self._spelled(self.tables.words)
+        tables, known = self.tables, self._known
         spelled = np.concatenate([known, self._spelled(tuple(unknown))])
         nothing = np.zeros(len(unknown))
         # A known word could be spelled, too: so all strings together have a probability of 1.
@@ -245,6 +246,11 @@ class PooledModel:
         none = np.zeros(0, np.int64)
         rows = np.zeros((0, tables.kinds), np.int64)
         return Text(none, none, rows, base, share, log_base, np.argsort(-base, kind="stable"))
+
+    @cached_property
+    def _known(self) -> Floats:
+        # The same for every text, and slow.
+        return self._spelled(self.tables.words)
 
     def _spelled(self, words: tuple[str, ...]) -> Floats:
         """Return the logarithm of the probability that each word has by its spelling alone."""
