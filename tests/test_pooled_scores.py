@@ -123,11 +123,29 @@ def test_scores_do_not_depend_on_where_scoring_begins() -> None:
     options = PoolingOptions().with_weights(np.full(len(NAMES) + 3, 0.1))
     model, stream = model_of(synthetic("train")[:60], options), TokenStream.from_documents(synthetic("test")[:10])
     text, table, pooling = model.text(stream), model.evidence, options.pooling
-    logs, best = score_tokens(text, table, pooling, 0, len(stream), np.zeros(0))
+    logs, best, rank = score_tokens(text, table, pooling, 0, len(stream), np.zeros(0))
     middle = len(stream) // 3
     parts = [score_tokens(text, table, pooling, *ends, np.zeros(0)) for ends in ((0, middle), (middle, len(stream)))]
     assert np.concatenate([part[0] for part in parts]).tobytes() == logs.tobytes()
     assert np.concatenate([part[1] for part in parts]).tolist() == best.tolist()
+    assert np.concatenate([part[2] for part in parts]).tolist() == rank.tolist()
+
+
+def test_rank_counts_the_words_that_are_more_probable() -> None:
+    options = PoolingOptions().with_weights(np.full(len(NAMES) + 3, 0.1))
+    model, stream = model_of(synthetic("train")[:60], options), TokenStream.from_documents(synthetic("test")[:10])
+    scores = model.score(stream)
+    found = []
+    for token in range(0, len(stream), 3):
+        chance, _ = model.distribution(stream, token)
+        words, came = list(chance), stream.words[stream.index[token]]
+        order = sorted(range(len(words)), key=lambda at: (-chance[words[at]], at))
+        found.append(order.index(words.index(came)))
+    assert scores.rank[::3].tolist() == found
+    assert len(set(found)) > 5
+    shares = [scores.top_k(k) for k in (1, 2, 10, 1000)]
+    assert shares == sorted(shares)
+    assert shares[0] == scores.matches.mean()
 
 
 def test_gradient_is_that_of_the_score() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from giaann_dask.cli.options import read_text_options
+from giaann_dask.cli.options import read_numbers, read_text_options
 from giaann_dask.cli.showing import answer, figures, progress
 from giaann_dask.errors import OptionError
 
@@ -28,7 +28,6 @@ _OTHERS = {
     "settings": None,
     "strict_reference": False,
     "enforce_delimiter": False,
-    "top_k": "1",
     "rows": "auto",
     "row_memory": None,
     "reports": (),
@@ -51,14 +50,17 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
                 f"{name.replace('_', '-')} for a network of profile best", "profile v1 or v2", "leave it out"
             )
     names = ("maximum_sequences", "first_sequence", "baseline")
-    options = ScoringOptions(**dict(zip(names, (values[n] for n in ("max_sequences", *names[1:])), strict=True)))
+    given = dict(zip(names, (values[n] for n in ("max_sequences", *names[1:])), strict=True))
+    options = ScoringOptions(**given, top_k=read_numbers("top-k", values["top_k"]))
     with connect(options=where) as client, progress() as observer:
         text = read_text_options(values)
         report = network.score(inputs, client=client, options=options, text=text, observer=observer)
     counts = report.as_dict()
     shown = figures(
         counts,
-        *("sequences", "prediction_tokens", "prediction_matches", "top1", "perplexity", "bits_per_byte"),
+        *("sequences", "prediction_tokens", "prediction_matches", "top1"),
+        *(("top_k",) if len(report.top_k) > 1 else ()),
+        *("perplexity", "bits_per_byte"),
         *("every_token", "seconds", "tokens_per_second"),
     )
     answer(counts, values["as_json"], [f"network {Path(network.path)}", *shown, *report.lines()])

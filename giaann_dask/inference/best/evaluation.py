@@ -24,7 +24,7 @@ from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, SequencesEvaluated, ignore
-from giaann_dask.inference.best.kernel import Text
+from giaann_dask.inference.best.kernel import MOST_RANK, Text
 from giaann_dask.inference.best.ngram import backoff_matches, baseline_lines, smoothing
 from giaann_dask.inference.best.opened import submit_tables
 from giaann_dask.inference.best.scores import BEST, PooledModel, PoolingOptions, ScoreSummary, TextScores, join_scores
@@ -55,23 +55,28 @@ class ScoringOptions:
         ``"ngram"`` scores n-gram models of the same counts, too.
     tokens_per_task : int
         Tokens of one task; the figures do not depend on it.
+    top_k : tuple of int
+        How often one of the k most probable words is right is told for each of these.
 
     Raises
     ------
     OptionError
-        If there is no such baseline, or a task would have no tokens.
+        If there is no such baseline, a task would have no tokens, or k is out of range.
     """
 
     maximum_sequences: int | None = None
     first_sequence: int = 0
     baseline: str | None = None
     tokens_per_task: int = TOKENS_PER_TASK
+    top_k: tuple[int, ...] = (1,)
 
     def __post_init__(self) -> None:
         if self.baseline not in (None, NGRAM):
             raise OptionError(f"baseline is {self.baseline!r}", NGRAM, "choose it, or leave it out")
         if self.tokens_per_task < 1:
             raise OptionError(f"tokens_per_task is {self.tokens_per_task}", "at least 1", "choose another number")
+        if not self.top_k or not all(1 <= k <= MOST_RANK for k in self.top_k):
+            raise OptionError(f"top_k is {self.top_k}", f"numbers from 1 to {MOST_RANK}", "choose others")
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +137,8 @@ class ScoreReport(Summarised):
         Of each token, in order.
     baseline : Baseline or None
         N-gram models, where asked for.
+    top_k : dict of int to float
+        Share of the tokens after the seed tokens that are among the k most probable words, by k.
     """
 
     sequences: int
@@ -142,6 +149,7 @@ class ScoreReport(Summarised):
     commit: str
     scores: TextScores = field(compare=False)
     baseline: Baseline | None = field(default=None, compare=False)
+    top_k: dict[int, float] = field(default_factory=dict)
 
     @property
     def top1(self) -> float:
@@ -161,6 +169,7 @@ class ScoreReport(Summarised):
             "prediction_tokens": self.predicted.tokens,
             "prediction_matches": self.predicted.matches,
             "top1": self.top1,
+            "top_k": {str(k): share for k, share in self.top_k.items()},
             "perplexity": self.predicted.perplexity,
             "bits_per_byte": self.predicted.bits_per_byte,
             "unknown": self.predicted.unknown,
@@ -230,7 +239,9 @@ def score_network(
         baseline = Baseline(scorer.back_off(), scorer.score(smoothing()))
     every, predicted = scores.summary(), scores.summary(specification.seed_tokens)
     seconds = time.perf_counter() - started
-    return ScoreReport(sequences, specification.seed_tokens, predicted, every, seconds, reader.commit, scores, baseline)
+    seed = specification.seed_tokens
+    top_k = {k: scores.top_k(k, seed) for k in sorted({1, *options.top_k})}
+    return ScoreReport(sequences, seed, predicted, every, seconds, reader.commit, scores, baseline, top_k)
 
 
 def _read_text(

@@ -84,6 +84,8 @@ class _State(NamedTuple):
 # What was read lately speaks by three counts: of the word itself, fading; after the same word; after the same two.
 RECENT_KINDS = 3
 RECENT_PRIOR = 10.0
+# Ranks from here on are not told apart.
+MOST_RANK = 1000
 _LEAST_SHARE = 1e-6
 _SMALL = 1e-280
 
@@ -219,10 +221,29 @@ def _logarithm(now: int, left: float, text: Text, state: _State) -> float:
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _rank(now: int, left: float, best: int, text: Text, state: _State) -> int:
+    """Return how many words are more probable than the token, `MOST_RANK` at most; of equals the first is."""
+    target, ahead = text.words[now], 0
+    if target == best:
+        return 0
+    seen = state.stamp[target] == now
+    chance = state.direct[target] if seen else left * text.base[target]
+    for place in range(state.counters[0]):
+        word = state.touched[place]
+        ahead += state.direct[word] > chance or (state.direct[word] == chance and word < target)
+    for word in text.ranked:
+        other = left * text.base[word]
+        if ahead >= MOST_RANK or other < chance:
+            break
+        ahead += state.stamp[word] != now and (other > chance or word < target)
+    return min(max(ahead, 1), MOST_RANK)
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def score_tokens(
     text: Text, table: Evidence, pooling: Pooling, begin: int, end: int, gradient: Floats
-) -> tuple[Floats, Integers]:
-    """Return the logarithm of each token's probability and the most probable word before it.
+) -> tuple[Floats, Integers, Integers]:
+    """Return the logarithm of each token's probability, the most probable word before it, and the token's rank.
 
     Parameters
     ----------
@@ -237,18 +258,20 @@ def score_tokens(
     Returns
     -------
     tuple of ndarray
-        Natural logarithms, float64, and word numbers, int64, shape ``(end - begin,)``.
+        Natural logarithms, float64, word numbers, int64, and how many words were more probable than what came,
+        `MOST_RANK` standing for as many and more, int64; shape ``(end - begin,)`` each.
     """
     state = _work_space(len(text.base))
-    logs, best = np.empty(end - begin), np.empty(end - begin, np.int64)
+    logs, best, rank = np.empty(end - begin), np.empty(end - begin, np.int64), np.empty(end - begin, np.int64)
     for now in range(begin, end):
         left, total, best[now - begin] = _step(now, text, table, pooling, state)
         logs[now - begin] = _logarithm(now, left, text, state) - math.log(total)
+        rank[now - begin] = _rank(now, left, best[now - begin], text, state)
         if len(gradient):
             _change(now, text, table, pooling.weights, total, state, gradient)
         for place in range(state.counters[1]):
             state.recent[:, state.remembered[place]] = 0.0
-    return logs, best
+    return logs, best, rank
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

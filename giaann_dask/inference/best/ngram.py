@@ -87,7 +87,7 @@ def baseline_lines(backoff: npt.NDArray[np.bool_], smoothed: TextScores, seed_to
     Examples
     --------
     >>> one = np.ones(1)
-    >>> scores = TextScores(-one, one > 0, 4 * one.astype(int), 8 * one.astype(int), one > 0)
+    >>> scores = TextScores(-one, one > 0, 4 * one.astype(int), 8 * one.astype(int), one > 0, 0 * one.astype(int))
     >>> print("\n".join(baseline_lines(one > 0, scores, 8)))
     backoff 5-gram     top-1 1.0000 of 1 tokens
     Kneser-Ney 5-gram  top-1 1.0000 of 1 tokens, perplexity 2.7, 0.361 bits per byte

@@ -119,6 +119,8 @@ class TextScores:
         Place of each token in its sentence, int64, same shape.
     known : ndarray
         Whether the word is in the vocabulary, bool, same shape.
+    rank : ndarray
+        How many words were more probable, `MOST_RANK` at most; int64, same shape.
     """
 
     log_probability: Floats
@@ -126,6 +128,11 @@ class TextScores:
     nbytes: Integers
     place: Integers
     known: npt.NDArray[np.bool_]
+    rank: Integers
+
+    def top_k(self, k: int, seed_tokens: int = 0) -> float:
+        """Return the share of tokens, after the first ones of each sentence, among the k most probable words."""
+        return float((self.rank[self.place >= seed_tokens] < k).mean())
 
     def summary(self, seed_tokens: int = 0) -> ScoreSummary:
         """Return what the tokens after the first ones of each sentence add up to.
@@ -210,12 +217,13 @@ class PooledModel:
 
     def score_span(self, stream: TokenStream, text: Text, begin: int, end: int) -> TextScores:
         """Score the tokens of a stretch of a text, which `text` returned; the same however it is cut."""
-        logs, best = score_tokens(text, self.evidence, self.options.pooling, begin, end, np.zeros(0))
+        logs, _, rank = score_tokens(text, self.evidence, self.options.pooling, begin, end, np.zeros(0))
         index, words = stream.index[begin:end], text.words[begin:end]
         used, at = np.unique(index, return_inverse=True)
         names = (stream.words[number] for number in used.tolist())
         lengths = np.array([len(word.encode("utf-8", "surrogatepass")) + 1 for word in names], np.int64)
-        return TextScores(logs, best == words, lengths[at], stream.place[begin:end], words < len(self.tables.words))
+        known = words < len(self.tables.words)
+        return TextScores(logs, rank == 0, lengths[at], stream.place[begin:end], known, rank)
 
     def distribution(self, stream: TokenStream, token: int) -> tuple[dict[str, float], float]:
         """Return the probability of each word before a token, and that of all other strings together.
@@ -273,14 +281,14 @@ class PooledModel:
     def gradient(self, stream: TokenStream, text: Text) -> tuple[float, Floats]:
         """Return the mean logarithm of the probability of a text's tokens, and how it changes with the weights."""
         gradient = np.zeros(len(NAMES) + RECENT_KINDS)
-        logs, _ = score_tokens(text, self.evidence, self.options.pooling, 0, len(stream), gradient)
+        logs, _, _ = score_tokens(text, self.evidence, self.options.pooling, 0, len(stream), gradient)
         return float(logs.mean()), gradient / len(stream)
 
 
 def join_scores(parts: Sequence[TextScores]) -> TextScores:
     """Return the scores of the stretches of a text, in order, as those of the whole."""
     no, none = np.zeros(0, np.bool_), np.zeros(0, np.int64)
-    every = (TextScores(np.zeros(0), no, none, none, no), *parts)
+    every = (TextScores(np.zeros(0), no, none, none, no, none), *parts)
     return TextScores(*(np.concatenate([getattr(part, each.name) for part in every]) for each in fields(TextScores)))
 
 
