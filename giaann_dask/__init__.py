@@ -17,20 +17,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from giaann_dask.api import Network, TextOptions, encode, train
-    from giaann_dask.cluster import ClusterOptions, connect
+    from giaann_dask.cluster import ClusterOptions, connect, roles_of, start_cluster
     from giaann_dask.diagnostics.evaluation_report import save_report
     from giaann_dask.inference.beam import BeamOptions
     from giaann_dask.inference.best.evaluation import ScoringOptions
     from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
     from giaann_dask.inference.evaluating.evaluation import EvaluationOptions
     from giaann_dask.inference.options import InferenceOptions
+    from giaann_dask.inference.replay.batch import BatchOptions
     from giaann_dask.inference.rows.remote import RowOptions
     from giaann_dask.inference.v2.options import V2Settings
     from giaann_dask.spec import Specification
     from giaann_dask.text.corpus import EncodedCorpus
     from giaann_dask.training.options import TrainingOptions
+    from giaann_dask.training.selection import SelectionOptions
 
 _HOMES = {
+    "BatchOptions": "giaann_dask.inference.replay.batch",
     "BeamOptions": "giaann_dask.inference.beam",
     "ClusterOptions": "giaann_dask.cluster",
     "EncodedCorpus": "giaann_dask.text.corpus",
@@ -41,17 +44,21 @@ _HOMES = {
     "RowOptions": "giaann_dask.inference.rows.remote",
     "SamplingOptions": "giaann_dask.inference.continuation",
     "ScoringOptions": "giaann_dask.inference.best.evaluation",
+    "SelectionOptions": "giaann_dask.training.selection",
     "Specification": "giaann_dask.spec",
     "TextOptions": "giaann_dask.api",
     "TrainingOptions": "giaann_dask.training.options",
     "V2Settings": "giaann_dask.inference.v2.options",
     "connect": "giaann_dask.cluster",
     "encode": "giaann_dask.api",
+    "roles_of": "giaann_dask.cluster",
     "save_report": "giaann_dask.diagnostics.evaluation_report",
+    "start_cluster": "giaann_dask.cluster",
     "train": "giaann_dask.api",
 }
 
 __all__ = [
+    "BatchOptions",
     "BeamOptions",
     "ClusterOptions",
     "EncodedCorpus",
@@ -62,13 +69,16 @@ __all__ = [
     "RowOptions",
     "SamplingOptions",
     "ScoringOptions",
+    "SelectionOptions",
     "Specification",
     "TextOptions",
     "TrainingOptions",
     "V2Settings",
     "connect",
     "encode",
+    "roles_of",
     "save_report",
+    "start_cluster",
     "train",
 ]
 
