@@ -214,6 +214,8 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
         "protocol": f"{options.protocol}://",
         # As the scheduler, for this machine alone.
         "host": "127.0.0.1",
+        # Workers that come and go are what these clusters are for: no news.
+        "silence_logs": logging.CRITICAL,
     }
     if options.memory_bytes is not None:
         nanny["memory_limit"] = options.memory_bytes

@@ -17,6 +17,7 @@ import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -131,7 +132,19 @@ class NetworkStore:
             yield
 
     def head(self) -> str:
-        """Return the identity of the last commit."""
+        """Return the identity of the last commit.
+
+        Raises
+        ------
+        StoreMissingError
+            If there is none yet: the network is being trained for the first time, or that was killed.
+        """
+        if self.blank():
+            raise StoreMissingError(
+                f"network {self.path} holds no commit yet",
+                "a network with at least one",
+                "wait for the first commit of its training, or train it again if that has ended",
+            )
         with reading(f"network {self.path}"):
             return str(self._repository.lookup_branch(BRANCH))
 
@@ -168,7 +181,7 @@ class NetworkStore:
     def blank(self) -> bool:
         """Return whether a process died between making the folder and the first commit."""
         with reading(f"network {self.path}"):
-            return len(list(self._repository.ancestry(branch=BRANCH))) == 1
+            return len(list(islice(self._repository.ancestry(branch=BRANCH), 2))) == 1
 
     def collect(self, keep_commits: int | None = None) -> int:
         """Remove what no commit needs; call it while holding the lock.
