@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import icechunk
 import pytest
 from village import write_village
 
@@ -106,6 +107,13 @@ def test_every_command_takes_an_older_commit(grown: Grown, tmp_path: Path, capsy
 def test_an_unknown_commit(grown: Grown, commit: str) -> None:
     with pytest.raises(StoreMissingError, match="no commit"):
         gd.Network(grown.path, commit=commit)
+
+
+def test_a_network_before_its_first_commit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As it is while it is being made: not there yet, and not damaged."""
+    icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "net")))
+    assert cli.run(["inspect", str(tmp_path / "net")]) == cli.BAD_INPUT
+    assert "holds no commit yet" in capsys.readouterr().err
 
 
 def test_a_commit_has_one_identity(grown: Grown) -> None:
