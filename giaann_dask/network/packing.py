@@ -1,7 +1,7 @@
 """A run as the encoded bytes of a chunked Zarr group: how it is held when cold, sent and stored.
 
-Covers: the layout and the codecs of that group, packing, unpacking and opening it with Zarr.
-Does not cover: the decoded table (`run`), the order of connections inside the
+Covers: the layout of that group, packing, unpacking and opening it with Zarr.
+Does not cover: its codecs (`packed_arrays`), the decoded table (`run`), the order of connections inside the
 packed form (`target_sets`) and where the bytes are kept (`store`).
 
 A target neuron is mostly reached on several segments, always on one of the column segments and on
@@ -25,25 +25,31 @@ array                one value for each meaning
 ``strength_change``  further segment    difference from the segment before, zigzag: 0, -1, 1, -2
 ==================== ================== ======================================================
 
-Chunks are compressed by Zstandard, without a shuffle, and closed by a CRC-32C checksum. They are
-encoded here and not through Zarr, whose cost for every array is more than that of a small run.
+Chunks are compressed by Zstandard, without a shuffle, and closed by a CRC-32C checksum (`packed_arrays`).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
-from numcodecs.zstd import Zstd
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.errors import StoreDamagedError, StoreFormatError
 from giaann_dask.network.keys import pack_neuron, unpack_neuron
+from giaann_dask.network.packed_arrays import (
+    GROUP_KEY,
+    VERSION,
+    damage,
+    decode_array,
+    encode_array,
+    group_metadata,
+    read_header,
+    require_intact,
+    to_json,
+)
 from giaann_dask.network.run import Run
 from giaann_dask.network.target_sets import TargetSets, collect_targets, spread_targets
 from giaann_dask.spec import (
@@ -61,11 +67,6 @@ if TYPE_CHECKING:
 CHUNK = 262_144
 # Values that are computed in one go, so that they stay in the processor's caches.
 _BLOCK = 1 << 15
-VERSION = 1
-LEVEL = 3
-
-_HEADER = "giaann_run"
-_GROUP_KEY = "zarr.json"
 _LIMITS = {
     "source_column": MAXIMUM_CONCEPTS,
     "source_feature": MAXIMUM_FEATURES,
@@ -77,8 +78,6 @@ _LIMITS = {
     "strength": 1 << 63,
     "strength_change": 1 << 64,
 }
-_TYPES = {name: np.dtype(name).newbyteorder("<") for name in ("uint8", "uint16", "uint32", "uint64")}
-_CODEC = Zstd(level=LEVEL)
 
 
 @register_arrays
@@ -114,7 +113,7 @@ class PackedRun:
         StoreFormatError
             If the run is of another format version.
         """
-        header = _read_header(entries)
+        header = read_header(entries)
         nbytes = sum(map(len, entries.values()))
         return cls(dict(entries), header["rows"], header["connections"], nbytes)
 
@@ -158,9 +157,9 @@ def pack(run: Run, chunk: int = CHUNK) -> PackedRun:
         "connections": len(run),
         "strength_bits": 8 * run.strength.dtype.itemsize,
     }
-    entries = {_GROUP_KEY: _to_json(_group_metadata(header))}
+    entries = {GROUP_KEY: to_json(group_metadata(header))}
     for name, values in _layout(run).items():
-        entries.update(_encode_array(name, values, chunk))
+        entries.update(encode_array(name, values, chunk))
     return PackedRun(entries, len(run.source), len(run), sum(map(len, entries.values())))
 
 
@@ -184,19 +183,19 @@ def unpack(packed: PackedRun) -> Run:
     StoreFormatError
         If the run is of another format version.
     """
-    header = _read_header(packed.entries)
+    header = read_header(packed.entries)
     arrays, used = {}, 1
     for name in _LIMITS:
-        arrays[name], entries = _decode_array(name, packed.entries)
+        arrays[name], entries = decode_array(name, packed.entries)
         used += entries
-    _require(used == len(packed.entries), f"a run has {len(packed.entries)} entries", f"{used}")
+    require_intact(used == len(packed.entries), f"a run has {len(packed.entries)} entries", f"{used}")
     rows, targets = len(arrays["source_column"]), len(arrays["target_column"])
     found = (rows, targets + len(arrays["strength_change"]))
-    _require(found == (header["rows"], header["connections"]), f"a run has {found} rows and connections")
+    require_intact(found == (header["rows"], header["connections"]), f"a run has {found} rows and connections")
     for name in ("source_feature", "row_targets"):
-        _require(len(arrays[name]) == rows, f"{name} of a run has {len(arrays[name])} values", f"{rows}")
+        require_intact(len(arrays[name]) == rows, f"{name} of a run has {len(arrays[name])} values", f"{rows}")
     for name in ("target_feature", "target_branch", "target_segments", "strength"):
-        _require(len(arrays[name]) == targets, f"{name} of a run has {len(arrays[name])} values", f"{targets}")
+        require_intact(len(arrays[name]) == targets, f"{name} of a run has {len(arrays[name])} values", f"{targets}")
     return _restore(arrays, header)
 
 
@@ -213,11 +212,13 @@ def unpack_rows(packed: PackedRun) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     StoreDamagedError, StoreFormatError
         As `unpack`, as far as these arrays show it.
     """
-    _read_header(packed.entries)
+    read_header(packed.entries)
     column, feature, targets = (
-        _decode_array(name, packed.entries)[0] for name in ("source_column", "source_feature", "row_targets")
+        decode_array(name, packed.entries)[0] for name in ("source_column", "source_feature", "row_targets")
     )
-    _require(len(column) == len(feature) == len(targets) == packed.rows, "the rows of a run contradict each other")
+    require_intact(
+        len(column) == len(feature) == len(targets) == packed.rows, "the rows of a run contradict each other"
+    )
     return pack_neuron(column, feature), targets.astype(np.int64)
 
 
@@ -238,10 +239,12 @@ def unpack_targets(packed: PackedRun) -> tuple[npt.NDArray[np.int64], TargetSets
     """
     source, row_targets = unpack_rows(packed)
     names = ("target_column", "target_feature", "target_branch", "target_segments")
-    column, feature, branch, segments = (_decode_array(name, packed.entries)[0] for name in names)
+    column, feature, branch, segments = (decode_array(name, packed.entries)[0] for name in names)
     targets = int(row_targets.sum())
     lengths = {targets, len(column), len(feature), len(branch), len(segments)}
-    _require(len(lengths) == 1, f"the targets of a run have the lengths {sorted(lengths)}", "the same one for all")
+    require_intact(
+        len(lengths) == 1, f"the targets of a run have the lengths {sorted(lengths)}", "the same one for all"
+    )
     none = np.zeros(0, np.int64)
     key = _target_key(column, feature, branch)
     return source, TargetSets(row_targets, key, segments.astype(np.uint32, copy=False), none, none.view(np.uint64))
@@ -274,9 +277,9 @@ def _restore(arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, int]) 
     """Build the run of arrays whose lengths agree."""
     for name, limit in _LIMITS.items():
         largest = int(arrays[name].max(initial=0))
-        _require(largest < limit, f"{name} of a run has the value {largest}", f"less than {limit}")
+        require_intact(largest < limit, f"{name} of a run has the value {largest}", f"less than {limit}")
     source = pack_neuron(arrays["source_column"], arrays["source_feature"])
-    _require(bool(np.all(source[1:] > source[:-1])), "the source neurons of a run do not ascend")
+    require_intact(bool(np.all(source[1:] > source[:-1])), "the source neurons of a run do not ascend")
     sets = TargetSets(
         arrays["row_targets"].astype(np.int64),
         _target_key(*(arrays[name] for name in ("target_column", "target_feature", "target_branch"))),
@@ -287,7 +290,7 @@ def _restore(arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, int]) 
     kind = np.int32 if header["strength_bits"] == 32 else np.int64
     run = spread_targets(source, sets, np.empty(header["connections"], kind))
     if run is None:
-        raise _damage("the targets, segments and strengths of a run contradict each other")
+        raise damage("the targets, segments and strengths of a run contradict each other")
     return run
 
 
@@ -297,116 +300,6 @@ def _target_key(column: npt.NDArray[Any], feature: npt.NDArray[Any], branch: npt
     key <<= BRANCH_BITS
     key |= branch
     return key
-
-
-def _encode_array(name: str, values: npt.NDArray[Any], chunk: int) -> dict[str, bytes]:
-    """Return metadata and chunks of one array; the chunks are even, so that padding stays small."""
-    count = -(-len(values) // chunk)
-    length = max(-(-len(values) // max(count, 1)), 1)
-    entries = {f"{name}/zarr.json": _to_json(_array_metadata(len(values), length, values.dtype.name))}
-    padded = np.zeros(count * length, values.dtype.newbyteorder("<"))
-    padded[: len(values)] = values
-    for number in range(count):
-        encoded = _CODEC.encode(padded[number * length : (number + 1) * length])
-        entries[f"{name}/c/{number}"] = encoded + google_crc32c.value(encoded).to_bytes(4, "little")
-    return entries
-
-
-def _decode_array(name: str, entries: Mapping[str, bytes]) -> tuple[npt.NDArray[Any], int]:
-    """Return the values of one array, and how many entries it has."""
-    document = _from_json(name, entries.get(f"{name}/zarr.json"))
-    try:
-        (length,) = document["shape"]
-        (chunk,) = document["chunk_grid"]["configuration"]["chunk_shape"]
-        kind = document["data_type"]
-        intact = document == _array_metadata(length, chunk, kind) and kind in _TYPES
-        intact = intact and type(length) is int and type(chunk) is int and length >= 0 and chunk >= 1
-    except (KeyError, TypeError, ValueError):
-        intact = False
-    _require(intact, f"the metadata of {name} of a run is {str(document)[:200]}")
-    chunks = [
-        _decode_chunk(f"{name}/c/{number}", entries, chunk, _TYPES[kind])
-        # More chunks than entries cannot be; the limit keeps a damaged length from running away.
-        for number in range(min(-(-length // chunk), len(entries)))
-    ]
-    values = np.concatenate(chunks) if len(chunks) > 1 else (chunks or [np.zeros(0, _TYPES[kind])])[0]
-    _require(len(values) >= length, f"{name} of a run has {len(values)} values", f"{length}")
-    return values[:length], 1 + len(chunks)
-
-
-def _decode_chunk(key: str, entries: Mapping[str, bytes], length: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the values of one chunk."""
-    stored = entries.get(key, b"")
-    encoded = memoryview(stored)[:-4]
-    intact = len(stored) > 4 and google_crc32c.value(bytes(encoded)) == int.from_bytes(stored[-4:], "little")
-    _require(intact, f"chunk {key} of a run is missing or its checksum is wrong")
-    try:
-        decoded = _CODEC.decode(encoded)
-    except (RuntimeError, ValueError) as error:
-        raise _damage(f"chunk {key} of a run does not decode: {error}") from error
-    size = length * dtype.itemsize
-    _require(len(decoded) == size, f"chunk {key} of a run has {len(decoded)} bytes", f"{size}")
-    return np.frombuffer(decoded, dtype)
-
-
-def _group_metadata(header: dict[str, int]) -> dict[str, Any]:
-    """Return the metadata document of the group."""
-    return {"attributes": {_HEADER: header}, "zarr_format": 3, "node_type": "group"}
-
-
-def _array_metadata(length: int, chunk: int, kind: str) -> dict[str, Any]:
-    """Return the metadata document of a one-dimensional array, as Zarr v3 defines it."""
-    order = {} if kind == "uint8" else {"configuration": {"endian": "little"}}
-    return {
-        "shape": [length],
-        "data_type": kind,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": 0,
-        "codecs": [
-            {"name": "bytes", **order},
-            {"name": "zstd", "configuration": {"level": LEVEL, "checksum": False}},
-            {"name": "crc32c"},
-        ],
-        "attributes": {},
-        "zarr_format": 3,
-        "node_type": "array",
-    }
-
-
-def _read_header(entries: Mapping[str, bytes]) -> dict[str, int]:
-    """Return the header of a packed run after checking it."""
-    document = _from_json("the group", entries.get(_GROUP_KEY))
-    attributes = document.get("attributes")
-    header = attributes.get(_HEADER) if isinstance(attributes, dict) else None
-    _require(isinstance(header, dict), "a run's group has no header")
-    assert isinstance(header, dict)
-    names = {"version", "rows", "connections", "strength_bits"}
-    numbers = all(type(value) is int and value >= 0 for value in header.values())
-    intact = set(header) == names and numbers and document == _group_metadata(header)
-    _require(intact, f"the header of a run is {str(document)[:200]}")
-    if header["version"] != VERSION:
-        raise StoreFormatError(
-            f"a run is of format version {header['version']}",
-            f"version {VERSION}",
-            "open it with the version of giaann_dask that wrote it",
-        )
-    _require(header["strength_bits"] in (32, 64), f"a run has {header['strength_bits']}-bit strengths")
-    return header
-
-
-def _to_json(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, separators=(",", ":")).encode()
-
-
-def _from_json(name: str, entry: bytes | None) -> dict[str, Any]:
-    try:
-        document = json.loads(entry or b"")
-    except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        raise _damage(f"the metadata of {name} of a run is missing or no JSON")
-    return document
 
 
 def _narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -425,13 +318,3 @@ def _field(key: npt.NDArray[np.int64], shift: int, values: int) -> npt.NDArray[A
     for block in blocks:
         field[block] = (key[block] >> shift) & (values - 1)
     return field
-
-
-def _damage(received: str, expected: str = "") -> StoreDamagedError:
-    return StoreDamagedError(received, expected, "restore it from a copy")
-
-
-def _require(intact: bool, received: str, expected: str = "") -> None:
-    """Raise a StoreDamagedError when not intact."""
-    if not intact:
-        raise _damage(received, expected)

@@ -1,0 +1,148 @@
+"""Arrays of unsigned integers as the encoded bytes of a chunked Zarr group.
+
+Covers: metadata, chunks, checksums and the header of such a group, written and read without Zarr, whose cost
+for every array is more than that of a small run. Does not cover: what the arrays mean (`packing`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+from numcodecs.zstd import Zstd
+
+from giaann_dask.errors import StoreDamagedError, StoreFormatError
+
+VERSION = 1
+LEVEL = 3
+
+_HEADER = "giaann_run"
+GROUP_KEY = "zarr.json"
+_TYPES = {name: np.dtype(name).newbyteorder("<") for name in ("uint8", "uint16", "uint32", "uint64")}
+_CODEC = Zstd(level=LEVEL)
+
+
+def encode_array(name: str, values: npt.NDArray[Any], chunk: int) -> dict[str, bytes]:
+    """Return metadata and chunks of one array; the chunks are even, so that padding stays small."""
+    count = -(-len(values) // chunk)
+    length = max(-(-len(values) // max(count, 1)), 1)
+    entries = {f"{name}/zarr.json": to_json(_array_metadata(len(values), length, values.dtype.name))}
+    padded = np.zeros(count * length, values.dtype.newbyteorder("<"))
+    padded[: len(values)] = values
+    for number in range(count):
+        encoded = _CODEC.encode(padded[number * length : (number + 1) * length])
+        entries[f"{name}/c/{number}"] = encoded + google_crc32c.value(encoded).to_bytes(4, "little")
+    return entries
+
+
+def decode_array(name: str, entries: Mapping[str, bytes]) -> tuple[npt.NDArray[Any], int]:
+    """Return the values of one array, and how many entries it has."""
+    document = _from_json(name, entries.get(f"{name}/zarr.json"))
+    try:
+        (length,) = document["shape"]
+        (chunk,) = document["chunk_grid"]["configuration"]["chunk_shape"]
+        kind = document["data_type"]
+        intact = document == _array_metadata(length, chunk, kind) and kind in _TYPES
+        intact = intact and type(length) is int and type(chunk) is int and length >= 0 and chunk >= 1
+    except (KeyError, TypeError, ValueError):
+        intact = False
+    require_intact(intact, f"the metadata of {name} of a run is {str(document)[:200]}")
+    chunks = [
+        _decode_chunk(f"{name}/c/{number}", entries, chunk, _TYPES[kind])
+        # More chunks than entries cannot be; the limit keeps a damaged length from running away.
+        for number in range(min(-(-length // chunk), len(entries)))
+    ]
+    values = np.concatenate(chunks) if len(chunks) > 1 else (chunks or [np.zeros(0, _TYPES[kind])])[0]
+    require_intact(len(values) >= length, f"{name} of a run has {len(values)} values", f"{length}")
+    return values[:length], 1 + len(chunks)
+
+
+def _decode_chunk(key: str, entries: Mapping[str, bytes], length: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return the values of one chunk."""
+    stored = entries.get(key, b"")
+    encoded = memoryview(stored)[:-4]
+    intact = len(stored) > 4 and google_crc32c.value(bytes(encoded)) == int.from_bytes(stored[-4:], "little")
+    require_intact(intact, f"chunk {key} of a run is missing or its checksum is wrong")
+    try:
+        decoded = _CODEC.decode(encoded)
+    except (RuntimeError, ValueError) as error:
+        raise damage(f"chunk {key} of a run does not decode: {error}") from error
+    size = length * dtype.itemsize
+    require_intact(len(decoded) == size, f"chunk {key} of a run has {len(decoded)} bytes", f"{size}")
+    return np.frombuffer(decoded, dtype)
+
+
+def group_metadata(header: dict[str, int]) -> dict[str, Any]:
+    """Return the metadata document of the group."""
+    return {"attributes": {_HEADER: header}, "zarr_format": 3, "node_type": "group"}
+
+
+def _array_metadata(length: int, chunk: int, kind: str) -> dict[str, Any]:
+    """Return the metadata document of a one-dimensional array, as Zarr v3 defines it."""
+    order = {} if kind == "uint8" else {"configuration": {"endian": "little"}}
+    return {
+        "shape": [length],
+        "data_type": kind,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": 0,
+        "codecs": [
+            {"name": "bytes", **order},
+            {"name": "zstd", "configuration": {"level": LEVEL, "checksum": False}},
+            {"name": "crc32c"},
+        ],
+        "attributes": {},
+        "zarr_format": 3,
+        "node_type": "array",
+    }
+
+
+def read_header(entries: Mapping[str, bytes]) -> dict[str, int]:
+    """Return the header of a packed run after checking it."""
+    document = _from_json("the group", entries.get(GROUP_KEY))
+    attributes = document.get("attributes")
+    header = attributes.get(_HEADER) if isinstance(attributes, dict) else None
+    require_intact(isinstance(header, dict), "a run's group has no header")
+    assert isinstance(header, dict)
+    names = {"version", "rows", "connections", "strength_bits"}
+    numbers = all(type(value) is int and value >= 0 for value in header.values())
+    intact = set(header) == names and numbers and document == group_metadata(header)
+    require_intact(intact, f"the header of a run is {str(document)[:200]}")
+    if header["version"] != VERSION:
+        raise StoreFormatError(
+            f"a run is of format version {header['version']}",
+            f"version {VERSION}",
+            "open it with the version of giaann_dask that wrote it",
+        )
+    require_intact(header["strength_bits"] in (32, 64), f"a run has {header['strength_bits']}-bit strengths")
+    return header
+
+
+def to_json(document: dict[str, Any]) -> bytes:
+    """Return a metadata document as it is stored."""
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _from_json(name: str, entry: bytes | None) -> dict[str, Any]:
+    try:
+        document = json.loads(entry or b"")
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise damage(f"the metadata of {name} of a run is missing or no JSON")
+    return document
+
+
+def damage(received: str, expected: str = "") -> StoreDamagedError:
+    """Return the error of a run that is not what was written."""
+    return StoreDamagedError(received, expected, "restore it from a copy")
+
+
+def require_intact(intact: bool, received: str, expected: str = "") -> None:
+    """Raise a StoreDamagedError when not intact."""
+    if not intact:
+        raise damage(received, expected)
