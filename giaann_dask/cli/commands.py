@@ -40,7 +40,7 @@ _COMMITS_SHOWN = 20
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="giaann-dask")
 def giaann_dask() -> None:
-    r"""Train and use GIAANN networks: language models that learn by counting.
+    """Train and use GIAANN networks: language models that learn by counting.
 
     Nouns are concept columns; every other word is a feature neuron inside the column it belongs
     to. Training adds strength to the connections between the neurons of a sentence; prediction
@@ -55,7 +55,7 @@ def giaann_dask() -> None:
 
     An INPUT is a text file, a .gz of one, a folder, a glob, CoNLL-U (.conllu), JSON lines
     (.jsonl), a Hugging Face dataset (hf:NAME) or, where noted, an encoded corpus.
-    """
+    """  # noqa: D301 - click looks for the character, not for its escape
 
 
 @giaann_dask.command()
