@@ -46,12 +46,13 @@ def giaann_dask() -> None:
     to. Training adds strength to the connections between the neurons of a sentence; prediction
     follows them.
 
-    \b
     A first network:
-      giaann-dask train text.txt --network my.network
-      giaann-dask evaluate my.network other.txt
-      giaann-dask generate my.network "The old miller carried the"
-      giaann-dask draw my.network --out picture.svg
+
+    \b
+        giaann-dask train text.txt --network my.network
+        giaann-dask evaluate my.network other.txt
+        giaann-dask generate my.network "The old miller carried the"
+        giaann-dask draw my.network --out picture.svg
 
     An INPUT is a text file, a .gz of one, a folder, a glob, CoNLL-U (.conllu), JSON lines
     (.jsonl), a Hugging Face dataset (hf:NAME) or, where noted, an encoded corpus.

@@ -86,6 +86,11 @@ class GenerationOptions:
     ------
     OptionError
         If a number is out of range.
+
+    Examples
+    --------
+    >>> GenerationOptions(tokens=12, beam=BeamOptions(width=3, depth=6)).beam.searches
+    True
     """
 
     tokens: int = 20

@@ -61,6 +61,11 @@ class ScoringOptions:
     ------
     OptionError
         If there is no such baseline, or a task would have no tokens.
+
+    Examples
+    --------
+    >>> ScoringOptions(baseline="ngram").baseline
+    'ngram'
     """
 
     maximum_sequences: int | None = None
