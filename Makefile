@@ -7,12 +7,12 @@ READY := .venv/ready
 # Test files that run at the same time; most of their time is spent waiting for processes.
 JOBS ?= 3
 
-.PHONY: demo test test-all check lint types doctest notebooks bench bench-train bench-infer bench-links bench-serve soak gpu-check clean
+.PHONY: demo test test-all check lint types doctest notebooks docs bench bench-train bench-infer bench-links bench-serve soak gpu-check clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,hub]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,docs,hub]"
 	touch $(READY)
 
 demo: $(READY)
@@ -28,8 +28,9 @@ test: $(READY)
 
 test-all: $(READY)
 	$(BIN)/pytest
+	GIAANN_DOCS_PROCESSES=1 $(BIN)/pytest docs
 
-check: lint types doctest notebooks
+check: lint types doctest notebooks docs
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -45,6 +46,11 @@ doctest: $(READY)
 notebooks: $(READY)
 	$(BIN)/pytest --nbmake notebooks --nbmake-timeout 300
 	$(BIN)/python workflows/train_and_evaluate.py --help > /dev/null
+
+# The site is in build/docs: python -m http.server --directory build/docs
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/pytest -n 2 --dist loadfile docs
 
 bench: $(READY)
 	$(BIN)/python benchmarks/stages.py $(BENCH)

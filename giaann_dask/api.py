@@ -77,6 +77,11 @@ class TextOptions:
         ``none``, ``learn:SIZE``, ``tiktoken:NAME`` or the path of a tokenizer's file; what the network or
         corpus already has by default, else ``none``. All but ``none`` need subwords as tokens
         (`Specification.tokens`). A tokenizer that was learnt is not learnt again.
+
+    Examples
+    --------
+    >>> TextOptions(tagger="gold", ever_pos="corpus").tagger
+    'gold'
     """
 
     tagger: str = "lexicon"
@@ -100,6 +105,15 @@ class Network(Summarised):
     ------
     StoreMissingError, StoreFormatError, StoreDamagedError
         If there is no such network or commit, or if it cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from giaann_dask.data import sample_text
+    >>> with connect(workers=0) as client:
+    ...     path = train(sample_text(), Path(tempfile.mkdtemp()) / "village", client=client)[0].path
+    >>> Network(path).generate("The old miller carried the flour").text
+    'to the baker .'
     """
 
     def __init__(self, path: str | Path, commit: str | None = None) -> None:
@@ -338,6 +352,15 @@ def encode(
         Stop after so many sequences that pass the length filter.
     observer : callable, optional
         Told of progress.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from giaann_dask.data import sample_test_text
+    >>> with connect(workers=0) as client:
+    ...     corpus = encode(sample_test_text(), Path(tempfile.mkdtemp()) / "corpus", client=client)
+    >>> len(corpus), corpus.tokens
+    (40, 642)
     """
     wanted, chosen = specification or Specification(), text or TextOptions()
     if wanted.profile == "best":
@@ -386,6 +409,19 @@ def train(
     Returns
     -------
     Network, TrainingReport
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from giaann_dask.data import sample_test_text
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with connect(workers=0) as client:
+    ...     network, report = train(sample_test_text(), folder / "evening", client=client)
+    ...     _, again = train(sample_test_text(), folder / "evening", client=client)
+    >>> report.sequences, again.sequences
+    (40, 0)
+    >>> network.manifest.connections
+    8949
     """
     chosen, path = text or TextOptions(), Path(network)
     store = open_store(path)

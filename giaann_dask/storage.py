@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec
 
-from giaann_dask.errors import GiaannError, StoreDamagedError, StoreWriteError
+from giaann_dask.errors import GiaannError, OptionError, StoreDamagedError, StoreWriteError
 
 CHUNK = 262_144
 
@@ -106,6 +107,25 @@ def read_json(group: zarr.Group, name: str) -> Any:
 def bytes_on_disk(folder: Path) -> int:
     """Return the bytes of all files below a folder."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def require_folder(path: Path) -> None:
+    """Raise an `OptionError` if a path names an object store, which would become a local folder called ``s3:``.
+
+    Examples
+    --------
+    >>> require_folder(Path("networks/village"))
+    >>> require_folder(Path("s3://bucket/village"))
+    Traceback (most recent call last):
+    giaann_dask.errors.OptionError: s3:/bucket/village names an object store; expected a folder that all workers can \
+read and write; train there and copy the folder afterwards
+    """
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
+        raise OptionError(
+            f"{path} names an object store",
+            "a folder that all workers can read and write",
+            "train there and copy the folder afterwards",
+        )
 
 
 @contextmanager

@@ -40,22 +40,23 @@ _COMMITS_SHOWN = 20
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="giaann-dask")
 def giaann_dask() -> None:
-    r"""Train and use GIAANN networks: language models that learn by counting.
+    """Train and use GIAANN networks: language models that learn by counting.
 
     Nouns are concept columns; every other word is a feature neuron inside the column it belongs
     to. Training adds strength to the connections between the neurons of a sentence; prediction
     follows them.
 
-    \b
     A first network:
-      giaann-dask train text.txt --network my.network
-      giaann-dask evaluate my.network other.txt
-      giaann-dask generate my.network "The old miller carried the"
-      giaann-dask draw my.network --out picture.svg
+
+    \b
+        giaann-dask train text.txt --network my.network
+        giaann-dask evaluate my.network other.txt
+        giaann-dask generate my.network "The old miller carried the"
+        giaann-dask draw my.network --out picture.svg
 
     An INPUT is a text file, a .gz of one, a folder, a glob, CoNLL-U (.conllu), JSON lines
     (.jsonl), a Hugging Face dataset (hf:NAME) or, where noted, an encoded corpus.
-    """
+    """  # noqa: D301 - click looks for the character, not for its escape
 
 
 @giaann_dask.command()

@@ -56,6 +56,12 @@ def connect(
         If the scheduler does not answer in time.
     InputMissingError
         If the scheduler file does not exist.
+
+    Examples
+    --------
+    >>> with connect(workers=0) as client:
+    ...     client.submit(sum, [1, 2]).result()
+    3
     """
     chosen = options or ClusterOptions(scheduler=scheduler, workers=workers)
     register()

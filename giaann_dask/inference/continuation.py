@@ -33,6 +33,11 @@ class SamplingOptions:
     ------
     OptionError
         If a number is out of range.
+
+    Examples
+    --------
+    >>> SamplingOptions(temperature=0.7, seed=1).temperature
+    0.7
     """
 
     temperature: float = 0.0
@@ -74,6 +79,11 @@ class GenerationOptions:
     ------
     OptionError
         If a number is out of range.
+
+    Examples
+    --------
+    >>> GenerationOptions(tokens=12, beam=BeamOptions(width=3, depth=6)).beam.searches
+    True
     """
 
     tokens: int = 20

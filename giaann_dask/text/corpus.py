@@ -32,6 +32,7 @@ from giaann_dask.storage import (
     read_array,
     read_json,
     reading,
+    require_folder,
     write_json,
     writing,
 )
@@ -62,9 +63,12 @@ class CorpusWriter:
     ------
     StoreExistsError
         If something is there already.
+    OptionError
+        If the path names an object store.
     """
 
     def __init__(self, path: Path) -> None:
+        require_folder(path)
         if path.exists():
             raise StoreExistsError(
                 f"{path} exists already", "a path where nothing is", "choose another --out or remove it"

@@ -60,6 +60,11 @@ class TrainingOptions:
     ------
     OptionError
         If a number is out of range.
+
+    Examples
+    --------
+    >>> TrainingOptions(commit_sequences=100_000, keep_commits=3).batch_sequences
+    8192
     """
 
     batch_sequences: int = 8192

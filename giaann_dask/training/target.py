@@ -17,6 +17,7 @@ from giaann_dask.network.placement import Placement
 from giaann_dask.network.scaling import require_sums
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.spec import Specification
+from giaann_dask.storage import require_folder
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.tokenizer import SubwordTokenizer
@@ -127,7 +128,10 @@ def open_store(path: Path) -> NetworkStore | None:
     ------
     StoreExistsError
         If something else is there.
+    OptionError
+        If the path names an object store.
     """
+    require_folder(path)
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return None
     if not (path / "refs").exists():

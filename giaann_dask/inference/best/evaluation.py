@@ -62,6 +62,11 @@ class ScoringOptions:
     ------
     OptionError
         If there is no such baseline, a task would have no tokens, or k is out of range.
+
+    Examples
+    --------
+    >>> ScoringOptions(baseline="ngram").baseline
+    'ngram'
     """
 
     maximum_sequences: int | None = None

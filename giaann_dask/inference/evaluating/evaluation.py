@@ -175,6 +175,11 @@ class EvaluationOptions:
     ------
     OptionError
         If a k is out of range.
+
+    Examples
+    --------
+    >>> EvaluationOptions(top_k=(10, 5)).top_k
+    (1, 5, 10)
     """
 
     inference: AskedRules = field(default_factory=InferenceOptions)

@@ -65,6 +65,11 @@ class RowOptions:
     ------
     OptionError
         If a value is out of range.
+
+    Examples
+    --------
+    >>> RowOptions(way="asked", cache_bytes=256 << 20).way
+    'asked'
     """
 
     way: Way = "auto"

@@ -206,6 +206,11 @@ class V2Settings:
     ------
     OptionError
         If a value is not one of those listed, or both a defect and its mending are asked for.
+
+    Examples
+    --------
+    >>> V2Settings(auxiliary=("pos", "spelling")).settings
+    'test'
     """
 
     settings: Settings = "test"

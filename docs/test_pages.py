@@ -1,0 +1,107 @@
+"""What must hold of all pages: no block escapes being tested, and no page loads anything from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from page_blocks import FOLDER, MARK, BlockParser
+from sybil import Document
+from sybil.parsers.markdown.lexers import RawFencedCodeBlockLexer
+
+PAGES = sorted(Path(__file__).parent.rglob("*.md"))
+SITE = Path(__file__).parent.parent / "build" / "docs"
+ANYTHING = RawFencedCodeBlockLexer(re.compile(r"[^\n]*\n"))
+
+
+def evaluated(text: str, folder: Path) -> list[str | None]:
+    """Return what is wrong with each block of a page."""
+    document = Document(text, str(folder / "page.md"))
+    document.namespace[FOLDER] = str(folder)
+    found = []
+    for region in BlockParser()(document):
+        document.add(region)
+    for example in document.examples():
+        assert example.region.evaluator is not None
+        found.append(example.region.evaluator(example))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_fence_is_a_test(page: Path) -> None:
+    document = Document(page.read_text(encoding="utf-8"), str(page))
+    fences = list(ANYTHING(document))
+    tested = {region.start for region in BlockParser()(document)}
+    # Each example of a Python block with >>> is a test of its own, somewhere in the block.
+    for region in fences:
+        assert any(region.start <= start < region.end for start in tested), document.text[region.start : region.end]
+    assert fences or "```" not in document.text
+
+
+def test_an_unmarked_block_in_an_unknown_language_fails(tmp_path: Path) -> None:
+    assert evaluated("```ruby\nputs 1\n```\n", tmp_path) == [
+        "a block of language 'ruby' is not tested: name one that is, or text"
+    ]
+
+
+@pytest.mark.parametrize("language", ["sh", "console"])
+def test_a_command_that_fails_is_told(language: str, tmp_path: Path) -> None:
+    (wrong,) = evaluated(f"```{language}\n$ false\n```\n".replace("$ ", "$ " * (language == "console")), tmp_path)
+    assert wrong is not None
+    assert "exit code 1" in wrong
+
+
+def test_shown_output_is_compared(tmp_path: Path) -> None:
+    text = "```console\n$ echo one; echo two\n{}\ntwo\n```\n"
+    assert evaluated(text.format("one"), tmp_path) == [None]
+    (wrong,) = evaluated(text.format("three"), tmp_path)
+    assert wrong is not None
+
+
+def test_a_marked_block_is_parsed_and_not_run(tmp_path: Path) -> None:
+    mark = "<!-- not run: would make a file -->\n"
+    assert evaluated(mark + "```sh\ntouch made\n```\n", tmp_path) == [None]
+    assert not (tmp_path / "made").exists()
+    (wrong,) = evaluated(mark + "```sh\nif then\n```\n", tmp_path)
+    assert wrong is not None
+    with pytest.raises(SyntaxError):
+        evaluated(mark + "```python\n1 +\n```\n", tmp_path)
+
+
+def test_a_mark_has_a_reason() -> None:
+    marks = [
+        line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("<!-- ")
+    ]
+    assert marks
+    assert [line for line in marks if not MARK.search(line)] == []
+
+
+class Loads(HTMLParser):
+    """Collects what a page makes a browser load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        if tag == "link" and named.get("rel") not in ("canonical", "prev", "next"):
+            self.found.append(named.get("href") or "")
+        if tag in ("script", "img", "iframe", "source", "video", "audio", "embed"):
+            self.found.append(named.get("src") or "")
+
+
+def test_no_page_loads_anything_from_elsewhere() -> None:
+    if not SITE.is_dir():
+        pytest.skip("the site has not been built: make docs")
+    pages = list(SITE.rglob("*.html"))
+    assert len(pages) > len(PAGES)  # and the page that says that there is none
+    for page in pages:
+        loads = Loads()
+        loads.feed(page.read_text(encoding="utf-8"))
+        assert loads.found
+        assert [address for address in loads.found if re.match(r"(\w+:)?//", address)] == [], page
+    for sheet in SITE.rglob("*.css"):
+        assert not re.search(r"(url\(|@import\s*)[\"']?(https?:)?//", sheet.read_text(encoding="utf-8")), sheet
