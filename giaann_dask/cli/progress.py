@@ -198,7 +198,9 @@ class _Stages:
         return self._bars.tasks[self._bars.task_ids.index(self._tasks[name])]
 
     def _tell(self, task: Any) -> None:
-        of = f" of {task.total:,.0f}" if task.total else ""
+        # How many sequences a text has is an estimate until its end.
+        about = "~" if task.fields["unit"] == "sequences" else ""
+        of = f" of {about}{task.total:,.0f}" if task.total else ""
         rate = f", {task.speed:,.0f}/s" if task.speed else ""
         self._bars.update(task.id, rate=f"{task.completed:,.0f}{of} {task.fields['unit']}{rate}")
 
