@@ -52,7 +52,9 @@ def test_disks_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     place = SimpleNamespace(mountpoint=str(tmp_path.resolve()), fstype="nfs4")
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: [place])
     assert findings.check_sharing(tmp_path / "net").status == "good"
-    monkeypatch.setattr(psutil, "disk_partitions", lambda all: [SimpleNamespace(mountpoint=place.mountpoint, fstype="ext4")])
+    monkeypatch.setattr(
+        psutil, "disk_partitions", lambda all: [SimpleNamespace(mountpoint=place.mountpoint, fstype="ext4")]
+    )
     assert findings.check_sharing(tmp_path / "net").status == "note"
     monkeypatch.setattr("os.access", lambda *_: False)
     assert findings.check_disk("disk", tmp_path).found.endswith("cannot be written")

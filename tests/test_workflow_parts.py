@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from workflow_scripts import script
 
 import giaann_dask as gd
 from giaann_dask.api import new_inputs
 from giaann_dask.data import sample_text
-from giaann_dask.errors import OptionError, StoreDamagedError, StoreExistsError, StoreWriteError
+from giaann_dask.errors import OptionError, StoreDamagedError, StoreExistsError, StoreUnreachableError, StoreWriteError
 from giaann_dask.network import copying
 from giaann_dask.network.copying import NetworkPlace, copy_commit
 from giaann_dask.workflows.exits import CheckFailedError, TryAgainError, run_script, status_of
 from giaann_dask.workflows.history import append_line, lock_of, only_one, read_lines, recorded
-from giaann_dask.workflows.settings import job_command
+from giaann_dask.workflows.settings import TABLES, job_command
 
 
 @pytest.fixture
@@ -77,6 +79,18 @@ def test_wrong_settings_are_one_line(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_the_settings_of_the_documentation_are_settings() -> None:
+    root = Path(__file__).resolve().parent.parent
+    example = (root / "docs" / "workflows.md").read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
+    tables = tomllib.loads(example)
+    assert set(tables) < set(TABLES)
+    for table in set(tables) - {"common"}:
+        name = table.replace("-", "_")
+        options = {flag.lstrip("-") for option in script(name).params for flag in option.opts}
+        assert set(tables[table]) <= options
+        assert {"network", "config", "dry-run", "verbose", "json", "history"} <= options
 
 
 def test_exit_codes() -> None:
@@ -161,6 +175,17 @@ def test_copies_of_commits(network: Path, tmp_path: Path) -> None:
         NetworkPlace("ftp://somewhere")
     with pytest.raises(StoreExistsError, match="no network"):
         copy_commit(source, NetworkPlace(str(tmp_path)))
+
+
+@pytest.mark.slow
+def test_a_bucket_that_does_not_answer(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_REGION", "nowhere")
+    with pytest.raises(StoreUnreachableError) as caught:
+        copy_commit(NetworkPlace(str(network)), NetworkPlace("s3://bucket/village"))
+    assert status_of(caught.value) == 75
 
 
 def test_a_copy_that_ends_early_or_wrong_is_not_seen(

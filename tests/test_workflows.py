@@ -8,13 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 from village import write_village
+from workflow_scripts import SCRIPTS, script
 
 import giaann_dask as gd
 from giaann_dask.data import sample_test_text, sample_text
@@ -22,25 +21,12 @@ from giaann_dask.network.store import NetworkStore
 from giaann_dask.workflows.exits import run_script
 from giaann_dask.workflows.history import read_lines
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "workflows"
 UNSEEN = str(sample_test_text())
-
-
-def command(name: str) -> click.Command:
-    """The command of a script, loaded from its file."""
-    specification = spec_from_file_location(f"workflow_{name}", SCRIPTS / f"{name}.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = module_from_spec(specification)
-    specification.loader.exec_module(module)
-    found = getattr(module, name)
-    assert isinstance(found, click.Command)
-    return found
 
 
 def here(name: str, *arguments: str | Path) -> int:
     """Run a script in this process, where one of its own would show nothing more."""
-    return run_script(command(name), list(map(str, arguments)))
+    return run_script(script(name), list(map(str, arguments)))
 
 
 def exported(network: Path, out: Path) -> bytes:

@@ -33,20 +33,22 @@ from giaann_dask.workflows.settings import job_command
 @log_options
 def backup(network: str, destination: str, **values: Any) -> None:
     """Copy a commit to another place and verify the copy."""
-    from giaann_dask.network.copying import NetworkPlace, copy_commit
+    from giaann_dask.network.copying import NetworkPlace, answering, copy_commit
     from giaann_dask.workflows.history import history_of, recorded
 
     source, target = NetworkPlace(network), NetworkPlace(destination)
     # The lock and the history lie beside whichever of the two is a folder.
     beside = source.folder or target.folder or Path("backup")
-    source.repository()
+    with answering():
+        source.repository()
     if values["dry_run"]:
-        there = target.exists()
+        with answering():
+            there = target.exists()
         found = {"network": network, "to": destination, "dry_run": True, "copies_there": there}
         answer(found, values["as_json"], figures(found, *found))
         return
     with recorded("backup", beside, history_of(beside, values["history"]), values["wait"]) as entry, waiting("copy"):
-        entry |= {"to": destination}
+        entry |= {"network": network, "to": destination}
         entry["copied"] = copy_commit(source, target, values["commit"], values["keep"]).as_dict()
     answer(
         entry, values["as_json"], figures({**entry, **entry["copied"]}, "network", "to", *entry["copied"], "seconds")

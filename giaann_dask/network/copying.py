@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +26,13 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.buffer.cpu import Buffer
 from zarr.core.sync import sync
 
-from giaann_dask.errors import OptionError, StoreDamagedError, StoreExistsError, StoreMissingError
+from giaann_dask.errors import (
+    OptionError,
+    StoreDamagedError,
+    StoreExistsError,
+    StoreMissingError,
+    StoreUnreachableError,
+)
 from giaann_dask.network.packing import unpack
 from giaann_dask.network.store import BRANCH, CommitReader
 from giaann_dask.storage import reading, writing
@@ -34,6 +41,8 @@ from giaann_dask.storage import reading, writing
 _INCOMING = "incoming"
 _ORIGIN = "giaann_copy_of"
 _AT_ONCE = 32
+# What Icechunk says of a request that came to nothing.
+_NO_ANSWER = ("dispatch failure", "timed out", "timeout", "connection")
 
 
 @dataclass(frozen=True)
@@ -140,8 +149,16 @@ class NetworkPlace:
         """Return whether a network, perhaps an empty one, is there."""
         if self.folder is not None and not (self.folder / "refs").exists():
             return False
-        with reading(f"network {self}"):
+        try:
             return icechunk.Repository.exists(self.storage())
+        except icechunk.IcechunkError as error:
+            if self.folder is not None or _no_answer(error):
+                raise
+            raise StoreMissingError(
+                f"the bucket of {self} cannot be read",
+                "a bucket that is there, and the right to read it",
+                "check the name and AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL",
+            ) from error
 
     def repository(self, *, make: bool = False) -> icechunk.Repository:
         """Return the repository.
@@ -172,6 +189,36 @@ class NetworkPlace:
             return icechunk.Repository.create(self.storage())
 
 
+@contextmanager
+def answering() -> Iterator[None]:
+    """Translate what happens when a store on another machine does not answer; other errors pass.
+
+    Raises
+    ------
+    StoreUnreachableError
+        If it does not.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _no_answer(error):
+            raise
+        raise StoreUnreachableError(
+            "the store on another machine does not answer", "", "check network and AWS_ENDPOINT_URL, then copy again"
+        ) from error
+
+
+def _no_answer(error: BaseException) -> bool:
+    """Return whether an error, or one that caused it, is one of the network."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, icechunk.IcechunkError) and any(sign in str(seen) for sign in _NO_ANSWER):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+@answering()
 def copy_commit(
     source: NetworkPlace, destination: NetworkPlace, commit: str | None = None, keep: int | None = None
 ) -> CopyReport:
@@ -196,8 +243,8 @@ def copy_commit(
         If there is no such commit, or something else at the destination.
     StoreDamagedError
         If the copy differs from the commit or does not decode; then it is not to be seen.
-    StoreWriteError
-        If the disk is full.
+    StoreWriteError, StoreUnreachableError
+        If the disk is full, or a bucket does not answer.
     """
     if keep is not None and keep < 1:
         raise OptionError(f"keep is {keep}", "1 or more", "the last copy is always kept")

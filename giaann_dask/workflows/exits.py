@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import click
 
-from giaann_dask.errors import ClusterError, GiaannError, StoreDamagedError, StoreWriteError
+from giaann_dask.errors import ClusterError, GiaannError, StoreDamagedError, StoreUnreachableError, StoreWriteError
 
 DONE = 0
 DEFECT = 1
@@ -39,7 +39,7 @@ def status_of(error: BaseException) -> int:
     (75, 1)
     """
     match error:
-        case TryAgainError() | ClusterError() | StoreWriteError():
+        case TryAgainError() | ClusterError() | StoreWriteError() | StoreUnreachableError():
             return TRY_AGAIN
         case CheckFailedError() | StoreDamagedError():
             return CHECK_FAILED
