@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -186,6 +188,19 @@ def test_a_bucket_that_does_not_answer(network: Path, monkeypatch: pytest.Monkey
     with pytest.raises(StoreUnreachableError) as caught:
         copy_commit(NetworkPlace(str(network)), NetworkPlace("s3://bucket/village"))
     assert status_of(caught.value) == 75
+
+
+def test_a_full_disk_is_told_as_such(network: Path, tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signals = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, before[1]))
+    try:
+        with pytest.raises(StoreWriteError, match="could not be written"):
+            copy_commit(NetworkPlace(str(network)), NetworkPlace(str(tmp_path / "copy")))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, signals)
+    assert copy_commit(NetworkPlace(str(network)), NetworkPlace(str(tmp_path / "copy"))).connections > 0
 
 
 def test_a_copy_that_ends_early_or_wrong_is_not_seen(

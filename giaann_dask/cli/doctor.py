@@ -6,6 +6,7 @@ Covers: arguments and the table. Does not cover: the checks (`giaann_dask.diagno
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from giaann_dask.diagnostics.findings import Finding
 
 CHECK_FAILED = 3
+_PIPE_WIDTH = 160
 _MARKS = {"good": "[green]good[/]", "note": "[yellow]note[/]", "bad": "[bold red]bad[/]"}
 
 
@@ -72,7 +74,8 @@ def _table(findings: Sequence[Finding]) -> str:
         table.add_column(title, overflow="fold")
     for finding in findings:
         table.add_row(finding.check, _MARKS[finding.status], escape(finding.found), escape(finding.remedy))
-    console = Console()
+    # A file or a pipe has lines of any length.
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
     with console.capture() as shown:
         console.print(table)
     return "\n".join(line.rstrip() for line in shown.get().splitlines())

@@ -229,6 +229,8 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
         "protocol": f"{options.protocol}://",
         # As the scheduler, for this machine alone.
         "host": "127.0.0.1",
+        # That workers come and go is told here, where it is asked for.
+        "silence_logs": logging.WARNING,
     }
     if options.memory_bytes is not None:
         nanny["memory_limit"] = options.memory_bytes
@@ -249,7 +251,9 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
         },
     }
     with keeping_memory(options.memory_bytes, len(workers)):
-        return SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.CRITICAL)
+        cluster = SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.CRITICAL)
+    _LOG.info("started a cluster at %s: %s", cluster.scheduler_address, ", ".join(workers))
+    return cluster
 
 
 def _default_workers() -> int:

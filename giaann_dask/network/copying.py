@@ -32,6 +32,7 @@ from giaann_dask.errors import (
     StoreExistsError,
     StoreMissingError,
     StoreUnreachableError,
+    StoreWriteError,
 )
 from giaann_dask.network.packing import unpack
 from giaann_dask.network.store import BRANCH, CommitReader
@@ -42,7 +43,7 @@ _INCOMING = "incoming"
 _ORIGIN = "giaann_copy_of"
 _AT_ONCE = 32
 # What Icechunk says of a request that came to nothing.
-_NO_ANSWER = ("dispatch failure", "timed out", "timeout", "connection")
+_NO_ANSWER = ("dispatch failure", "timed out", "connection refused", "connection reset")
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,7 @@ def answering() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not _no_answer(error):
+        if isinstance(error, StoreWriteError) or not _no_answer(error):
             raise
         raise StoreUnreachableError(
             "the store on another machine does not answer", "", "check network and AWS_ENDPOINT_URL, then copy again"
@@ -258,7 +259,7 @@ def copy_commit(
     CommitReader(Path(str(source)), name, read)
     target = destination.repository(make=True)
     _check_copies(target, destination)
-    with writing(f"the copy {destination}"), reading(f"network {source}"):
+    with reading(f"network {source}"), writing(f"the copy {destination}"):
         before = str(target.lookup_branch(BRANCH))
         if _INCOMING in target.list_branches():
             # Left by a copy that did not end.

@@ -156,7 +156,8 @@ class Trainer:
         self._last_commit = (time.perf_counter(), self._submitted)
         self._commit = ""
         self._peak = MemoryMeasured()
-        self._workers: set[str] = set()
+        roles = self._regions.roles
+        self._workers = {*roles.storage, *roles.compute}
         self.counted = 0
 
     def train(
@@ -320,7 +321,7 @@ class Trainer:
     def _tell_of_workers(self, present: set[str]) -> None:
         """Log which workers were lost and which came since the last round."""
         for what, changed in (("lost", self._workers - present), ("came", present - self._workers)):
-            if self._workers and changed:
+            if changed:
                 _LOG.info("workers %s: %s; now there are %s", what, ", ".join(sorted(changed)), len(present))
         self._workers = present
 
