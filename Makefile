@@ -39,13 +39,13 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 	$(BIN)/mypy benchmarks
+	for script in workflows/*.py; do $(BIN)/mypy $$script || exit 1; done
 
 doctest: $(READY)
 	$(BIN)/pytest --doctest-modules giaann_dask
 
 notebooks: $(READY)
 	$(BIN)/pytest --nbmake notebooks --nbmake-timeout 300
-	$(BIN)/python workflows/train_and_evaluate.py --help > /dev/null
 
 # The site is in build/docs: python -m http.server --directory build/docs
 docs: $(READY)

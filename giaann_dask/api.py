@@ -17,6 +17,7 @@ from distributed import Client
 from giaann_dask.cluster import ClusterOptions, attempt, connect
 from giaann_dask.encoding.corpus_encoding import encode_corpus
 from giaann_dask.encoding.lexicon import DEFAULT, choose_ever
+from giaann_dask.encoding.news import InputNews, find_new
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.encoding.tokenizing import LEARN, choose_tokenizer
@@ -284,25 +285,25 @@ class Network(Summarised):
             self._words = OpenedWords(self._reader)
         return self._words
 
-    def table(self) -> ConnectionTable:
+    def table(self, observer: Observer = ignore) -> ConnectionTable:
         """Return all connections as coordinate arrays, in this process's memory."""
         if self.specification.profile == "best":
             raise OptionError("columns of a network of profile best", "profile v1 or v2", "use export for its counts")
-        return connection_table(self._reader)
+        return connection_table(self._reader, observer)
 
-    def export(self, path: str | Path) -> Exported:
+    def export(self, path: str | Path, observer: Observer = ignore) -> Exported:
         """Write connections (``.npz``), dictionaries (``.json``) and neurons (``.neurons.npz``).
 
         Of profile ``best`` counts of contexts, words, and how often each of these occurs.
         """
         export_one = export_contexts if self.specification.profile == "best" else export_network
-        return export_one(self._reader, path)
+        return export_one(self._reader, path, observer)
 
-    def draw(self, concepts: Sequence[str] = ()) -> Figure:
+    def draw(self, concepts: Sequence[str] = (), observer: Observer = ignore) -> Figure:
         """Return a picture of some concept columns and their connections."""
         from giaann_dask.diagnostics.drawing import DrawOptions, draw_network
 
-        return draw_network(self.table(), DrawOptions(concepts=tuple(concepts)))
+        return draw_network(self.table(observer), DrawOptions(concepts=tuple(concepts)))
 
     def summary(self) -> Summary:
         """Return the lines that represent the network."""
@@ -433,6 +434,23 @@ def train(
     return Network(path), report
 
 
+def new_inputs(
+    inputs: Inputs,
+    network: str | Path,
+    *,
+    specification: Specification | None = None,
+    text: TextOptions | None = None,
+) -> list[InputNews]:
+    """Return what each input holds that a network, new or existing, does not; see `find_new`."""
+    path = Path(network)
+    store = NetworkStore(path) if (path / "refs").exists() else None
+    reader = None if store is None or store.blank() else store.open(store.head())
+    wanted = specification or (Specification() if reader is None else reader.manifest().specification)
+    # Which words end a column does not change what a part is.
+    sources = _sources(wanted, text or TextOptions(), EverPos())
+    return find_new(names(inputs), sources, () if reader is None else reader.ledger())
+
+
 def _decide(
     client: Client,
     store: NetworkStore | None,
@@ -496,5 +514,6 @@ __all__ = [
     "V2Settings",
     "connect",
     "encode",
+    "new_inputs",
     "train",
 ]

@@ -91,6 +91,10 @@ class StoreWriteError(GiaannError, OSError):
     """A store could not be written, for example because the disk is full."""
 
 
+class StoreUnreachableError(GiaannError, ConnectionError):
+    """A store on another machine that does not answer now."""
+
+
 class StrengthOverflowError(GiaannError, OverflowError):
     """A strength or identifier has outgrown the integers that hold it."""
 

@@ -19,11 +19,14 @@ class BlockEncoded:
     sequences : int
         Counted sequences of the block.
     characters : int
-        Size of the text it came from; 0 when it came from a corpus.
+        Size of the text it came from, of a corpus an estimate.
+    read : int
+        Characters of the inputs up to the end of the block, with those of text that is left out.
     """
 
     sequences: int
     characters: int
+    read: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,27 @@ class SequencesEvaluated:
     steps: int
 
 
-Event = BlockEncoded | RoundIntegrated | MemoryMeasured | Committed | SequencesEvaluated
+@dataclass(frozen=True)
+class StageAdvanced:
+    """A stage whose length is known has come further.
+
+    Attributes
+    ----------
+    stage : str
+        Its name, one word.
+    done, total : int
+        How much of it is done, and how much there is.
+    unit : str
+        What is counted.
+    """
+
+    stage: str
+    done: int
+    total: int
+    unit: str
+
+
+Event = BlockEncoded | RoundIntegrated | MemoryMeasured | Committed | SequencesEvaluated | StageAdvanced
 Observer = Callable[[Event], None]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.best.reading import read_documents
+from giaann_dask.workflows.exits import run_script
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data" / "synthetic"
@@ -62,7 +63,7 @@ def test_table_csv_and_plot(script: ModuleType, tmp_path: Path, capsys: pytest.C
     train, unseen = str(DATA / "train.conllu.gz"), str(DATA / "test.conllu.gz")
     common = ["--train", train, "--evaluate", unseen, "--profiles", "best", "--output", str(tmp_path)]
     common += ["--workers", "0"]
-    assert script.main([*common, "--sizes", "30", "100000"]) == 0
+    assert run_script(script.compare_profiles, [*common, "--sizes", "30,100000"]) == 0
     assert capsys.readouterr().out == (tmp_path / "profiles.md").read_text(encoding="utf-8")
     with (tmp_path / "profiles.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -74,7 +75,7 @@ def test_table_csv_and_plot(script: ModuleType, tmp_path: Path, capsys: pytest.C
     assert top1["best", False] > top1["backoff", True]
     assert float(rows[3]["perplexity"]) < float(rows[0]["perplexity"]), "more text, less surprise"
     assert (tmp_path / "profiles.png").stat().st_size > 1000
-    assert script.main([*common[:1], str(tmp_path / "none.txt"), *common[2:]]) == 2
+    assert run_script(script.compare_profiles, [*common[:1], str(tmp_path / "none.txt"), *common[2:]]) == 2
 
 
 @pytest.mark.slow
@@ -82,5 +83,5 @@ def test_table_csv_and_plot(script: ModuleType, tmp_path: Path, capsys: pytest.C
 def test_v1_has_a_row(script: ModuleType, tmp_path: Path) -> None:
     train, unseen = str(DATA / "train.conllu.gz"), str(DATA / "test.conllu.gz")
     common = ["--train", train, "--evaluate", unseen, "--profiles", "v1", "--output", str(tmp_path)]
-    assert script.main([*common, "--sizes", "60"]) == 0
+    assert run_script(script.compare_profiles, [*common, "--sizes", "60"]) == 0
     assert "| v1 | 60 |" in (tmp_path / "profiles.md").read_text(encoding="utf-8")

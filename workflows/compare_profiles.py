@@ -5,22 +5,31 @@ evaluated on the other text. The column `counted` says which tokens a row is abo
 every sentence, `v1` and `v2` are the merged tokens that a network of that profile predicts. Rows of one size
 that count alike are about the very same tokens. Beside each network stand n-grams, and beside v1 and v2 the
 rules of best, trained on the same tokens as it. In all of them the first --seed-tokens of a sequence are given.
-The weights of best are constants of the profile and are not chosen here. Exit codes: 0 done, 2 bad input.
+The weights of best are constants of the profile and are not chosen here. Networks that are there already are
+not trained again. Exit codes: 0 done, 2 bad input, 75 try again later.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
 
 import giaann_dask as gd
-from giaann_dask.errors import GiaannError
+from giaann_dask.cli.options import cluster_options, common_options, read_numbers
+from giaann_dask.cli.progress import progress
+from giaann_dask.cli.showing import answer, figures
+from giaann_dask.errors import OptionError
+from giaann_dask.events import StageAdvanced
 from giaann_dask.storage import bytes_on_disk
+from giaann_dask.text.inputs import resolve_inputs
+from giaann_dask.workflows.exits import run_script
+from giaann_dask.workflows.settings import job_command
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -57,21 +66,21 @@ class Cost(NamedTuple):
     figures: tuple[float | None, int | None, int | None]
 
 
-def parse(given: list[str] | None = None) -> argparse.Namespace:
-    """Return the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train", nargs="+", required=True, metavar="INPUT", help="text to train on")
-    parser.add_argument("--evaluate", nargs="+", required=True, metavar="INPUT", help="text to evaluate on")
-    parser.add_argument("--sizes", nargs="+", type=int, default=[1000, 100_000_000], help="sentences to train on")
-    parser.add_argument("--profiles", nargs="+", choices=sorted(PROFILES), default=sorted(PROFILES))
-    parser.add_argument("--tagger", default="gold", help="lexicon, spacy:MODEL or gold; for v1 and v2")
-    parser.add_argument("--seed-tokens", type=int, default=8, help="tokens of each sentence that are not predicted")
-    parser.add_argument("--workers", type=int, default=1, help="worker processes; 0 uses none")
-    parser.add_argument("--output", type=Path, required=True, help="folder for networks, tables and the plot")
-    return parser.parse_args(given)
+@dataclass(frozen=True)
+class Arguments:
+    """What is compared: text, sizes in sentences, and where everything is written."""
+
+    train: tuple[str, ...]
+    evaluate: tuple[str, ...]
+    sizes: tuple[int, ...]
+    profiles: tuple[str, ...]
+    tagger: str
+    seed_tokens: int
+    output: Path
+    where: gd.ClusterOptions
 
 
-def train(arguments: argparse.Namespace, name: str, size: int, client: Client) -> tuple[gd.Network, Cost]:
+def train(arguments: Arguments, name: str, size: int, client: Client) -> tuple[gd.Network, Cost]:
     """Return a network of a profile that was trained on some sentences, and what it took."""
     specification = gd.Specification(profile=name, seed_tokens=arguments.seed_tokens)
     folder, together = arguments.output / f"{name}-{size}", specification.sentences_per_sequence
@@ -85,9 +94,9 @@ def train(arguments: argparse.Namespace, name: str, size: int, client: Client) -
     return network, Cost(size, (speed, done.connections, bytes_on_disk(folder)))
 
 
-def best_profile(arguments: argparse.Namespace, size: int) -> Iterator[Row]:
+def best_profile(arguments: Arguments, size: int) -> Iterator[Row]:
     """Yield the rows of best and of the n-grams made of its counts."""
-    with gd.connect(None, workers=arguments.workers) as client:
+    with gd.connect(options=arguments.where) as client:
         network, cost = train(arguments, "best", size, client)
         options = gd.ScoringOptions(baseline="ngram")
         found = network.score(arguments.evaluate, client=client, options=options)
@@ -96,10 +105,10 @@ def best_profile(arguments: argparse.Namespace, size: int) -> Iterator[Row]:
     yield from ngram_rows(found.baseline, "raw", cost, arguments.seed_tokens)
 
 
-def column_profile(arguments: argparse.Namespace, size: int, name: str) -> Iterator[Row]:
+def column_profile(arguments: Arguments, size: int, name: str) -> Iterator[Row]:
     """Yield the row of a profile of columns, and those of the others on the same tokens."""
     text = gd.TextOptions(tagger=arguments.tagger)
-    with gd.connect(None, workers=arguments.workers) as client:
+    with gd.connect(options=arguments.where) as client:
         network, cost = train(arguments, name, size, client)
         found = network.evaluate(arguments.evaluate, client=client, text=text)
         beside = network.compare_ngrams(arguments.evaluate, arguments.train, client=client, text=text)
@@ -124,7 +133,7 @@ def scored(name: str, counted: str, cost: Cost, found: ScoreSummary) -> Row:
 
 
 # Another profile needs no more than a function here.
-PROFILES: dict[str, Callable[[argparse.Namespace, int], Iterator[Row]]] = {
+PROFILES: dict[str, Callable[[Arguments, int], Iterator[Row]]] = {
     "best": best_profile,
     "v1": lambda arguments, size: column_profile(arguments, size, "v1"),
     "v2": lambda arguments, size: column_profile(arguments, size, "v2"),
@@ -174,19 +183,44 @@ def _draw(rows: list[Row], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def main(given: list[str] | None = None) -> int:
-    """Run the comparison with every known failure as one line."""
-    arguments = parse(given)
-    try:
-        arguments.output.mkdir(parents=True, exist_ok=True)
-        profiles = [PROFILES[name] for name in arguments.profiles]
-        rows = [row for size in arguments.sizes for profile in profiles for row in profile(arguments, size)]
-        print(write(rows, arguments.output), end="")
-    except GiaannError as error:
-        print(f"compare_profiles: {error}", file=sys.stderr)
-        return 2
-    return 0
+@job_command("compare-profiles")
+@click.option("--train", multiple=True, required=True, metavar="INPUT", help="Text to train on; repeatable.")
+@click.option("--evaluate", multiple=True, required=True, metavar="INPUT", help="Text to evaluate on; repeatable.")
+@click.option("--sizes", default="1000,100000000", show_default=True, metavar="N,...", help="Sentences to train on.")
+@click.option("--profiles", default=",".join(sorted(PROFILES)), show_default=True, metavar="NAME,...")
+@click.option("--tagger", default="gold", show_default=True, metavar="lexicon|spacy:MODEL|gold", help="For v1 and v2.")
+@click.option("--seed-tokens", default=8, show_default=True, help="Tokens of each sentence that are not predicted.")
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="Folder for networks, tables and plot.")
+@common_options
+def compare_profiles(output: Path, **values: Any) -> None:
+    """Compare profiles by the amount of text they were trained on: a table and a plot."""
+    profiles = tuple(values["profiles"].split(","))
+    unknown = [name for name in profiles if name not in PROFILES]
+    if unknown:
+        raise OptionError(f"the profile {unknown[0]!r}", f"{', '.join(PROFILES)}", "choose another")
+    names = ("train", "evaluate", "tagger", "seed_tokens")
+    arguments = Arguments(
+        **{name: values[name] for name in names},
+        sizes=read_numbers("sizes", values["sizes"]),
+        profiles=profiles,
+        output=output,
+        where=cluster_options(values, default=1),
+    )
+    resolve_inputs([*arguments.train, *arguments.evaluate])
+    if values["dry_run"]:
+        found = {"output": str(output), "networks": [f"{name}-{size}" for size in arguments.sizes for name in profiles]}
+        answer(found, values["as_json"], figures(found, *found))
+        return
+    output.mkdir(parents=True, exist_ok=True)
+    runs = [(PROFILES[name], size) for size in arguments.sizes for name in profiles]
+    rows: list[Row] = []
+    with progress() as observer:
+        for done, (profile, size) in enumerate(runs, 1):
+            rows += profile(arguments, size)
+            observer(StageAdvanced("compare", done, len(runs), "networks"))
+    table = write(rows, output)
+    answer({"rows": [asdict(row) for row in rows]}, values["as_json"], [table.rstrip("\n")])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script(compare_profiles))

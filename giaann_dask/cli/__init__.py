@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import click
 
 from giaann_dask.cli.commands import giaann_dask
+from giaann_dask.cli.doctor import doctor
 from giaann_dask.cli.engine import cluster, compact
 from giaann_dask.cli.serving import serve
 from giaann_dask.cli.tokenizing import tokenizer
@@ -22,12 +23,12 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 DEFECT = 1
 
-for command in (cluster, compact, serve, tokenizer):
+for command in (cluster, compact, doctor, serve, tokenizer):
     giaann_dask.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and leave with its exit code: 0 done, 2 bad input, 130 interrupted, 1 a defect.
+    """Run a command and leave with its exit code: 0 done, 2 bad input, 3 bad health, 130 interrupted, 1 a defect.
 
     Parameters
     ----------

@@ -27,8 +27,9 @@ from giaann_dask.cli.options import (
     text_options,
 )
 from giaann_dask.cli.profile_options import profile_options, read_profile
+from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.cli.scoring import check_baseline, compare, score
-from giaann_dask.cli.showing import answer, figures, progress, round_log
+from giaann_dask.cli.showing import answer, figures, round_log
 from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.cli.training_options import read_specification, read_training_options, training_options
 
@@ -81,7 +82,8 @@ def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **valu
 
     wanted = read_profile(values)
     specification = Specification(**{name: value for name, value in wanted.items() if value is not None})
-    with connect(options=where) as client, progress() as observer:
+    workload = Workload(inputs, values["text_field"], max_sequences)
+    with connect(options=where) as client, progress(workload) as observer:
         corpus = encode_text(
             inputs,
             out,
@@ -117,7 +119,8 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     options = read_training_options(values)
     text = read_text_options(values, values["ever_pos"])
     specification = read_specification(network, values)
-    with connect(options=where) as client, progress() as observer, stop_on_signals() as stop:
+    workload = Workload(inputs, values["text_field"], options.maximum_sequences)
+    with connect(options=where) as client, progress(workload) as observer, stop_on_signals() as stop:
         _, report = train_network(
             inputs,
             network,
@@ -218,7 +221,8 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
         top_k=read_numbers("top-k", values["top_k"]),
     )
     text = read_text_options(values)
-    with connect(options=where) as client, progress() as observer:
+    workload = Workload(inputs, values["text_field"], options.maximum_sequences)
+    with connect(options=where) as client, progress(workload) as observer:
         report = opened.evaluate(inputs, client=client, options=options, text=text, observer=observer)
         found = compare(opened, inputs, values, client)
     counts = {**report.as_dict(), **found.counts, "reports": [str(save_report(report, path)) for path in reports]}
@@ -269,7 +273,7 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
         sampling=SamplingOptions(temperature=values["temperature"], seed=values["seed"]),
     )
     opened = Network(network, values["commit"])
-    with connect(options=cluster_options(values, LOCAL)) as client:
+    with connect(options=cluster_options(values, LOCAL)) as client, waiting("generate"):
         continuation = opened.generate(prompt, client=client, options=options)
     answer(continuation.as_dict(), values["as_json"], continuation.lines(explain))
 
@@ -286,9 +290,10 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
     from giaann_dask.api import Network
 
     cluster_options(values, LOCAL)
-    opened = Network(network, commit)
-    history = opened.commits()
-    counts = {**opened.describe(), "history": [{"commit": name, "message": message} for name, message in history]}
+    with waiting("inspect"):
+        opened = Network(network, commit)
+        history, described = opened.commits(), opened.describe()
+    counts = {**described, "history": [{"commit": name, "message": message} for name, message in history]}
     names = (
         "commit",
         "concepts",
@@ -334,7 +339,8 @@ def export(network: Path, out: Path, commit: str | None, **values: Any) -> None:
 
     cluster_options(values, LOCAL)
     opened = Network(network, commit)
-    files = opened.export(out)
+    with progress() as observer:
+        files = opened.export(out, observer)
     names = [str(file) for file in files]
     counts = {
         "connections": opened.manifest.connections,
@@ -363,5 +369,8 @@ def draw(network: Path, out: Path, concepts: tuple[str, ...], commit: str | None
 
     cluster_options(values, LOCAL)
     opened = Network(network, commit)
-    save_figure(opened.draw(concepts), out)
+    with progress() as observer:
+        figure = opened.draw(concepts, observer)
+    with waiting("draw"):
+        save_figure(figure, out)
     answer({"picture": str(out), "commit": opened.commit}, values["as_json"], [str(out)])

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import click
 
 from giaann_dask.cli.commands import NETWORK
+from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import LOCAL, cluster_options, common_options
+from giaann_dask.cli.progress import progress, waiting
 from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.stopping import stop_on_signals
 
@@ -35,6 +38,7 @@ from giaann_dask.cli.stopping import stop_on_signals
 )
 @click.option("--dashboard", metavar="ADDRESS", default=":8787", show_default=True, help="Address of the dashboard.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object when the cluster is ready.")
+@log_options
 def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, as_json: bool, **values: Any) -> None:
     """Start a scheduler and workers with roles on this machine, until Ctrl-C.
 
@@ -44,10 +48,9 @@ def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, 
     from giaann_dask.cluster import ClusterOptions, start_cluster
 
     options = ClusterOptions(**values)
-    with (
-        stop_on_signals("stopping the cluster") as stop,
-        start_cluster({"storage": storage, "compute": compute}, options, port) as started,
-    ):
+    with stop_on_signals("stopping the cluster") as stop, ExitStack() as resources:
+        with waiting(f"start {storage + compute} workers"):
+            started = resources.enter_context(start_cluster({"storage": storage, "compute": compute}, options, port))
         ready = {"scheduler": started.scheduler_address, "dashboard": started.dashboard_link}
         if scheduler_file is not None:
             scheduler_file.write_text(json.dumps({"address": started.scheduler_address}), encoding="utf-8")
@@ -79,7 +82,7 @@ def compact(network: Path, keep_commits: int | None, **values: Any) -> None:
     from giaann_dask.training.maintenance import compact_network
 
     store = NetworkStore(network)
-    with connect(options=cluster_options(values, LOCAL)) as client:
-        report = compact_network(client, store, keep_commits)
+    with connect(options=cluster_options(values, LOCAL)) as client, progress() as observer:
+        report = compact_network(client, store, keep_commits, observer)
     counts = report.as_dict()
     answer(counts, values["as_json"], [f"network {network}", *figures(counts, *counts)])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from giaann_dask.cli.logs import log_options
 from giaann_dask.errors import OptionError
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ LOCAL = 0
 
 
 def common_options(command: Command) -> Command:
-    """Add the options of every command: where it runs, and ``--json``."""
+    """Add the options of every command: where it runs, what it logs, and ``--json``."""
+    command = log_options(command)
     for option in reversed(
         (
             click.option("--scheduler", metavar="ADDRESS", help="Use a running scheduler: tcp:// or tls://host:port."),

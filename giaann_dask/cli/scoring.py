@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from giaann_dask.cli.options import read_numbers, read_text_options
-from giaann_dask.cli.showing import answer, figures, progress
+from giaann_dask.cli.progress import Workload, progress
+from giaann_dask.cli.showing import answer, figures
 from giaann_dask.errors import OptionError
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
     names = ("maximum_sequences", "first_sequence", "baseline")
     given = dict(zip(names, (values[n] for n in ("max_sequences", *names[1:])), strict=True))
     options = ScoringOptions(**given, top_k=read_numbers("top-k", values["top_k"]))
-    with connect(options=where) as client, progress() as observer:
+    workload = Workload(inputs, values["text_field"], options.maximum_sequences)
+    with connect(options=where) as client, progress(workload) as observer:
         text = read_text_options(values)
         report = network.score(inputs, client=client, options=options, text=text, observer=observer)
     counts = report.as_dict()

@@ -5,7 +5,7 @@ Covers: arguments, help and the announcement. Does not cover: the server (`giaan
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from giaann_dask.cli.options import (
     read_size,
     row_options,
 )
+from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.stopping import stop_on_signals
 
@@ -108,8 +109,10 @@ def serve(network: Path, **values: Any) -> None:
         stop_on_signals("ending what is under way") as stop,
         connect(options=cluster) as client,
         attempt(),
-        closing(_engine(client, reader, engine_options)) as engine,
+        ExitStack() as resources,
     ):
+        with waiting("open the network"):
+            engine = resources.enter_context(closing(_engine(client, reader, engine_options)))
         shown = {"url": address_of(bound), "model": options.name or engine.name, "commit": engine.commit}
         run_server(
             build_app(engine, options),

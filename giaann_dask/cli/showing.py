@@ -1,88 +1,21 @@
-"""What the commands show: progress while they run, and their answer.
+"""What the commands answer.
 
-Covers: rich progress bars on standard error, quiet when that is no terminal, the file of what
-rounds moved, and the choice between a readable answer and one JSON object on standard output. Does
-not cover: the figures.
+Covers: the file of what rounds moved, and the choice between a readable answer and one JSON object on
+standard output. Does not cover: the figures, and progress while a command runs (`progress`).
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, TextIO
 
 import click
 
-from giaann_dask.events import (
-    BlockEncoded,
-    Committed,
-    Event,
-    MemoryMeasured,
-    Observer,
-    RoundIntegrated,
-    SequencesEvaluated,
-)
-from giaann_dask.representations import format_bytes
+from giaann_dask.events import Event, Observer, RoundIntegrated
 from giaann_dask.storage import writing
-
-
-@contextmanager
-def progress() -> Iterator[Observer]:
-    """Show what an observer is told as progress bars on standard error, if it is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description:<10}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.completed:,.0f} sequences"),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bars:
-        yield _observer(bars)
-
-
-def _observer(bars: Any) -> Callable[[Event], None]:
-    tasks: dict[str, Any] = {}
-    totals = {"matches": 0, "steps": 0}
-
-    def advance(name: str, sequences: int, note: str = "") -> None:
-        if name not in tasks:
-            tasks[name] = bars.add_task(name, total=None, rate="", note="")
-        task = bars.tasks[bars.task_ids.index(tasks[name])]
-        rate = f"{task.speed:,.0f}/s" if task.speed else ""
-        bars.update(tasks[name], advance=sequences, rate=rate, note=note or task.fields["note"])
-
-    def observe(event: Event) -> None:
-        match event:
-            case BlockEncoded():
-                advance("encode", event.sequences)
-            case RoundIntegrated():
-                advance("train", event.sequences, _moved(event))
-            case MemoryMeasured(spilled_bytes=spilled) if spilled:
-                advance("train", 0, f"{format_bytes(spilled)} spilled to disk")
-            case Committed():
-                advance("train", 0, f"committed {event.sequences:,}")
-            case SequencesEvaluated():
-                totals["matches"] += event.matches
-                totals["steps"] += event.steps
-                share = totals["matches"] / totals["steps"] if totals["steps"] else 0.0
-                advance("evaluate", event.sequences, f"top-1 {share:.4f}")
-
-    return observe
-
-
-def _moved(event: RoundIntegrated) -> str:
-    """Return what a round moved, as a note."""
-    shared = event.shared_touches / max(event.column_touches, 1)
-    return f"{event.increment_bytes / 1e6:,.1f} MB, {event.messages} messages, {shared:.0%} overlap"
 
 
 def round_log(file: TextIO | None, observer: Observer) -> Observer:

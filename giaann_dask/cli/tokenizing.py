@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from giaann_dask.cli.logs import log_options
+from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer, figures
 
 INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
@@ -28,6 +30,7 @@ def tokenizer() -> None:
 @click.option("--text-field", default="text", show_default=True, help="Field of JSON lines and of hf: datasets.")
 @click.option("--split", default="train", show_default=True, help="Split of a hf: dataset.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@log_options
 def train(inputs: tuple[str, ...], size: int, out: Path, **values: Any) -> None:
     """Learn a byte-level BPE from text, in this process.
 
@@ -37,7 +40,8 @@ def train(inputs: tuple[str, ...], size: int, out: Path, **values: Any) -> None:
     from giaann_dask.text.reading import ReadOptions
 
     reading = ReadOptions(text_field=values["text_field"], split=values["split"])
-    learnt = learn_tokenizer(inputs, size, reading)
+    with waiting("learn"):
+        learnt = learn_tokenizer(inputs, size, reading)
     save_tokenizer(learnt, out)
     counts = {"tokenizer": str(out), **learnt.describe()}
     answer(counts, values["as_json"], [str(out), *figures(counts, "subwords", "identity")])

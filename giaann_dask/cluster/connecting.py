@@ -26,6 +26,7 @@ from giaann_dask.device import select_device
 from giaann_dask.errors import ClusterError, InputMissingError, OptionError
 from giaann_dask.optional import import_optional
 
+_LOG = logging.getLogger(__name__)
 PRELOAD = ("giaann_dask.worker_setup",)
 # Workers that we start on one machine hold columns and compute.
 BOTH_ROLES = {STORAGE: 1, COMPUTE: 1}
@@ -71,8 +72,11 @@ def connect(
         # A busy dashboard port is announced by Dask with another port; nothing the user must act on.
         warnings.simplefilter("ignore")
         if wants_cuda(chosen):
-            return OwningClient(_cuda_cluster(chosen))
-        return Client(**_local_arguments(chosen))
+            client: Client = OwningClient(_cuda_cluster(chosen))
+        else:
+            client = Client(**_local_arguments(chosen))
+    _tell("started", client)
+    return client
 
 
 def prepare(options: ClusterOptions) -> None:
@@ -180,13 +184,24 @@ def _join(options: ClusterOptions) -> Client:
         )
     where = {"scheduler_file": options.scheduler_file} if options.scheduler is None else {}
     try:
-        return Client(options.scheduler, timeout=options.connect_timeout_s, **where)
+        client = Client(options.scheduler, timeout=options.connect_timeout_s, **where)
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
             f"no scheduler answers at {options.scheduler or options.scheduler_file}",
             "the address of a running Dask scheduler",
             "check the address, or leave it out to start workers on this machine",
         ) from error
+    _tell("joined", client)
+    return client
+
+
+def _tell(what: str, client: Client) -> None:
+    """Log which cluster is used."""
+    if _LOG.isEnabledFor(logging.INFO):
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        threads = sum(worker["nthreads"] for worker in workers.values())
+        address = client.scheduler.address
+        _LOG.info("%s the cluster at %s: %s workers, %s threads", what, address, len(workers), threads)
 
 
 def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int = 0) -> SpecCluster:
@@ -220,8 +235,8 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
         "protocol": f"{options.protocol}://",
         # As the scheduler, for this machine alone.
         "host": "127.0.0.1",
-        # Workers that come and go are what these clusters are for: no news.
-        "silence_logs": logging.CRITICAL,
+        # That workers come and go is told here, where it is asked for.
+        "silence_logs": logging.WARNING,
     }
     if options.memory_bytes is not None:
         nanny["memory_limit"] = options.memory_bytes
@@ -242,7 +257,9 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
         },
     }
     with keeping_memory(options.memory_bytes, len(workers)):
-        return SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.CRITICAL)
+        cluster = SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.CRITICAL)
+    _LOG.info("started a cluster at %s: %s", cluster.scheduler_address, ", ".join(workers))
+    return cluster
 
 
 def _default_workers() -> int:

@@ -98,4 +98,4 @@ def encode_corpus(
 
 def _write(writer: CorpusWriter, block: StreamedBlock, observer: Observer) -> None:
     writer.append(result(block.encoded))
-    observer(BlockEncoded(block.mapping.sequences, block.characters))
+    observer(BlockEncoded(block.mapping.sequences, block.characters, block.read))

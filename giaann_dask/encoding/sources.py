@@ -27,6 +27,8 @@ from giaann_dask.text.tagged import tag_block
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.tokens import Part
 
+# Of a sequence of an encoded corpus, about.
+CORPUS_CHARACTERS = 130
 # Stands for a tagger where words are read without tags.
 RAW = "raw"
 
@@ -144,7 +146,9 @@ def _corpus_units(name: str, options: SourceOptions) -> Iterator[Unit]:
     check_corpus(corpus, options)
     path, start = str(Path(name).resolve()), 0
     for entry in corpus.ledger():
-        yield Unit(entry.identity, 130 * entry.sequences, CorpusRange(path, start, start + entry.sequences))
+        yield Unit(
+            entry.identity, CORPUS_CHARACTERS * entry.sequences, CorpusRange(path, start, start + entry.sequences)
+        )
         start += entry.sequences
 
 

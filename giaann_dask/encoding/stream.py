@@ -9,6 +9,7 @@ Does not cover: what becomes of encoded blocks (`corpus_writing`, `giaann_dask.t
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ from giaann_dask.text.tokens import Part
 from giaann_dask.text.vocabulary import BlockMapping, BlockSummary, Vocabulary, summarise
 
 CORPUS_BLOCK = 4
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +144,8 @@ class StreamedBlock:
         Concepts and features before the block.
     characters : int
         Size of its text.
+    read : int
+        Characters of the inputs up to its end, with those of text that is left out.
     """
 
     encoded: Future
@@ -152,6 +156,7 @@ class StreamedBlock:
     sizes: tuple[int, int]
     earlier_sizes: tuple[int, int]
     characters: int
+    read: int = 0
 
     def sizes_after(self, sequence: int) -> tuple[int, int]:
         """Return the sizes of the dictionaries after a sequence of the block."""
@@ -173,6 +178,7 @@ class _Group:
     units: list[Unit]
     skips: list[int]
     positions: list[int | None]
+    read: int = 0
 
     @property
     def weight(self) -> int:
@@ -225,7 +231,7 @@ class EncodingStream:
         keeps = fresh and not more
         self._numbers = CorpusNumbers(keeps, options.branches)
         self._lexicon = submit_lexicon(client, sources)
-        self._counted = 0
+        self._counted = self._left_out = 0
         self._to_pass = options.first_sequence
         self._sentences: tuple[int, int] = (-1, 0)
 
@@ -269,12 +275,14 @@ class EncodingStream:
 
     def _groups(self, inputs: Sequence[str]) -> Iterator[_Group]:
         """Yield groups of units that the ledger does not hold completely."""
-        group = _Group([], [], [])
+        group, read = _Group([], [], []), 0
         for unit in read_units(inputs, self._sources):
+            read += unit.weight
             found = self._cursor.match(unit.identity)
             position, entry = found or (None, LedgerEntry(unit.identity, 0, False))
             self._counted += entry.sequences
             if entry.complete:
+                self._left_out += 1
                 if self._full():
                     break
                 continue
@@ -287,8 +295,11 @@ class EncodingStream:
             group.units.append(unit)
             group.skips.append(skip)
             group.positions.append(position)
+            group.read = read
             if self._full():
                 break
+        if self._left_out:
+            _LOG.info("left out %s parts of text that are in the network already", f"{self._left_out:,}")
         if group.units:
             yield group
 
@@ -318,7 +329,7 @@ class EncodingStream:
             self._to_pass -= passed
             if self._to_pass and len(summary.part_sequences) > 1:
                 # The first part was shorter than what is to be passed: go on inside the same group.
-                rest = _Group(group.units[1:], group.skips[1:], group.positions[1:])
+                rest = _Group(group.units[1:], group.skips[1:], group.positions[1:], group.read)
                 yield from self._merge(self._submit(rest))
                 return
         earlier, remaining = self._sizes(), self._remaining(len(summary.status))
@@ -337,6 +348,7 @@ class EncodingStream:
             sizes=self._sizes(),
             earlier_sizes=earlier,
             characters=group.weight,
+            read=group.read,
         )
 
     def _merge_numbered(self, submitted: _Submitted, numbered: CorpusRange) -> StreamedBlock:
@@ -361,6 +373,7 @@ class EncodingStream:
             sizes=self._sizes(),
             earlier_sizes=earlier,
             characters=submitted.group.weight,
+            read=submitted.group.read,
         )
 
     def _sizes(self) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.events import Observer, ignore
 from giaann_dask.network.contexts import CONTEXTS, EXTENDS, word_key
 from giaann_dask.network.exporting import Exported, export_names, read_whole, save_arrays
 from giaann_dask.network.keys import unpack_target
@@ -20,7 +21,7 @@ from giaann_dask.network.store import CommitReader
 from giaann_dask.storage import writing
 
 
-def context_arrays(reader: CommitReader) -> dict[str, npt.NDArray[Any]]:
+def context_arrays(reader: CommitReader, observer: Observer = ignore) -> dict[str, npt.NDArray[Any]]:
     """Return the counts of a commit as coordinate arrays.
 
     Returns
@@ -30,7 +31,7 @@ def context_arrays(reader: CommitReader) -> dict[str, npt.NDArray[Any]]:
         the word, or of the shorter context that a longer one extends; int64) and ``count`` (int64), sorted
         by context, kind and target.
     """
-    run = read_whole(reader)
+    run = read_whole(reader, observer)
     kind, target, _ = unpack_target(run.target)
     return {
         "context": np.repeat(run.source, np.diff(run.pointer)),
@@ -40,7 +41,7 @@ def context_arrays(reader: CommitReader) -> dict[str, npt.NDArray[Any]]:
     }
 
 
-def export_contexts(reader: CommitReader, path: str | Path) -> Exported:
+def export_contexts(reader: CommitReader, path: str | Path, observer: Observer = ignore) -> Exported:
     """Write a commit's counts to an ``.npz`` file, and what belongs to them beside it.
 
     Parameters
@@ -50,6 +51,8 @@ def export_contexts(reader: CommitReader, path: str | Path) -> Exported:
     path : str or Path
         The ``.npz`` file; words, the names of kinds and the specification get the same name with
         ``.json``, how often each word occurs at all (``key``, ``count``) with ``.neurons.npz``.
+    observer : callable, optional
+        Told of what has been read.
 
     Returns
     -------
@@ -61,7 +64,7 @@ def export_contexts(reader: CommitReader, path: str | Path) -> Exported:
         If the disk is full.
     """
     files = export_names(path)
-    arrays, manifest = context_arrays(reader), reader.manifest()
+    arrays, manifest = context_arrays(reader, observer), reader.manifest()
     words = sorted(reader.saved_vocabulary().features[1:], key=lambda word: (word_key(word), word))
     told = {
         "kinds": {**{str(place): kind.name for place, kind in enumerate(CONTEXTS)}, str(EXTENDS): "extends"},

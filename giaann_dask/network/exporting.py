@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.network.keys import unpack_neuron, unpack_target
 from giaann_dask.network.merging import merge_runs
 from giaann_dask.network.packing import unpack
@@ -24,13 +25,17 @@ from giaann_dask.storage import writing
 from giaann_dask.text.vocabulary import Vocabulary
 
 
-def read_whole(reader: CommitReader) -> Run:
-    """Return all connections of a commit as one run."""
-    return merge_runs([unpack(reader.connections(run.identity)) for run in reader.manifest().runs])
+def read_whole(reader: CommitReader, observer: Observer = ignore) -> Run:
+    """Return all connections of a commit as one run; the observer is told of every run that is read."""
+    stored, runs = reader.manifest().runs, []
+    for run in stored:
+        runs.append(unpack(reader.connections(run.identity)))
+        observer(StageAdvanced("read", len(runs), len(stored), "runs"))
+    return merge_runs(runs)
 
 
-def connection_table(reader: CommitReader) -> ConnectionTable:
-    """Return all connections of a commit as coordinate arrays.
+def connection_table(reader: CommitReader, observer: Observer = ignore) -> ConnectionTable:
+    """Return all connections of a commit as coordinate arrays; the observer is told of every run.
 
     Returns
     -------
@@ -38,7 +43,7 @@ def connection_table(reader: CommitReader) -> ConnectionTable:
         Sorted by source column, source feature, segment, target column, target feature and
         branch; strengths as float32, limited as the specification says, names as of the last trained sequence.
     """
-    run, manifest = read_whole(reader), reader.manifest()
+    run, manifest = read_whole(reader, observer), reader.manifest()
     src_col, src_feat = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
     segment, target, branch = unpack_target(run.target)
     tgt_col, tgt_feat = unpack_neuron(target)
@@ -117,7 +122,7 @@ class Exported(NamedTuple):
     neurons: Path
 
 
-def export_network(reader: CommitReader, path: str | Path) -> Exported:
+def export_network(reader: CommitReader, path: str | Path, observer: Observer = ignore) -> Exported:
     """Write a commit's connections to an ``.npz`` file, and what belongs to them beside it.
 
     Parameters
@@ -127,6 +132,8 @@ def export_network(reader: CommitReader, path: str | Path) -> Exported:
     path : str or Path
         The ``.npz`` file; the dictionaries get the same name with ``.json``, the neurons' own
         strengths with ``.neurons.npz``.
+    observer : callable, optional
+        Told of what has been read and written.
 
     Returns
     -------
@@ -138,12 +145,15 @@ def export_network(reader: CommitReader, path: str | Path) -> Exported:
         If the disk is full.
     """
     arrays, names, neurons = files = export_names(path)
-    table = connection_table(reader)
+    table = connection_table(reader, observer)
     columns = ("src_col", "src_feat", "branch", "seg", "tgt_col", "tgt_feat", "strength")
     with writing(str(arrays)):
         arrays.parent.mkdir(parents=True, exist_ok=True)
+        observer(StageAdvanced("write", 0, 3, "files"))
         save_arrays(arrays, {name: getattr(table, name) for name in columns})
+        observer(StageAdvanced("write", 1, 3, "files"))
         save_arrays(neurons, neuron_arrays(reader))
+        observer(StageAdvanced("write", 2, 3, "files"))
         names.write_text(json.dumps(dictionaries(reader), ensure_ascii=False), encoding="utf-8")
     return files
 

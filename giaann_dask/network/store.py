@@ -201,7 +201,7 @@ class NetworkStore:
         StoreWriteError, StoreDamagedError
             If the store cannot be written or read.
         """
-        with writing(f"network {self.path}"), reading(f"network {self.path}"):
+        with reading(f"network {self.path}"), writing(f"network {self.path}"):
             commits = list(self._repository.ancestry(branch=BRANCH))
             if keep_commits is not None and keep_commits < len(commits):
                 self._repository.expire_snapshots(commits[keep_commits - 1].written_at)

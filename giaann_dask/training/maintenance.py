@@ -11,8 +11,9 @@ from typing import Any
 
 from distributed import Client
 
-from giaann_dask.cluster import attempt
+from giaann_dask.cluster import attempt, results
 from giaann_dask.errors import OptionError
+from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.training.committing import Progress, commit_regions, load_regions
@@ -44,7 +45,9 @@ class CompactionReport:
 
 
 @attempt()
-def compact_network(client: Client, store: NetworkStore, keep_commits: int | None = None) -> CompactionReport:
+def compact_network(
+    client: Client, store: NetworkStore, keep_commits: int | None = None, observer: Observer = ignore
+) -> CompactionReport:
     """Add up the runs of every region into one, commit, and remove what no commit needs.
 
     The connections stay the same, to the byte of what is exported.
@@ -57,6 +60,8 @@ def compact_network(client: Client, store: NetworkStore, keep_commits: int | Non
         The network.
     keep_commits : int, optional
         Forget all but the last so many commits; all are kept by default, with their runs.
+    observer : callable, optional
+        Told of every region that is added up.
 
     Raises
     ------
@@ -76,6 +81,9 @@ def compact_network(client: Client, store: NetworkStore, keep_commits: int | Non
         if any(len(runs) > 1 for runs in regions.runs.values()):
             for region in regions.runs:
                 regions.compact_all(region)
+            for done, runs in enumerate(regions.runs.values(), 1):
+                results([run.handle.size for run in runs])
+                observer(StageAdvanced("compact", done, len(regions.runs), "regions"))
             progress = Progress(manifest, reader.vocabulary(), Ledger(reader.ledger()))
             commit = commit_regions(store, regions, regions.snapshot(), progress, last=True)
         freed = store.collect(keep_commits)

@@ -8,6 +8,7 @@ tasks that it submits. Does not cover: where increments come from (`rounds`) and
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,8 @@ from giaann_dask.cluster import deal_regions, directed, result, results, roles_o
 from giaann_dask.network.placement import Placement, Split
 from giaann_dask.network.region import RankedRun, plan_compaction
 from giaann_dask.training import tasks
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,6 +270,7 @@ class Regions:
             return
         low = self._first_regions + 2 * len(self.splits)
         self.splits = (*self.splits, Split(region, pivot))
+        _LOG.info("region %s was split into %s and %s", region, low, low + 1)
         runs = self.runs.pop(region)
         self._homes.pop(region, None)
         for new, upper in ((low, False), (low + 1, True)):

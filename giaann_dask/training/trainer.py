@@ -7,6 +7,7 @@ tasks of a round (`rounds`) and how inputs are read (`giaann_dask.encoding`).
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,7 @@ from giaann_dask.training.round_report import RoundReport
 from giaann_dask.training.rounds import Round, RoundOptions, Rounds
 from giaann_dask.training.target import NetworkTarget
 
+_LOG = logging.getLogger(__name__)
 # A region's small runs are added to its largest one at the end when they are not much smaller.
 COMPACT_FRACTION = 1 / 2
 # Of the memory of the workers that hold columns, for increments that are on their way.
@@ -154,6 +156,8 @@ class Trainer:
         self._last_commit = (time.perf_counter(), self._submitted)
         self._commit = ""
         self._peak = MemoryMeasured()
+        roles = self._regions.roles
+        self._workers = {*roles.storage, *roles.compute}
         self.counted = 0
 
     def train(
@@ -238,7 +242,7 @@ class Trainer:
         batches: list[list[StreamedBlock]] = []
         batch: list[StreamedBlock] = []
         for block in blocks:
-            self._observer(BlockEncoded(block.mapping.sequences, block.characters))
+            self._observer(BlockEncoded(block.mapping.sequences, block.characters, block.read))
             batch.append(block)
             # As near to the wanted size as whole blocks allow.
             if sum(b.mapping.sequences for b in batch) + block.mapping.sequences / 2 >= self._options.batch_sequences:
@@ -300,7 +304,9 @@ class Trainer:
 
     def _memory(self) -> MemoryMeasured:
         """Return what the workers that hold columns hold now, and remember the most."""
-        workers = roles_of(self._client).memory.values()
+        roles = roles_of(self._client)
+        self._tell_of_workers({*roles.storage, *roles.compute})
+        workers = roles.memory.values()
         hot, packed = self._regions.hot_and_packed()
         now = MemoryMeasured(
             regions=len(self._regions.runs),
@@ -311,6 +317,13 @@ class Trainer:
         )
         self._peak = MemoryMeasured(*(max(pair) for pair in zip(astuple(now), astuple(self._peak), strict=True)))
         return now
+
+    def _tell_of_workers(self, present: set[str]) -> None:
+        """Log which workers were lost and which came since the last round."""
+        for what, changed in (("lost", self._workers - present), ("came", present - self._workers)):
+            if changed:
+                _LOG.info("workers %s: %s; now there are %s", what, ", ".join(sorted(changed)), len(present))
+        self._workers = present
 
     def _count(self, block: StreamedBlock, counts: BlockStatistics) -> None:
         manifest = self._manifest

@@ -23,7 +23,7 @@ from giaann_dask.dask_types import register
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import OptionError
-from giaann_dask.events import Observer, SequencesEvaluated, ignore
+from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated, ignore
 from giaann_dask.inference.best.kernel import MOST_RANK, Text
 from giaann_dask.inference.best.ngram import backoff_matches, baseline_lines, smoothing
 from giaann_dask.inference.best.opened import submit_tables
@@ -236,7 +236,7 @@ def score_network(
     started = time.perf_counter()
     specification = reader.manifest().specification
     tables = submit_tables(client, reader)
-    stream, sequences = _read_text(client, inputs, sources, options)
+    stream, sequences = _read_text(client, inputs, sources, options, observer)
     scorer = Scorer(client, tables, stream, options.tokens_per_task)
     scores = scorer.score(BEST, observer)
     baseline = None
@@ -250,14 +250,17 @@ def score_network(
 
 
 def _read_text(
-    client: Client, inputs: Sequence[str], sources: SourceOptions, options: ScoringOptions
+    client: Client, inputs: Sequence[str], sources: SourceOptions, options: ScoringOptions, observer: Observer
 ) -> tuple[Future, int]:
     """Return the tokens of a text on the cluster, and the number of its sentences."""
     limits = StreamOptions(
         branches=1, maximum_sequences=options.maximum_sequences, first_sequence=options.first_sequence
     )
     stream = EncodingStream(client, Vocabulary(), sources, limits)
-    blocks = [block.encoded for block in stream.blocks(inputs)]
+    blocks = []
+    for block in stream.blocks(inputs):
+        blocks.append(block.encoded)
+        observer(BlockEncoded(block.mapping.sequences, block.characters, block.read))
     key = task_key("stream", [block.key for block in blocks])
     return client.submit(stream_tokens, blocks, key=key), stream.counted
 

@@ -22,7 +22,7 @@ from giaann_dask.device import one_thread
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError, OptionError
-from giaann_dask.events import Observer, SequencesEvaluated, ignore
+from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated, ignore
 from giaann_dask.inference.evaluating.accuracy import Accuracy, StepCounts
 from giaann_dask.inference.evaluating.matching import NO_PREDICTION, Predictions, match_ranks
 from giaann_dask.inference.evaluating.recording import StepRecords
@@ -249,7 +249,10 @@ def evaluate_network(
     arguments = (rules, submit_placement(client, reader), regions)
     for block in stream.blocks(inputs):
         change = FlagChange.between(base, tally.vocabulary)
-        tally.add_statistics(result(block.statistics))
+        statistics = result(block.statistics)
+        tally.add_statistics(statistics)
+        # Of these alone predictions are made.
+        observer(BlockEncoded(statistics.by_status[CANDIDATE], block.characters, block.read))
         for future in _submit_block(client, block, flags, change, arguments):
             pending.append(future)
             if len(pending) > limit:

@@ -1,0 +1,81 @@
+"""The command that says what is wrong and what to do: ``giaann-dask doctor``.
+
+Covers: arguments and the table. Does not cover: the checks (`giaann_dask.diagnostics.findings`,
+`giaann_dask.diagnostics.checkup`).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from giaann_dask.cli.logs import log_options
+from giaann_dask.cli.options import silence_dask
+from giaann_dask.cli.progress import waiting
+from giaann_dask.cli.showing import answer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from giaann_dask.diagnostics.findings import Finding
+
+CHECK_FAILED = 3
+_PIPE_WIDTH = 160
+_MARKS = {"good": "[green]good[/]", "note": "[yellow]note[/]", "bad": "[bold red]bad[/]"}
+
+
+@click.command()
+@click.option("--network", type=click.Path(path_type=Path), help="Also see whether this network can be read.")
+@click.option("--all-runs", is_flag=True, help="Decode all of its last commit, not some of it.")
+@click.option("--scheduler", metavar="ADDRESS", help="Also look at the cluster of this scheduler.")
+@click.option("--scheduler-file", metavar="FILE", help="Likewise, of the scheduler that wrote this file.")
+@click.option("--port", type=int, default=8000, show_default=True, help="Port that serve will listen at.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@log_options
+def doctor(
+    network: Path | None, all_runs: bool, scheduler: str | None, scheduler_file: str | None, port: int, as_json: bool
+) -> int:
+    """Check this machine, and a network or cluster where one is named; say what to do.
+
+    Looks at versions, devices, memory, disks, ports and caches, and changes nothing. Leaves with code 0 when
+    nothing is bad, else with 3.
+    """
+    silence_dask()
+    from giaann_dask.cluster import ClusterOptions
+    from giaann_dask.diagnostics.checkup import check_cluster, check_network
+    from giaann_dask.diagnostics.findings import check_machine
+
+    options = ClusterOptions(scheduler=scheduler, scheduler_file=scheduler_file)
+    named = scheduler is not None or scheduler_file is not None
+    ports = (("scheduler", 8786), ("dashboard", 8787), ("server", port))
+    with waiting("look"):
+        findings = list(check_machine(network or Path.cwd(), ports))
+        if network is not None:
+            findings += check_network(network, all_runs)
+        if named:
+            findings += check_cluster(options, network)
+    bad = sum(finding.status == "bad" for finding in findings)
+    values = {"well": not bad, "findings": [finding.as_dict() for finding in findings]}
+    answer(values, as_json, [_table(findings), f"{bad} to mend" if bad else "all is well"])
+    return CHECK_FAILED if bad else 0
+
+
+def _table(findings: Sequence[Finding]) -> str:
+    """Return findings as a table for the terminal, or for a file where there is none."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("check", "", "found", "what to do"):
+        table.add_column(title, overflow="fold")
+    for finding in findings:
+        table.add_row(finding.check, _MARKS[finding.status], escape(finding.found), escape(finding.remedy))
+    # A file or a pipe has lines of any length.
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    with console.capture() as shown:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in shown.get().splitlines())

@@ -1,0 +1,132 @@
+"""What a command logs: ``-v``, ``-vv`` and ``--log-json``.
+
+Covers: the options, and the handler of the logger ``giaann_dask`` on standard error: coloured on a terminal, beside
+the progress bars; plain lines elsewhere; JSON lines where asked for. Does not cover: which messages there are (each
+module has its own) and logs of Dask.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+LOGGER = "giaann_dask"
+_CONSOLE = "giaann_dask.console"
+_CHOSEN = "giaann_dask.logging"
+# What every record has; the rest was given by whoever logged it.
+_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as one JSON object: time, level, logger, message and what else was given."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        value: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        value |= {name: given for name, given in vars(record).items() if name not in _USUAL}
+        if record.exc_info:
+            value["error"] = self.formatException(record.exc_info)
+        return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def log_options(command: Command) -> Command:
+    """Add ``-v`` and ``--log-json`` to a command."""
+    for option in (
+        click.option(
+            "--log-json",
+            is_flag=True,
+            expose_value=False,
+            callback=_choose("json"),
+            help="Log JSON lines; as much as -v where that is not given.",
+        ),
+        click.option(
+            "-v",
+            "--verbose",
+            count=True,
+            expose_value=False,
+            callback=_choose("verbose"),
+            help="Log to standard error what is found, left out, lost and committed; -vv also every round.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _choose(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return what takes one of the options and sets the logger by both."""
+
+    def choose(context: click.Context, _: click.Parameter, value: Any) -> Any:
+        chosen = context.meta.setdefault(_CHOSEN, {})
+        chosen[name] = value
+        if value:
+            set_logging(int(chosen.get("verbose", 0)), bool(chosen.get("json", False)), console())
+            context.call_on_close(quiet)
+        return value
+
+    return choose
+
+
+def set_logging(verbose: int, as_json: bool, where: Console) -> None:
+    """Let the logger of the package write to standard error, or to a file that a console has.
+
+    Parameters
+    ----------
+    verbose : int
+        1 for what is worth knowing, 2 or more for everything.
+    as_json : bool
+        Whether to write JSON lines.
+    where : Console
+        On standard error; its progress bars stay below what is logged.
+    """
+    quiet()
+    handler: logging.Handler
+    if as_json or not where.is_terminal:
+        handler = logging.StreamHandler(where.file)
+        plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        handler.setFormatter(JsonFormatter() if as_json else plain)
+    else:
+        from rich.logging import RichHandler
+
+        handler = RichHandler(console=where, show_path=False, log_time_format="[%X]")
+    logger = logging.getLogger(LOGGER)
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG if verbose > 1 else logging.INFO)
+    logger.propagate = False
+
+
+def quiet() -> None:
+    """Undo `set_logging`."""
+    logger = logging.getLogger(LOGGER)
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
+    logger.propagate = True
+
+
+def console() -> Console:
+    """Return the console on standard error that a command's bars and logs share."""
+    from rich.console import Console
+
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return Console(stderr=True)
+    found = context.meta.get(_CONSOLE)
+    if found is None:
+        found = context.meta[_CONSOLE] = Console(stderr=True)
+    assert isinstance(found, Console)
+    return found

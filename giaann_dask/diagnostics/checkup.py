@@ -1,0 +1,190 @@
+"""Checks of a cluster and of a stored network.
+
+Covers: whether a scheduler answers, whether its workers run the same versions and see the network, which roles they
+have, and whether the last commit of a network can be read. Does not cover: this machine
+(`giaann_dask.diagnostics.findings`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from distributed import Client
+
+from giaann_dask.cluster import ClusterOptions, connect
+from giaann_dask.cluster.roles import roles_of
+from giaann_dask.cluster.waiting import lost_cluster
+from giaann_dask.diagnostics.findings import Finding
+from giaann_dask.errors import GiaannError
+from giaann_dask.network.packing import unpack
+from giaann_dask.network.store import NetworkStore
+
+# Of these, client and workers need the same: what they send each other, and what they read and compute.
+PACKAGES = ("giaann-dask", "dask", "distributed", "cloudpickle", "numpy", "zarr", "icechunk", "numba")
+# Runs that are decoded without being asked for all.
+_SAMPLE_BYTES = 64 << 20
+_TIMEOUT_S = 30.0
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that this process has, as a task."""
+    found = {"Python": ".".join(platform.python_version_tuple()[:2])}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "none"
+    return found
+
+
+def sees(path: str) -> bool:
+    """Return whether a folder is there for this process, as a task."""
+    return os.path.isdir(path)
+
+
+def check_cluster(options: ClusterOptions, network: Path | None = None) -> Iterator[Finding]:
+    """Yield what there is to say of a running cluster.
+
+    Parameters
+    ----------
+    options : ClusterOptions
+        Which names a scheduler.
+    network : Path, optional
+        Folder that its workers should see.
+    """
+    try:
+        with connect(options=options) as client, lost_cluster():
+            yield from _check_workers(client, network)
+    except GiaannError as error:
+        remedy = f"{error.remedy}; see that firewalls let the scheduler's port and those of workers through"
+        yield Finding("cluster", "bad", error.received, remedy)
+
+
+def _check_workers(client: Client, network: Path | None) -> Iterator[Finding]:
+    roles = roles_of(client)
+    workers = {*roles.storage, *roles.compute}
+    address = client.scheduler.address
+    if not workers:
+        remedy = f"start some: dask worker {address} --resources 'storage=1,compute=1'"
+        yield Finding("cluster", "bad", f"the scheduler at {address} has no workers", remedy)
+        return
+    yield Finding("cluster", "good", f"{len(workers)} workers at {address}")
+    declared = sorted(roles.restricted)
+    told = f"{len(roles.storage)} hold columns, {len(roles.compute)} compute"
+    yield Finding("roles", "good", told + ("" if declared else "; every worker does both"))
+    yield check_versions(versions(), _ask(client, versions))
+    if network is not None:
+        seen = _ask(client, sees, str(network.resolve()))
+        blind = sorted(worker for worker, there in seen.items() if there is not True)
+        yield Finding(
+            "network seen by workers",
+            "bad" if blind else "good",
+            f"{len(blind)} of {len(seen)} workers do not see {network.resolve()}" if blind else "by all",
+            "put it on a file system that all machines share, under the same path" if blind else "",
+        )
+
+
+def check_versions(ours: Mapping[str, str], theirs: Mapping[str, Mapping[str, str] | BaseException]) -> Finding:
+    """Say whether workers have the versions that this process has.
+
+    Parameters
+    ----------
+    ours : mapping of str to str
+        From `versions`.
+    theirs : mapping
+        The same by worker, or the error with which a worker answered.
+
+    Examples
+    --------
+    >>> check_versions({"dask": "2"}, {"tcp://a:1": {"dask": "1"}}).found
+    'tcp://a:1 has dask 1, not 2'
+    """
+    without = [worker for worker, found in theirs.items() if not isinstance(found, Mapping)]
+    if without:
+        return Finding(
+            "versions of workers",
+            "bad",
+            f"giaann_dask cannot be imported by {', '.join(sorted(without)[:3])} ({theirs[without[0]]})",
+            "install giaann-dask in the environment of every worker, in the same version as here",
+        )
+    differing = [
+        f"{worker} has {name} {found.get(name, 'none')}, not {wanted}"
+        for worker, found in sorted(theirs.items())
+        if isinstance(found, Mapping)
+        for name, wanted in ours.items()
+        if found.get(name) != wanted
+    ]
+    if differing:
+        more = f", and {len(differing) - 3} more" if len(differing) > 3 else ""
+        return Finding(
+            "versions of workers",
+            "bad",
+            "; ".join(differing[:3]) + more,
+            "install the same versions everywhere (constraints.txt names those that are tested)",
+        )
+    return Finding("versions of workers", "good", f"as here: giaann-dask {ours.get('giaann-dask')}")
+
+
+def _ask(client: Client, question: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+    """Return every worker's answer, waiting for a bounded time."""
+    try:
+        found: dict[str, Any] = client.sync(
+            client._run, question, *arguments, on_error="return", callback_timeout=_TIMEOUT_S
+        )
+    except OSError as error:
+        return {"some worker": error}
+    return found
+
+
+def check_network(path: Path, all_runs: bool = False) -> Iterator[Finding]:
+    """Yield whether a network can be read.
+
+    Parameters
+    ----------
+    path : Path
+        Its folder.
+    all_runs : bool
+        Whether to decode all runs of the last commit, which takes as long as reading it; otherwise some of them.
+    """
+    try:
+        store = NetworkStore(path)
+        reader = store.open(store.head())
+        manifest, commits = reader.manifest(), len(store.commits())
+        yield Finding("network", "good", f"{path}: {commits} commits, {manifest.connections:,} connections")
+        reader.vocabulary(), reader.ledger(), reader.placement()
+        missing = {run.identity for run in manifest.runs} - reader.stored_runs()
+        decoded = nbytes = 0
+        for run in sorted(manifest.runs, key=lambda run: run.nbytes):
+            if run.identity in missing or (decoded and not all_runs and nbytes + run.nbytes > _SAMPLE_BYTES):
+                continue
+            unpack(reader.connections(run.identity))
+            decoded, nbytes = decoded + 1, nbytes + run.nbytes
+    except GiaannError as error:
+        remedy = error.remedy or "restore it from a copy (workflows/backup.py)"
+        yield Finding("network", "bad", error.received, remedy)
+        return
+    if missing:
+        yield Finding("last commit", "bad", f"{len(missing)} of its runs are missing", "restore it from a copy")
+    else:
+        more = "" if decoded == len(manifest.runs) else "; --all-runs decodes all"
+        yield Finding("last commit", "good", f"{decoded} of {len(manifest.runs)} runs decoded{more}")
+    if is_locked(path / "writer.lock"):
+        yield Finding("writer", "note", "another process is training it", "wait until that has ended to train it here")
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock of a file; False where there is no file or it may not be read."""
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

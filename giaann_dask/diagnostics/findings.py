@@ -1,0 +1,248 @@
+"""What checks find, and checks of this machine: versions, devices, ports, disks, memory, caches.
+
+Covers: the form of a finding, and functions that look and change nothing. Does not cover: clusters and networks
+(`giaann_dask.diagnostics.checkup`) and how findings are shown (`giaann_dask.cli.doctor`).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from giaann_dask.device import select_device
+from giaann_dask.representations import format_bytes
+
+Status = Literal["good", "note", "bad"]
+
+PACKAGE = "giaann-dask"
+# What a machine can run out of: below the first something fails soon, below the second it may.
+LEAST_DISK, LITTLE_DISK = 1 << 30, 10 << 30
+LEAST_MEMORY, LITTLE_MEMORY = 1 << 30, 4 << 30
+_SHARED = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "fuse.sshfs", "9p", "virtiofs")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found.
+
+    Attributes
+    ----------
+    check : str
+        What was looked at.
+    status : {"good", "note", "bad"}
+        Whether it is as it should be, worth knowing, or will make something fail.
+    found : str
+        What is there.
+    remedy : str
+        What to do about it; empty where there is nothing to do.
+    """
+
+    check: str
+    status: Status
+    found: str
+    remedy: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return asdict(self)
+
+
+def check_machine(folder: Path, ports: Iterable[tuple[str, int]]) -> Iterator[Finding]:
+    """Yield what there is to say of this machine.
+
+    Parameters
+    ----------
+    folder : Path
+        Where networks are or will be.
+    ports : iterable of (str, int)
+        Ports that will be listened at, and what for.
+    """
+    yield check_python(platform.python_version())
+    yield from check_packages(requires(PACKAGE) if _installed(PACKAGE) is not None else None)
+    yield check_device()
+    yield check_memory(_memory_limit(), psutil.virtual_memory().available)
+    yield from (check_disk(name, place) for name, place in (("disk", folder), ("disk for spilling", spill_folder())))
+    yield check_sharing(folder)
+    yield check_numba_cache()
+    yield from (check_port(name, port) for name, port in ports)
+
+
+def check_python(running: str) -> Finding:
+    """Say whether a version of Python is one that the package supports.
+
+    Examples
+    --------
+    >>> check_python("3.12.1").status, check_python("3.9.0").status
+    ('good', 'bad')
+    """
+    supported = ">=3.11,<3.14" if _installed(PACKAGE) is None else str(metadata(PACKAGE)["Requires-Python"])
+    fits = SpecifierSet(supported).contains(running, prereleases=True)
+    remedy = "" if fits else f"install Python {supported} and make a new environment"
+    return Finding("Python", "good" if fits else "bad", running, remedy)
+
+
+def check_packages(requirements: Iterable[str] | None) -> Iterator[Finding]:
+    """Yield whether what the package needs is installed, and which extras are.
+
+    Parameters
+    ----------
+    requirements : iterable of str, optional
+        As a distribution names them; None where the package itself is not installed.
+    """
+    if requirements is None:
+        yield Finding("packages", "bad", f"{PACKAGE} is not installed", f"pip install {PACKAGE}")
+        return
+    extras: dict[str, list[Requirement]] = {}
+    for requirement in map(Requirement, requirements):
+        named = [part.split("'")[1] if "'" in part else part.split('"')[1] for part in _extras(requirement)]
+        for extra in named or [""]:
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                extras.setdefault(extra, []).append(requirement)
+    for extra, wanted in sorted(extras.items()):
+        if extra != "dev":
+            yield _check_extra(extra, wanted)
+
+
+def _extras(requirement: Requirement) -> list[str]:
+    """Return the conditions of a requirement that name an extra."""
+    conditions = str(requirement.marker or "").replace(" or ", " and ").split(" and ")
+    return [condition for condition in conditions if "extra" in condition]
+
+
+def _check_extra(extra: str, wanted: list[Requirement]) -> Finding:
+    there = {requirement.name: _installed(requirement.name) for requirement in wanted}
+    unfit = [
+        f"{requirement.name} {there[requirement.name]} is not {requirement.specifier}"
+        for requirement in wanted
+        if there[requirement.name] is not None
+        and not requirement.specifier.contains(str(there[requirement.name]), prereleases=True)
+    ]
+    missing = [name for name, found in there.items() if found is None]
+    what = f"extra {extra}" if extra else "packages"
+    install = f"pip install --upgrade '{PACKAGE}[{extra}]'" if extra else f"pip install --upgrade {PACKAGE}"
+    if unfit or (missing and not extra):
+        return Finding(what, "bad", "; ".join([*unfit, *(f"no {name}" for name in missing)]), install)
+    if missing:
+        return Finding(what, "note", f"not installed: {', '.join(missing)}", f"if you want it: {install}")
+    main = ("dask", "distributed", "torch", "zarr", "icechunk") if not extra else tuple(there)
+    return Finding(what, "good", ", ".join(f"{name} {there[name]}" for name in main if name in there))
+
+
+def check_device() -> Finding:
+    """Say on which device dense computations run."""
+    device, processors = select_device("auto"), os.cpu_count() or 1
+    if device.type == "cpu":
+        return Finding("device", "good", f"CPU, {processors} processors; PyTorch finds no CUDA device")
+    if _installed("dask-cuda") is None:
+        remedy = f"for a worker for each GPU: pip install '{PACKAGE}[cuda]'"
+        return Finding("device", "note", "a CUDA device, and no dask-cuda", remedy)
+    return Finding("device", "good", "a CUDA device, with dask-cuda")
+
+
+def check_memory(limit: int, available: int) -> Finding:
+    """Say whether there is memory, in bytes.
+
+    Examples
+    --------
+    >>> check_memory(8 << 30, 6 << 30).status, check_memory(2 << 30, 1 << 29).status
+    ('good', 'bad')
+    """
+    available = min(limit, available)
+    status = _status(available, LEAST_MEMORY, LITTLE_MEMORY)
+    remedy = "" if status == "good" else "end other programs, or use fewer --workers with a --memory-limit each"
+    return Finding("memory", status, f"{format_bytes(available)} free of {format_bytes(limit)}", remedy)
+
+
+def check_disk(what: str, folder: Path) -> Finding:
+    """Say whether a folder, which need not be there yet, can be written, and how much room it has."""
+    there = existing(folder)
+    if not os.access(there, os.W_OK | os.X_OK):
+        return Finding(what, "bad", f"{there} cannot be written", "choose another folder, or change its owner")
+    free = psutil.disk_usage(str(there)).free
+    status = _status(free, LEAST_DISK, LITTLE_DISK)
+    remedy = "" if status == "good" else "free some space; commits stop, and lose nothing, when the disk is full"
+    return Finding(what, status, f"{format_bytes(free)} free at {there}", remedy)
+
+
+def check_sharing(folder: Path) -> Finding:
+    """Say whether other machines can see a folder, as far as its file system tells."""
+    there = existing(folder).resolve()
+    mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
+    above = [str(parent) for parent in (there, *there.parents) if str(parent) in mounts]
+    kind = mounts[above[0]] if above else "an unknown file system"
+    if kind.lower().startswith(_SHARED):
+        return Finding("file system", "good", f"{there} is on {kind}, which other machines can share")
+    remedy = "workers on other machines need a folder that all of them share"
+    return Finding("file system", "note", f"{there} is on {kind}, of this machine", remedy)
+
+
+def check_numba_cache() -> Finding:
+    """Say whether compiled code can be kept from one process to the next."""
+    import numba
+
+    named = numba.config.CACHE_DIR
+    own = Path(__file__).resolve().parents[1] / "network" / "__pycache__"
+    places = [Path(named)] if named else [own, Path.home() / ".cache" / "numba"]
+    for place in places:
+        if os.access(existing(place), os.W_OK | os.X_OK):
+            return Finding("compiled code", "good", f"kept in {place}")
+    remedy = "set NUMBA_CACHE_DIR to a folder that can be written; every process compiles for a minute otherwise"
+    return Finding("compiled code", "bad", f"{' and '.join(map(str, places))} cannot be written", remedy)
+
+
+def check_port(what: str, port: int) -> Finding:
+    """Say whether a port of this machine is free."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError as error:
+            found = f"{port} is taken or refused ({error.strerror})"
+            return Finding(f"port of the {what}", "note", found, "if that is not yours, choose another port")
+    return Finding(f"port of the {what}", "good", f"{port} is free")
+
+
+def existing(folder: Path) -> Path:
+    """Return a folder, or the nearest one above it that is there."""
+    folder = folder.absolute()
+    while not folder.is_dir() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+def spill_folder() -> Path:
+    """Return where workers write what does not fit into their memory."""
+    import dask
+
+    return Path(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
+
+
+def _memory_limit() -> int:
+    """Return the memory that this machine, or the container that we are in, has."""
+    from distributed.system import MEMORY_LIMIT
+
+    return int(MEMORY_LIMIT)
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _status(there: int, least: int, little: int) -> Status:
+    if there < least:
+        return "bad"
+    return "note" if there < little else "good"

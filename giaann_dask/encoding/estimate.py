@@ -1,0 +1,78 @@
+"""How much text inputs hold, found without reading them.
+
+Covers: an estimate in characters from the sizes of files and a look at their beginning, for progress bars. Does not
+cover: anything that has to be exact.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from giaann_dask.encoding.sources import CORPUS_CHARACTERS
+from giaann_dask.text.corpus import EncodedCorpus, is_corpus
+from giaann_dask.text.inputs import JSON_SUFFIXES, DatasetInput, content_suffix, resolve_inputs
+from giaann_dask.text.lines import open_bytes
+
+_SAMPLE_BYTES = 65_536
+
+
+def estimate_characters(inputs: Sequence[str], text_field: str = "text") -> int | None:
+    """Return about how many characters of text inputs hold.
+
+    Parameters
+    ----------
+    inputs : sequence of str
+        Files, folders, globs, datasets or encoded corpora.
+    text_field : str
+        Field of JSON lines that holds their text.
+
+    Returns
+    -------
+    int or None
+        As parts count them (`giaann_dask.encoding.sources.Unit.weight`); None where a dataset is among the
+        inputs, whose size only its end tells.
+
+    Raises
+    ------
+    GiaannError
+        If an input is not there.
+    """
+    total = 0.0
+    for name in inputs:
+        if is_corpus(name):
+            total += CORPUS_CHARACTERS * sum(entry.sequences for entry in EncodedCorpus(name).ledger())
+            continue
+        for each in resolve_inputs([name]):
+            if isinstance(each, DatasetInput):
+                return None
+            total += _bytes_of(each) * _characters_per_byte(each, text_field)
+    return round(total)
+
+
+def _bytes_of(path: Path) -> int:
+    """Return the size of a file, of a compressed one about what it holds."""
+    size = path.stat().st_size
+    if not path.name.lower().endswith(".gz") or size < 18:
+        return size
+    with path.open("rb") as file:
+        file.seek(-4, 2)
+        # The end of a gzip member says what it holds, modulo 4 GiB; more than one member is rare.
+        return max(int.from_bytes(file.read(4), "little"), size)
+
+
+def _characters_per_byte(path: Path, text_field: str) -> float:
+    """Return the share of text in the beginning of a file; 1 where there is none."""
+    with open_bytes(path) as file:
+        sample = file.read(_SAMPLE_BYTES)
+    if content_suffix(path.name) not in JSON_SUFFIXES:
+        return len(sample.decode("utf-8", "ignore")) / max(len(sample), 1) or 1.0
+    *whole, _ = sample.split(b"\n")
+    characters = 0
+    for line in whole:
+        try:
+            characters += len(json.loads(line)[text_field])
+        except (ValueError, KeyError, TypeError):
+            continue
+    return characters / max(sum(len(line) + 1 for line in whole), 1) or 1.0

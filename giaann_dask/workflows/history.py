@@ -1,0 +1,174 @@
+"""What scripts leave behind: a lock while they run, and a line of history when they end.
+
+Covers: keeping two scripts from working on one network at a time, and a file of JSON lines with one object
+for each run. Does not cover: what is done meanwhile.
+
+The lock is the system's (flock), so that a process that was killed holds nothing: its file stays, and says who
+it was, until the next run takes it over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from giaann_dask.storage import writing
+from giaann_dask.workflows.exits import DONE, TryAgainError, message_of, status_of
+
+_LOG = logging.getLogger(__name__)
+_PAUSE_S = 0.2
+
+
+def history_of(network: Path, given: Path | None = None) -> Path:
+    """Return the file of a network's history: beside it, unless another one is named."""
+    return given or network.with_name(network.name + ".history.jsonl")
+
+
+def lock_of(network: Path) -> Path:
+    """Return the lock file of the scripts of a network."""
+    return network.with_name(network.name + ".lock")
+
+
+@contextmanager
+def only_one(network: Path, wait_s: float = 0.0) -> Iterator[int | None]:
+    """Hold the lock of a network's scripts.
+
+    Parameters
+    ----------
+    network : Path
+        Folder of the network.
+    wait_s : float
+        Seconds to wait for another script to end.
+
+    Yields
+    ------
+    int or None
+        Number of the process that held the lock last and was killed; None where the last one ended.
+
+    Raises
+    ------
+    TryAgainError
+        If another process still holds it.
+    """
+    path = lock_of(network)
+    with writing(str(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+", encoding="utf-8")
+    with file:
+        end = time.monotonic() + wait_s
+        while not _taken(file.fileno()):
+            if time.monotonic() >= end:
+                raise TryAgainError(
+                    f"{_holder(path) or 'another script'} is working on network {network}", "", "run it again later"
+                )
+            time.sleep(_PAUSE_S)
+        before = _holder(path)
+        if before is not None:
+            _LOG.info("process %s, which held %s, was killed; going on after it", before["pid"], path)
+        with writing(str(path)):
+            file.truncate(0)
+            file.write(json.dumps({"pid": os.getpid(), "since": now()}))
+            file.flush()
+        try:
+            yield None if before is None else int(before["pid"])
+        finally:
+            file.truncate(0)
+
+
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holder(path: Path) -> dict[str, Any] | None:
+    """Return what a lock file says of its holder; None where it says nothing."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and "pid" in found else None
+
+
+@contextmanager
+def recorded(job: str, network: Path, history: Path, wait_s: float = 0.0) -> Iterator[dict[str, Any]]:
+    """Hold a network's lock for a run of a script, and write its line of history when it ends.
+
+    Parameters
+    ----------
+    job : str
+        Name of the script.
+    network : Path
+        Folder of the network.
+    history : Path
+        File to append to.
+    wait_s : float
+        Seconds to wait for the lock. A run that does not get it leaves no line.
+
+    Yields
+    ------
+    dict
+        What the line will say; add to it. ``exit`` and, where it failed, ``error`` are added here.
+    """
+    with only_one(network, wait_s) as killed:
+        entry: dict[str, Any] = {"job": job, "started": now(), "network": str(network)}
+        entry |= {} if killed is None else {"took_over": killed}
+        begun = time.monotonic()
+        try:
+            yield entry
+        except BaseException as error:
+            entry |= {"exit": status_of(error), "error": message_of(error)}
+            raise
+        else:
+            entry["exit"] = DONE
+        finally:
+            entry["seconds"] = round(time.monotonic() - begun, 3)
+            append_line(history, entry)
+
+
+def append_line(path: Path, value: dict[str, Any]) -> None:
+    """Append an object to a file of JSON lines, on a line of its own even after one that was cut short.
+
+    Raises
+    ------
+    StoreWriteError
+        If the disk is full.
+    """
+    with writing(str(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+") as file:
+            size = file.seek(0, os.SEEK_END)
+            if size:
+                file.seek(size - 1)
+                size = file.read(1) != b"\n"
+            file.write(b"\n" * bool(size) + json.dumps(value, ensure_ascii=False).encode() + b"\n")
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the objects of a file of JSON lines, without lines that were cut short; none where there is no file."""
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
+def now() -> str:
+    """Return the time, as UTC in the form of ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

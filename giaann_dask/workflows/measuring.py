@@ -1,0 +1,124 @@
+"""Evaluating a network in a script, whatever its profile is, and comparing with what was before.
+
+Covers: the figures that go into a history, the report as a page, and when accuracy counts as fallen. Does not
+cover: how accuracy is found (`giaann_dask.inference.evaluating`, `giaann_dask.inference.best`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distributed import Client
+
+from giaann_dask.api import EvaluationOptions, Network, ScoringOptions, TextOptions
+from giaann_dask.diagnostics.evaluation_report import save_report
+from giaann_dask.events import Observer, ignore
+from giaann_dask.inference.best.evaluation import ScoreReport
+from giaann_dask.inference.evaluating.evaluation import EvaluationReport
+from giaann_dask.storage import writing
+from giaann_dask.text.reading import read_parts
+from giaann_dask.workflows.exits import DONE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """What is evaluated.
+
+    Parameters
+    ----------
+    inputs : tuple of str
+        Text that the network was not trained on.
+    text : TextOptions
+        How it is read.
+    maximum_sequences : int, optional
+        Sequences to read.
+    """
+
+    inputs: tuple[str, ...]
+    text: TextOptions
+    maximum_sequences: int | None = None
+
+    def identity(self) -> str:
+        """Return what stands for the text and how it is read: only the same text's figures can be compared."""
+        parts = read_parts(list(self.inputs), self.text.reading)
+        rules = json.dumps([self.text.tagger, self.maximum_sequences]).encode()
+        return hashlib.blake2b(rules + b"".join(part.fingerprint() for part in parts), digest_size=8).hexdigest()
+
+
+def measure(network: Network, wanted: Measure, client: Client, observer: Observer = ignore) -> Measured:
+    """Evaluate a network on a text."""
+    report: EvaluationReport | ScoreReport
+    limit = wanted.maximum_sequences
+    if network.specification.profile == "best":
+        scoring = ScoringOptions(maximum_sequences=limit)
+        report = network.score(wanted.inputs, client=client, options=scoring, text=wanted.text, observer=observer)
+    else:
+        options = EvaluationOptions(maximum_sequences=limit)
+        report = network.evaluate(wanted.inputs, client=client, options=options, text=wanted.text, observer=observer)
+    return Measured(report, wanted.identity())
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An evaluation and what stands for its text."""
+
+    report: EvaluationReport | ScoreReport
+    identity: str
+
+    @property
+    def top1(self) -> float:
+        """Share of the predictions that are right."""
+        return float(self.report.as_dict()["top1"])
+
+    def figures(self) -> dict[str, Any]:
+        """Return what a history keeps of it."""
+        values = self.report.as_dict()
+        names = ("top1", "prediction_tokens", "prediction_matches", "perplexity", "bits_per_byte")
+        return {name: values[name] for name in names if name in values} | {"text": self.identity}
+
+    def save(self, path: Path) -> Path:
+        """Write the report as one page."""
+        if isinstance(self.report, EvaluationReport):
+            return save_report(self.report, path)
+        page = f"<!doctype html>\n<meta charset='utf-8'>\n<title>Evaluation</title>\n{self.report.summary().html()}\n"
+        with writing(f"the report {path}"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(page, encoding="utf-8")
+        return path
+
+
+def last_passed(history: Iterable[dict[str, Any]], job: str, identity: str) -> dict[str, Any] | None:
+    """Return the last run of a script that passed on the same text; None where there is none.
+
+    One that failed is no measure: accuracy that has fallen would be taken for usual the next time.
+
+    Examples
+    --------
+    >>> runs = [{"job": "a", "exit": 0, "evaluation": {"text": "t", "top1": 0.5}},
+    ...         {"job": "a", "exit": 3, "evaluation": {"text": "t", "top1": 0.1}}]
+    >>> last_passed(runs, "a", "t")["evaluation"]["top1"]
+    0.5
+    """
+    passed = [
+        run
+        for run in history
+        if run.get("job") == job and run.get("exit") == DONE and run.get("evaluation", {}).get("text") == identity
+    ]
+    return passed[-1] if passed else None
+
+
+def has_fallen(top1: float, before: float, tolerance: float) -> bool:
+    """Return whether accuracy fell by more than a tolerance, both shares from 0 to 1.
+
+    Examples
+    --------
+    >>> has_fallen(0.10, 0.11, 0.02), has_fallen(0.08, 0.11, 0.02)
+    (False, True)
+    """
+    # Shares are quotients of counts: what is equal on paper may differ in the last bit.
+    return before - top1 > tolerance + 1e-12

@@ -1,0 +1,238 @@
+"""The work of ``train_nightly.py``: train what is new in some inputs, evaluate, and forget old commits.
+
+Covers: what is new and settled, the order of the steps, and what is written into the history. Does not cover:
+options (the script), locks and histories (`history`), evaluation (`measuring`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Timer
+from typing import Any
+
+from distributed import Client
+
+from giaann_dask.api import Network, TextOptions, TrainingOptions, names, new_inputs, train
+from giaann_dask.encoding.news import InputNews
+from giaann_dask.errors import InputFormatError, OptionError
+from giaann_dask.events import Observer
+from giaann_dask.network.store import NetworkStore
+from giaann_dask.spec import Specification
+from giaann_dask.text.corpus import is_corpus
+from giaann_dask.text.inputs import DatasetInput, resolve_inputs
+from giaann_dask.workflows.exits import CheckFailedError, TryAgainError
+from giaann_dask.workflows.measuring import Measure, measure
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NightlyOptions:
+    """What is trained and what is kept.
+
+    Parameters
+    ----------
+    inputs : tuple of str
+        Files, folders, globs, datasets or encoded corpora.
+    network : Path
+        Folder of the network, new or not.
+    text : TextOptions
+        How text is read.
+    training : TrainingOptions
+        Sizes and times of training; commits are forgotten at the end of the run, by `keep_commits`.
+    specification : Specification, optional
+        Of a new network.
+    evaluation : Measure, optional
+        What to evaluate afterwards.
+    least_top1 : float
+        Accuracy below which the run has failed, and nothing is forgotten.
+    settle_s : float
+        Files that were changed in the last so many seconds are left for the next run: one that is still
+        being written would be another text when it is whole, and be counted twice in part.
+    skip_unreadable : bool
+        Whether files that cannot be read are left out; otherwise they end the run before it trains.
+    keep_commits : int, optional
+        Commits to keep; all by default.
+    maximum_s : float, optional
+        Seconds of training after which it commits and stops; the next run goes on.
+
+    Raises
+    ------
+    OptionError
+        If a number is out of range.
+    """
+
+    inputs: tuple[str, ...]
+    network: Path
+    text: TextOptions = field(default_factory=TextOptions)
+    training: TrainingOptions = field(default_factory=TrainingOptions)
+    specification: Specification | None = None
+    evaluation: Measure | None = None
+    least_top1: float = 0.0
+    settle_s: float = 60.0
+    skip_unreadable: bool = False
+    keep_commits: int | None = None
+    maximum_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.keep_commits is not None and self.keep_commits < 1:
+            raise OptionError(f"keep-commits is {self.keep_commits}", "1 or more", "the last commit is always kept")
+        if not 0 <= self.least_top1 <= 1:
+            raise OptionError(f"least-top1 is {self.least_top1}", "a share from 0 to 1", "choose another")
+        if self.settle_s < 0 or (self.maximum_s is not None and self.maximum_s <= 0):
+            raise OptionError("settle or max-seconds is out of range", "seconds, 0 or more", "choose others")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will do.
+
+    Attributes
+    ----------
+    train : tuple of InputNews
+        Inputs with text that the network does not hold.
+    known : int
+        Inputs all of whose text it holds.
+    unsettled : tuple of str
+        Files that may still be being written.
+    unreadable : tuple of InputNews
+        Files that cannot be read.
+    """
+
+    train: tuple[InputNews, ...]
+    known: int
+    unsettled: tuple[str, ...]
+    unreadable: tuple[InputNews, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return {
+            "new_files": [news.name for news in self.train],
+            "new_characters": sum(news.new_characters for news in self.train),
+            "known_files": self.known,
+            "unsettled_files": list(self.unsettled),
+            "unreadable_files": [news.name for news in self.unreadable],
+        }
+
+
+def plan(options: NightlyOptions) -> Plan:
+    """Return what a run would train now; reads all inputs and writes nothing.
+
+    Raises
+    ------
+    InputFormatError
+        If a file cannot be read, and such files are not to be left out.
+    OptionError
+        If the text to evaluate on is text that is trained.
+    TryAgainError
+        If there is nothing but files that may still be being written.
+    """
+    found, unsettled = settled(options.inputs, options.settle_s)
+    held_out = [] if options.evaluation is None else settled(options.evaluation.inputs, 0.0)[0]
+    news = new_inputs([*found, *held_out], options.network, specification=options.specification, text=options.text)
+    trained, evaluated = news[: len(found)], news[len(found) :]
+    for each in evaluated:
+        if each.new_characters < each.characters:
+            raise OptionError(
+                f"{each.name}, to evaluate on, is text that the network is trained on",
+                "text held out from training",
+                "name another file, or move it out of the training folder",
+            )
+    unreadable = tuple(each for each in trained if each.problem)
+    if unreadable and not options.skip_unreadable:
+        raise InputFormatError(unreadable[0].problem, "", "mend the file, or leave it out with --skip-unreadable")
+    if not found:
+        raise TryAgainError(
+            f"all {len(unsettled)} files were changed in the last {options.settle_s:g} seconds",
+            "files that are whole",
+            "run it again later, or with a smaller --settle",
+        )
+    new = tuple(each for each in trained if each.new_characters)
+    known = len(trained) - len(new) - len(unreadable)
+    return Plan(new, known, tuple(unsettled), unreadable)
+
+
+def settled(inputs: Sequence[str], settle_s: float) -> tuple[list[str], list[str]]:
+    """Return the files, datasets and corpora that inputs stand for, and the files that were changed lately."""
+    found: list[str] = []
+    unsettled: list[str] = []
+    for name in names(inputs):
+        if is_corpus(name):
+            found.append(name)
+            continue
+        for each in resolve_inputs([name]):
+            young = not isinstance(each, DatasetInput) and time.time() - each.stat().st_mtime < settle_s
+            (unsettled if young else found).append(str(each))
+    return list(dict.fromkeys(found)), list(dict.fromkeys(unsettled))
+
+
+def work(
+    options: NightlyOptions,
+    entry: dict[str, Any],
+    client: Client,
+    observer: Observer,
+    stop: Event,
+) -> None:
+    """Train, evaluate and forget; what is known so far is in the history's entry at any time.
+
+    Raises
+    ------
+    CheckFailedError
+        If accuracy is below the least one.
+    GiaannError
+        Whatever is wrong with inputs, cluster or store.
+    """
+    todo = plan(options)
+    entry |= todo.as_dict()
+    _LOG.info("%s new files, %s known ones", len(todo.train), todo.known)
+    if todo.train:
+        with _limited(options.maximum_s, stop) as asked:
+            network, report = train(
+                [each.name for each in todo.train],
+                options.network,
+                client=client,
+                specification=options.specification,
+                text=options.text,
+                options=options.training,
+                observer=observer,
+                stop=asked,
+            )
+        counts = ("sequences", "trained", "tokens", "connections", "stopped")
+        entry["training"] = {name: getattr(report, name) for name in counts}
+    else:
+        network = Network(options.network)
+    entry["commit"] = network.commit
+    if options.evaluation is not None:
+        entry["evaluation"] = measure(network, options.evaluation, client, observer).figures()
+        top1 = entry["evaluation"]["top1"]
+        if top1 < options.least_top1:
+            raise CheckFailedError(
+                f"top-1 of network {options.network} is {top1:.4f}",
+                f"{options.least_top1:g} or more",
+                "no commit was forgotten; look at what was trained since the last one that passed",
+            )
+    if options.keep_commits is not None:
+        store = NetworkStore(options.network)
+        with store.lock():
+            entry["freed_bytes"] = store.collect(options.keep_commits)
+        entry["commits"] = len(store.commits())
+
+
+@contextmanager
+def _limited(seconds: float | None, stop: Event) -> Any:
+    """Yield an event that is set after some seconds, too."""
+    if seconds is None:
+        yield stop
+        return
+    timer = Timer(seconds, stop.set)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield stop
+    finally:
+        timer.cancel()

@@ -1,0 +1,88 @@
+"""The work of ``evaluate_weekly.py``: a report of the last commit, and whether its accuracy has fallen.
+
+Covers: the report's name, the comparison, and what is written into the history. Does not cover: options (the
+script), locks and histories (`history`), evaluation (`measuring`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distributed import Client
+
+from giaann_dask.api import Network
+from giaann_dask.errors import OptionError
+from giaann_dask.events import Observer, ignore
+from giaann_dask.workflows.exits import CheckFailedError
+from giaann_dask.workflows.history import read_lines
+from giaann_dask.workflows.measuring import Measure, has_fallen, last_passed, measure
+
+JOB = "evaluate_weekly"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeeklyOptions:
+    """What is evaluated and when it has failed.
+
+    Parameters
+    ----------
+    network : Path
+        Folder of the network.
+    evaluation : Measure
+        What to evaluate.
+    reports : Path
+        Folder for the pages.
+    tolerance : float
+        By how much top-1, a share from 0 to 1, may fall.
+    accept : bool
+        Whether to take the accuracy for usual from now on, however far it fell.
+    commit : str, optional
+        The commit; the last one by default.
+
+    Raises
+    ------
+    OptionError
+        If the tolerance is out of range.
+    """
+
+    network: Path
+    evaluation: Measure
+    reports: Path
+    tolerance: float = 0.01
+    accept: bool = False
+    commit: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.tolerance <= 1:
+            raise OptionError(f"tolerance is {self.tolerance}", "a share from 0 to 1", "choose another")
+
+
+def work(
+    options: WeeklyOptions, entry: dict[str, Any], history: Path, client: Client, observer: Observer = ignore
+) -> None:
+    """Evaluate, write the report, and compare with the last run that passed on the same text.
+
+    Raises
+    ------
+    CheckFailedError
+        If accuracy fell by more than the tolerance. The report is there all the same.
+    """
+    network = Network(options.network, options.commit)
+    measured = measure(network, options.evaluation, client, observer)
+    entry |= {"commit": network.commit, "evaluation": measured.figures()}
+    name = f"{entry['started'].replace(':', '').replace('+0000', 'Z')}-{network.commit[:8]}.html"
+    entry["report"] = str(measured.save(options.reports / name))
+    before = last_passed(read_lines(history), JOB, measured.identity)
+    if before is None:
+        return
+    earlier = float(before["evaluation"]["top1"])
+    entry["before"] = {"commit": before["commit"], "top1": earlier, "started": before["started"]}
+    if has_fallen(measured.top1, earlier, options.tolerance) and not options.accept:
+        raise CheckFailedError(
+            f"top-1 of network {options.network} fell from {earlier:.4f} (commit {before['commit']}) to "
+            f"{measured.top1:.4f}",
+            f"no more than {options.tolerance:g} less",
+            f"see {entry['report']}; --accept takes it for usual from now on",
+        )

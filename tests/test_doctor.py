@@ -1,0 +1,115 @@
+"""What the doctor finds, and how it leaves."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+import giaann_dask as gd
+from giaann_dask.cli import run
+from giaann_dask.data import sample_text
+from giaann_dask.diagnostics import findings
+from giaann_dask.diagnostics.checkup import check_cluster, check_network, check_versions, versions
+from giaann_dask.diagnostics.findings import Finding
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("doctor") / "net"
+    with gd.connect(workers=0) as client:
+        gd.train(sample_text(), path, client=client, options=gd.TrainingOptions(maximum_sequences=20))
+    return path
+
+
+def by_check(found: list[Finding]) -> dict[str, Finding]:
+    return {each.check: each for each in found}
+
+
+def test_packages_that_are_missing_or_too_old() -> None:
+    wanted = ["numpy>=1", "no-such-package", 'dask>=9999; extra == "hub"', 'nothing-at-all; extra == "serve"']
+    found = by_check(list(findings.check_packages([*wanted, 'pytest>=9999; extra == "dev"'])))
+    assert {name: each.status for name, each in found.items()} == {
+        "packages": "bad",
+        "extra hub": "bad",
+        "extra serve": "note",
+    }
+    assert found["packages"].found == "no no-such-package"
+    assert found["extra serve"].remedy.endswith("pip install --upgrade 'giaann-dask[serve]'")
+    assert next(findings.check_packages(None)).status == "bad"
+
+
+def test_disks_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert findings.check_disk("disk", tmp_path / "not" / "yet").found.endswith(f"free at {tmp_path}")
+    monkeypatch.setattr(findings, "LEAST_DISK", 1 << 62)
+    assert findings.check_disk("disk", tmp_path).status == "bad"
+    place = SimpleNamespace(mountpoint=str(tmp_path.resolve()), fstype="nfs4")
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: [place])
+    assert findings.check_sharing(tmp_path / "net").status == "good"
+    monkeypatch.setattr(
+        psutil, "disk_partitions", lambda all: [SimpleNamespace(mountpoint=place.mountpoint, fstype="ext4")]
+    )
+    assert findings.check_sharing(tmp_path / "net").status == "note"
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert findings.check_disk("disk", tmp_path).found.endswith("cannot be written")
+    assert "NUMBA_CACHE_DIR" in findings.check_numba_cache().remedy
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        assert findings.check_port("server", port).status == "note"
+    assert findings.check_port("server", port).status == "good"
+
+
+def test_versions_of_workers() -> None:
+    ours = versions()
+    assert check_versions(ours, {"a": ours}).status == "good"
+    assert check_versions(ours, {"a": ours, "b": {**ours, "zarr": "1"}}).found.startswith("b has zarr 1")
+    assert "cannot be imported" in check_versions(ours, {"a": ModuleNotFoundError("giaann_dask")}).found
+
+
+def test_a_cluster(tmp_path: Path) -> None:
+    with gd.connect(workers=0) as client:
+        options = gd.ClusterOptions(scheduler=client.scheduler.address)
+        found = by_check(list(check_cluster(options, tmp_path)))
+        assert {each.status for each in found.values()} == {"good"}
+        assert set(found) == {"cluster", "roles", "versions of workers", "network seen by workers"}
+        assert by_check(list(check_cluster(options, tmp_path / "no")))["network seen by workers"].status == "bad"
+    missing = gd.ClusterOptions(scheduler_file=str(tmp_path / "none.json"))
+    assert [each.status for each in check_cluster(missing)] == ["bad"]
+
+
+def test_a_network(network: Path, tmp_path: Path) -> None:
+    assert [each.status for each in check_network(network)] == ["good", "good"]
+    assert by_check(list(check_network(network, all_runs=True)))["last commit"].found == "8 of 8 runs decoded"
+    with (network / "writer.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert by_check(list(check_network(network)))["writer"].status == "note"
+    damaged = shutil.copytree(network, tmp_path / "net")
+    for chunk in (damaged / "chunks").iterdir():
+        chunk.write_bytes(b"\0" * chunk.stat().st_size)
+    assert list(check_network(damaged, all_runs=True))[-1].status == "bad"
+    assert [each.status for each in check_network(tmp_path / "none")] == ["bad"]
+
+
+def test_the_command_leaves_with_3_when_something_is_bad(
+    network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run(["doctor", "--network", str(network), "--json"])
+    shown = json.loads(capsys.readouterr().out)
+    # Whether this machine is well is not for this test to say.
+    assert code == (0 if shown["well"] else 3)
+    assert {"Python", "packages", "memory", "last commit", "port of the server"} <= {
+        each["check"] for each in shown["findings"]
+    }
+    assert run(["doctor", "--network", str(tmp_path / "none")]) == 3
+    assert "there is no network" in " ".join(capsys.readouterr().out.split())
