@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from distributed import Client, Future
 
 from giaann_dask.cluster import deal_regions, directed, result, results, roles_of, task_key
+from giaann_dask.events import RegionMeasured
 from giaann_dask.network.placement import Placement, Split
 from giaann_dask.network.region import RankedRun, plan_compaction
 from giaann_dask.training import tasks
@@ -199,6 +200,24 @@ class Regions:
             size = self._sizes.get(run.handle.identity)
             totals[run.handle.packed] += size.nbytes if size else 0
         return totals[0], totals[1]
+
+    def measured(self, touches: Mapping[int, int]) -> tuple[RegionMeasured, ...]:
+        """Return what each region holds, as far as sizes are known, with the column touches given by region."""
+        return tuple(self._measured(region, touches.get(region, 0)) for region in sorted(self.runs))
+
+    def _measured(self, region: int, touches: int) -> RegionMeasured:
+        handles = [run.handle for run in self.runs[region]]
+        sized = [(size, handle) for handle in handles if (size := self._sizes.get(handle.identity)) is not None]
+        largest = [max(sized, key=lambda pair: pair[0].connections)[1]] if sized else handles[-1:]
+        return RegionMeasured(
+            region,
+            sum(size.connections for size, _ in sized),
+            sum(size.neurons for size, _ in sized),
+            sum(size.nbytes for size, _ in sized),
+            len(handles),
+            touches,
+            str(largest[0].future.key) if largest else "",
+        )
 
     def packed(self, handle: RunHandle) -> RunHandle:
         """Return a handle of the packed form of a run."""
