@@ -103,7 +103,7 @@ class RegionMeasured:
         Column touches of this training so far, see `RoundIntegrated`.
     task : str
         Key of the task whose result is its largest run, so that it can be found on the cluster; empty
-        for a region without runs.
+        where there is none, as at the end of training.
     """
 
     region: int
@@ -112,12 +112,12 @@ class RegionMeasured:
     nbytes: int
     runs: int
     touches: int
-    task: str
+    task: str = ""
 
 
 @dataclass(frozen=True)
 class RegionsMeasured:
-    """What each region holds, told every few seconds of training.
+    """What each region holds, told every few seconds of training, and at its end as of the last commit.
 
     Attributes
     ----------

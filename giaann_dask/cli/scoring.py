@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from giaann_dask.cli.event_files import event_log
 from giaann_dask.cli.options import read_text_options
 from giaann_dask.cli.showing import answer, figures, progress
 from giaann_dask.errors import OptionError
@@ -54,7 +55,8 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
     options = ScoringOptions(**dict(zip(names, (values[n] for n in ("max_sequences", *names[1:])), strict=True)))
     with connect(options=where) as client, progress() as observer:
         text = read_text_options(values)
-        report = network.score(inputs, client=client, options=options, text=text, observer=observer)
+        told = event_log(values["events"], observer)
+        report = network.score(inputs, client=client, options=options, text=text, observer=told)
     counts = report.as_dict()
     shown = figures(
         counts,

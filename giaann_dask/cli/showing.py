@@ -1,18 +1,16 @@
 """What the commands show: progress while they run, and their answer.
 
-Covers: rich progress bars on standard error, quiet when that is no terminal, the file of what
-rounds moved, and the choice between a readable answer and one JSON object on standard output. Does
-not cover: the figures.
+Covers: rich progress bars on standard error, quiet when that is no terminal, and the choice between a
+readable answer and one JSON object on standard output. Does not cover: the figures, and events in files
+(`event_files`).
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
@@ -26,7 +24,6 @@ from giaann_dask.events import (
     SequencesEvaluated,
 )
 from giaann_dask.representations import format_bytes
-from giaann_dask.storage import writing
 
 
 @contextmanager
@@ -83,37 +80,6 @@ def _moved(event: RoundIntegrated) -> str:
     """Return what a round moved, as a note."""
     shared = event.shared_touches / max(event.column_touches, 1)
     return f"{event.increment_bytes / 1e6:,.1f} MB, {event.messages} messages, {shared:.0%} overlap"
-
-
-def round_log(file: TextIO | None, observer: Observer) -> Observer:
-    """Let an observer's events also write what rounds moved to a file, one JSON object a line.
-
-    Parameters
-    ----------
-    file : text file, optional
-        Open for writing; without one the observer is returned as it is.
-    observer : callable
-        Told of every event.
-
-    Returns
-    -------
-    callable
-        The observer to use; raises `StoreWriteError` when the disk is full.
-    """
-    if file is None:
-        return observer
-    started = time.perf_counter()
-
-    def observe(event: Event) -> None:
-        if isinstance(event, RoundIntegrated):
-            seconds = round(time.perf_counter() - started, 3)
-            with writing(file.name):
-                file.write(json.dumps({**asdict(event), "seconds": seconds}) + "\n")
-                # For those who follow the file while it grows.
-                file.flush()
-        observer(event)
-
-    return observe
 
 
 def answer(values: dict[str, Any], as_json: bool, lines: Sequence[str]) -> None:

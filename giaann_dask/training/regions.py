@@ -130,6 +130,8 @@ class Regions:
         self._first_regions = placement.first_regions
         self._owners: dict[int, str] = {}
         self._sizes: dict[str, tasks.RunSize] = {}
+        # Of what has been packed or stored since it was measured: as good as any for those who look on.
+        self._sizes_before: dict[str, tasks.RunSize] = {}
         self._homes: dict[int, Future] = {}
         # Where regions that have grown too large are to be split, and those of a single neuron.
         self._pivots: dict[int, Future] = {}
@@ -207,7 +209,8 @@ class Regions:
 
     def _measured(self, region: int, touches: int) -> RegionMeasured:
         handles = [run.handle for run in self.runs[region]]
-        sized = [(size, handle) for handle in handles if (size := self._sizes.get(handle.identity)) is not None]
+        known = self._sizes_before | self._sizes
+        sized = [(known[handle.identity], handle) for handle in handles if handle.identity in known]
         largest = [max(sized, key=lambda pair: pair[0].connections)[1]] if sized else handles[-1:]
         return RegionMeasured(
             region,
@@ -306,6 +309,10 @@ class Regions:
         new = [handle for handle in handles if handle.identity not in known and handle.size.done()]
         found = results([handle.size for handle in new])
         self._sizes = known | {handle.identity: size for handle, size in zip(new, found, strict=True)}
+        before = {**self._sizes_before, **self._sizes}
+        self._sizes_before = {
+            handle.identity: before[handle.identity] for handle in handles if handle.identity in before
+        }
 
     def _decoded(self, region: int) -> int:
         sizes = (self._sizes.get(run.handle.identity) for run in self.runs[region])

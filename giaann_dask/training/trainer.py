@@ -22,7 +22,7 @@ from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, Streame
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, RegionsMeasured, ignore
 from giaann_dask.text.vocabulary import Vocabulary
-from giaann_dask.training.committing import Progress, commit_regions, load_regions
+from giaann_dask.training.committing import Progress, commit_regions, load_regions, stored_regions
 from giaann_dask.training.division import Division, divide
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.regions import RegionBudgets, Regions, Snapshot
@@ -203,7 +203,7 @@ class Trainer:
             self._compact_small_runs()
             self._commit_runs(self._regions.snapshot(), last=True)
             self._observer(self._memory())
-            self._observer(RegionsMeasured(self._regions.measured(self._moved.region_touches)))
+            self._observer(RegionsMeasured(stored_regions(self._manifest, self._moved.region_touches)))
         # A run that was stopped at once has nothing to commit; its network exists all the same.
         return self._report(self._commit or self._target.ensure().head(), time.perf_counter() - started)
 

@@ -70,6 +70,25 @@ class RegionState(NamedTuple):
     worker: str = ""
 
 
+class Stage(NamedTuple):
+    """Tasks of a stage.
+
+    Attributes
+    ----------
+    name : str
+        Prefix of their keys.
+    waiting, running : int
+        Tasks whose results are missing: those that cannot run yet or have no room, and those at a worker.
+    seconds : float
+        Time that workers have spent on it so far.
+    """
+
+    name: str
+    waiting: int
+    running: int
+    seconds: float
+
+
 @dataclass
 class _Source:
     """A process that tells."""
@@ -93,6 +112,8 @@ class Board:
         Of the training that told last.
     region_count : int
         Of these regions and those that were too many to be told.
+    stages : list of Stage
+        At the last sample.
     histories : Histories
         Samples of all figures.
     """
@@ -102,6 +123,7 @@ class Board:
         self.commits: deque[Commit] = deque(maxlen=COMMITS_KEPT)
         self.regions: list[RegionState] = []
         self.region_count = 0
+        self.stages: list[Stage] = []
         self.histories = Histories()
         self._sources: dict[str, _Source] = {}
         self._touches: deque[dict[int, int]] = deque(maxlen=_TOUCHES_KEPT)

@@ -7,36 +7,18 @@ prefixes and their states, workers with their metrics). Does not cover: what pro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from distributed import Scheduler
 
 from giaann_dask.cluster.watched import DEVICE_METRIC, ROWS_METRIC
+from giaann_dask.diagnostics.watching.board import Stage
 
 # Stages of encoding, training and inference in the order of the work, by the prefixes of their tasks' keys.
 STAGES = (
     *("tag", "read", "encode", "select", "place", "connect", "accumulate", "route", "integrate", "compact"),
     *("split", "pack", "commit", "open", "open_region", "infer", "predict", "score", "generate"),
 )
-
-
-class Stage(NamedTuple):
-    """Tasks of a stage.
-
-    Attributes
-    ----------
-    name : str
-        Prefix of their keys.
-    waiting, running : int
-        Tasks whose results are missing: those that cannot run yet or have no room, and those at a worker.
-    seconds : float
-        Time that workers have spent on it so far.
-    """
-
-    name: str
-    waiting: int
-    running: int
-    seconds: float
 
 
 def stages_of(scheduler: Scheduler) -> list[Stage]:

@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from giaann_dask.cluster.watched import ROW_BOUNDS_S, bucket_names
-from giaann_dask.diagnostics.watching.plugin import WatchPlugin
+from giaann_dask.diagnostics.watching.board import Board
 
 Metric = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
@@ -54,16 +54,16 @@ TIERS = ("decoded", "packed", "spilled", "device", "process")
 
 
 class WatchCollector(Collector):
-    """Tells what a plugin knows whenever the metrics are asked for.
+    """Tells what a board holds whenever the metrics are asked for.
 
     Attributes
     ----------
-    plugins : list of WatchPlugin
+    boards : list of Board
         Of the schedulers of this process that are open.
     """
 
     def __init__(self) -> None:
-        self.plugins: list[WatchPlugin] = []
+        self.boards: list[Board] = []
 
     def describe(self) -> list[Metric]:
         """Return nothing: names are not looked at before there is something to tell."""
@@ -71,31 +71,30 @@ class WatchCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics of the last scheduler that is open."""
-        if self.plugins:
-            yield from metrics_of(self.plugins[-1])
+        if self.boards:
+            yield from metrics_of(self.boards[-1])
 
 
 _COLLECTOR = WatchCollector()
 
 
-def offer(plugin: WatchPlugin) -> None:
-    """Show the figures of a plugin in this process's metrics."""
-    if not _COLLECTOR.plugins:
+def offer(board: Board) -> None:
+    """Show the figures of a board in this process's metrics."""
+    if not _COLLECTOR.boards:
         prometheus_client.REGISTRY.register(_COLLECTOR)
-    _COLLECTOR.plugins.append(plugin)
+    _COLLECTOR.boards.append(board)
 
 
-def withdraw(plugin: WatchPlugin) -> None:
-    """Show the figures of a plugin no longer; nothing happens when they are not shown."""
-    if plugin in _COLLECTOR.plugins:
-        _COLLECTOR.plugins.remove(plugin)
-        if not _COLLECTOR.plugins:
+def withdraw(board: Board) -> None:
+    """Show the figures of a board no longer; nothing happens when they are not shown."""
+    if board in _COLLECTOR.boards:
+        _COLLECTOR.boards.remove(board)
+        if not _COLLECTOR.boards:
             prometheus_client.REGISTRY.unregister(_COLLECTOR)
 
 
-def metrics_of(plugin: WatchPlugin) -> Iterator[Metric]:
-    """Yield the metrics of what a plugin knows now."""
-    board = plugin.board
+def metrics_of(board: Board) -> Iterator[Metric]:
+    """Yield the metrics of what a board holds now."""
     samples = board.histories.of(board.histories.spans[0].name)
     last, now = samples[-1] if samples else None, board.gauges(time.time())
     for name, metric, meaning in COUNTERS:
@@ -105,18 +104,18 @@ def metrics_of(plugin: WatchPlugin) -> Iterator[Metric]:
     yield GaugeMetricFamily("giaann_regions", "Regions of the network that is trained", value=board.region_count)
     written = board.commits[-1].time_s if board.commits else 0
     yield GaugeMetricFamily("giaann_last_commit_timestamp_seconds", "When the last commit was written", value=written)
-    yield _row_seconds(plugin)
+    yield _row_seconds(board)
     memory = GaugeMetricFamily("giaann_memory_bytes", "Memory of the cluster by tier", labels=["tier"])
     for tier in TIERS:
         value = now.get(f"{tier}_bytes") if last is None else last[f"{tier}_bytes"]
         memory.add_metric([tier], value or 0)
     yield memory
-    yield from _stages(plugin)
-    yield from _regions(plugin)
+    yield from _stages(board)
+    yield from _regions(board)
 
 
-def _row_seconds(plugin: WatchPlugin) -> HistogramMetricFamily:
-    totals = plugin.board.totals
+def _row_seconds(board: Board) -> HistogramMetricFamily:
+    totals = board.totals
     counted = accumulate(totals.get(name, 0) for name in bucket_names())
     bounds = (*(f"{bound:g}" for bound in ROW_BOUNDS_S), "+Inf")
     return HistogramMetricFamily(
@@ -127,10 +126,10 @@ def _row_seconds(plugin: WatchPlugin) -> HistogramMetricFamily:
     )
 
 
-def _stages(plugin: WatchPlugin) -> Iterator[Metric]:
+def _stages(board: Board) -> Iterator[Metric]:
     tasks = GaugeMetricFamily("giaann_tasks", "Tasks of a stage whose results are missing", labels=["stage", "state"])
     seconds = CounterMetricFamily("giaann_stage_seconds", "Time that workers spent on a stage", labels=["stage"])
-    for stage in plugin.stages:
+    for stage in board.stages:
         tasks.add_metric([stage.name, "waiting"], stage.waiting)
         tasks.add_metric([stage.name, "running"], stage.running)
         seconds.add_metric([stage.name], stage.seconds)
@@ -138,14 +137,14 @@ def _stages(plugin: WatchPlugin) -> Iterator[Metric]:
     yield seconds
 
 
-def _regions(plugin: WatchPlugin) -> Iterator[Metric]:
+def _regions(board: Board) -> Iterator[Metric]:
     labels = ["region", "worker"]
     nbytes = GaugeMetricFamily("giaann_region_bytes", "Bytes of a region's runs as they are held", labels=labels)
     connections = GaugeMetricFamily("giaann_region_connections", "Connections of a region's runs", labels=labels)
     share = GaugeMetricFamily(
         "giaann_region_touch_share", "Share of a region in the column touches of about the last minute", labels=labels
     )
-    for region in plugin.board.regions:
+    for region in board.regions:
         where = [str(region.region), region.worker]
         nbytes.add_metric(where, region.nbytes)
         connections.add_metric(where, region.connections)

@@ -28,7 +28,6 @@ from giaann_dask.diagnostics.watching import plots
 from giaann_dask.diagnostics.watching.board import Board, RegionState
 from giaann_dask.diagnostics.watching.histories import SPANS, Sample, quantile, rates, ratios
 from giaann_dask.diagnostics.watching.plots import Look, Series
-from giaann_dask.diagnostics.watching.plugin import WatchPlugin
 from giaann_dask.representations import format_bytes
 
 _PERIOD_MS = int(1000 * SPANS[0].period_s)
@@ -41,14 +40,14 @@ _TIERS = ("decoded_bytes", "packed_bytes", "spilled_bytes", "device_bytes", "pro
 _TOLD = {"connections": "@connections{0,0}", "neurons": "@neurons{0,0}", "runs": "@runs", "worker": "@worker"}
 
 
-def add_page(plugin: WatchPlugin, scheduler: Scheduler, name: str) -> Callable[[], None]:
+def add_page(board: Board, scheduler: Scheduler, name: str) -> Callable[[], None]:
     """Add the page to a scheduler's dashboard and its navigation; return what takes its timers away."""
     applications = scheduler.http_application.applications
     dashboard = next(each for each in applications if isinstance(each, BokehTornado))
     shared = template_variables(scheduler)
 
     def document(server: Scheduler, extra: dict[str, Any], doc: Any) -> None:
-        page = WatchPage(plugin)
+        page = WatchPage(board)
         add_periodic_callback(doc, page, _PERIOD_MS)
         doc.title = "Dask: GIAANN"
         doc.add_root(page.root)
@@ -71,7 +70,7 @@ class WatchPage:
 
     Parameters
     ----------
-    plugin : WatchPlugin
+    board : Board
         Whose figures are shown.
 
     Attributes
@@ -80,8 +79,8 @@ class WatchPage:
         All of it.
     """
 
-    def __init__(self, plugin: WatchPlugin) -> None:
-        self._plugin = plugin
+    def __init__(self, board: Board) -> None:
+        self._board = board
         self._axis = plots.TimeAxis()
         self._over_time = ColumnDataSource({name: [] for name in time_columns([], time.time(), 60.0)}, name="over_time")
         self._stages = ColumnDataSource({"stage": [], "running": [], "waiting": [], "seconds": []}, name="stages")
@@ -98,7 +97,7 @@ class WatchPage:
 
     def update(self) -> None:
         """Bring everything up to date; called by the document."""
-        board, now = self._plugin.board, time.time()
+        board, now = self._board, time.time()
         span = SPANS[self._span.active]
         samples = board.histories.of(span.name)
         reached = now - samples[0].time_s if samples else 0.0
@@ -134,7 +133,7 @@ class WatchPage:
         )
 
     def _show_stages(self) -> None:
-        seen = [stage for stage in self._plugin.stages if stage.seconds or stage.running or stage.waiting]
+        seen = [stage for stage in self._board.stages if stage.seconds or stage.running or stage.waiting]
         # The first stage on top.
         shown = seen[-_STAGES_SHOWN:][::-1]
         columns = ("stage", "waiting", "running", "seconds")

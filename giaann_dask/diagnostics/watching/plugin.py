@@ -18,7 +18,7 @@ from tornado.ioloop import PeriodicCallback
 
 from giaann_dask.diagnostics.watching.board import Board, plain_message
 from giaann_dask.diagnostics.watching.histories import SPANS
-from giaann_dask.diagnostics.watching.measuring import Stage, holder_of, memory_of, rows_of, stages_of
+from giaann_dask.diagnostics.watching.measuring import holder_of, memory_of, rows_of, stages_of
 
 NAME = "giaann-watching"
 TOPIC = "giaann"
@@ -32,8 +32,6 @@ class WatchPlugin(SchedulerPlugin):  # type: ignore[misc]
     ----------
     board : Board
         All figures.
-    stages : list of Stage
-        Tasks by stage at the last sample.
     """
 
     name = NAME
@@ -41,7 +39,6 @@ class WatchPlugin(SchedulerPlugin):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self.board = Board()
-        self.stages: list[Stage] = []
         self._scheduler: Scheduler | None = None
         self._timer: PeriodicCallback | None = None
         self._withdrawals: list[Callable[[], None]] = []
@@ -54,7 +51,7 @@ class WatchPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.sample()
         for offer in (_offer_page, _offer_metrics):
             try:
-                self._withdrawals += offer(self, scheduler)
+                self._withdrawals += offer(self.board, scheduler)
             except Exception:
                 # Nobody's training shall depend on whether it can be watched.
                 logging.getLogger(__name__).warning("this cluster cannot be watched as a whole", exc_info=True)
@@ -80,32 +77,32 @@ class WatchPlugin(SchedulerPlugin):  # type: ignore[misc]
         """Keep the figures of this moment."""
         assert self._scheduler is not None
         self.board.take_rows(rows_of(self._scheduler))
-        self.stages = stages_of(self._scheduler)
+        self.board.stages = stages_of(self._scheduler)
         self.board.sample(time.time(), memory_of(self._scheduler))
 
     def _holder(self, task: str) -> str:
         return "" if self._scheduler is None else holder_of(self._scheduler, task)
 
 
-def _offer_page(plugin: WatchPlugin, scheduler: Scheduler) -> list[Callable[[], None]]:
+def _offer_page(board: Board, scheduler: Scheduler) -> list[Callable[[], None]]:
     """Add a page to a scheduler's dashboard, if it has one; return what takes it away."""
     # Where the scheduler has not loaded bokeh it shows no dashboard, and bokeh takes a second to load.
     if not any(type(each).__module__.startswith("distributed.dashboard") for each in _applications(scheduler)):
         return []
     from giaann_dask.diagnostics.watching.page import add_page
 
-    return [add_page(plugin, scheduler, PAGE)]
+    return [add_page(board, scheduler, PAGE)]
 
 
 def _applications(scheduler: Scheduler) -> list[Any]:
     return list(getattr(scheduler.http_application, "applications", ()))
 
 
-def _offer_metrics(plugin: WatchPlugin, scheduler: Scheduler) -> list[Callable[[], None]]:
+def _offer_metrics(board: Board, scheduler: Scheduler) -> list[Callable[[], None]]:
     """Add metrics to those that a scheduler's process has, if it can have any; return what takes them away."""
     if importlib.util.find_spec("prometheus_client") is None:
         return []
     from giaann_dask.diagnostics.watching.metrics import offer, withdraw
 
-    offer(plugin)
-    return [lambda: withdraw(plugin)]
+    offer(board)
+    return [lambda: withdraw(board)]
