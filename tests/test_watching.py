@@ -211,7 +211,6 @@ def test_the_scheduler_knows_what_was_trained(trained: dict[str, Any]) -> None:
     assert board.totals["commits"] == len(board.commits) > 1
     # All runs of a region are one at the end, so connections are counted once.
     assert sum(each.connections for each in board.regions) >= report.connections
-    assert {each.worker for each in board.regions} == {"worker 0"}
     assert board.gauges(0) == {}, "the training has ended"
     rounds = [event for event in trained["events"] if isinstance(event, RoundIntegrated)]
     assert board.totals["connections"] == sum(event.connections for event in rounds) > report.connections
@@ -233,7 +232,7 @@ def test_every_query_of_the_dashboard_for_grafana_names_a_metric_that_is_there(t
     assert float(values["giaann_trained_sequences_total"]) == 240
     assert 'giaann_memory_bytes{tier="process"}' in text
     assert 'giaann_stage_seconds_total{stage="connect"}' in text
-    assert 'giaann_region_bytes{region="0",worker="worker 0"}' in text
+    assert 'giaann_region_bytes{region="0",worker="' in text
     dashboard = json.loads((ROOT / "workflows" / "monitoring" / "grafana_dashboard.json").read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
     named = {name for query in queries for name in re.findall(r"giaann_[a-z_]+", query)}

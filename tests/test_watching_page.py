@@ -22,7 +22,7 @@ from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 from giaann_dask.diagnostics.watching.board import Board, RegionState  # noqa: E402
 from giaann_dask.diagnostics.watching.histories import Sample  # noqa: E402
-from giaann_dask.diagnostics.watching.page import WatchPage, region_columns, time_columns  # noqa: E402
+from giaann_dask.diagnostics.watching.page import WatchPage, region_columns, short, time_columns  # noqa: E402
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DRIVER = shutil.which("chromedriver")
@@ -58,34 +58,35 @@ def browser(tmp_path: Path) -> Iterator[Any]:
 @pytest.mark.skipif(
     not (BROWSER and DRIVER), reason="needs Chromium and its driver (Debian: chromium, chromium-driver)"
 )
-def test_a_running_training_is_seen(browser: Any, tmp_path: Path) -> None:
-    text, stop = write_village(tmp_path / "village.txt", 40_000), threading.Event()
-    options = gd.TrainingOptions(batch_sequences=50, commit_sequences=400)
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_running_training_is_seen(browser: Any, tmp_path: Path, workers: int) -> None:
+    text, stop = write_village(tmp_path / "village.txt", 2_000), threading.Event()
+    options = gd.TrainingOptions(batch_sequences=50, block_characters=20_000, commit_sequences=400)
     reading = gd.TextOptions(reading=ReadOptions(part_characters=8_000))
     reports = []
 
     def train(client: Any) -> None:
         how = {"text": reading, "options": options, "stop": stop}
-        reports.append(gd.train(text, tmp_path / "net", client=client, **how)[1])
+        reports.append(gd.train([text] * 20, tmp_path / "net", client=client, **how)[1])
 
-    with gd.connect(workers=2, dashboard="127.0.0.1:0") as client:
+    with gd.connect(workers=workers, dashboard="127.0.0.1:0") as client:
         work = threading.Thread(target=train, args=(client,))
         work.start()
         try:
             browser.get(f"http://127.0.0.1:{client.cluster.scheduler.http_server.port}/giaann")
-            see_training(browser)
+            see_training(browser, {f"worker {number}" for number in range(max(workers, 1))})
             if PICTURES:
                 browser.save_screenshot(str(Path(PICTURES) / "watching.png"))
         finally:
             stop.set()
             work.join(120)
         assert reports[0].stopped, "it was seen while it ran"
-        wait(browser, lambda b: tiles(b)["sequences trained"] == f"{reports[0].sequences:,}")
+        wait(browser, lambda b: tiles(b)["sequences trained"] == short(reports[0].sequences))
+        wait(browser, lambda b: reports[0].commit[:12] in b.execute_script(_TEXT, "commits"))
         assert tiles(browser)["rounds in flight"] == "0"
-        assert reports[0].commit[:12] in browser.execute_script(_TEXT, "commits")
 
 
-def see_training(browser: Any) -> None:
+def see_training(browser: Any, workers: set[str]) -> None:
     """Wait until the page says what a training does, and look whether it says so well."""
     assert "Giaann" in [link.text for link in browser.find_elements("css selector", ".navbar a")]
     wait(browser, lambda b: max(column(b, "over_time", "trained"), default=0) > 0)
@@ -93,7 +94,7 @@ def see_training(browser: Any) -> None:
     assert max(column(browser, "over_time", "moved")) > 1000
     assert max(column(browser, "over_time", "process_bytes")) > 1 << 26
     assert column(browser, "over_time", "ago") == sorted(column(browser, "over_time", "ago"))
-    wait(browser, lambda b: set(column(b, "sizes", "worker")) == {"worker 0", "worker 1"})
+    wait(browser, lambda b: set(column(b, "sizes", "worker")) == workers)
     assert sorted(column(browser, "sizes", "name")) == [str(number) for number in range(8)]
     assert column(browser, "sizes", "value") == sorted(column(browser, "sizes", "value"), reverse=True)
     assert sum(column(browser, "busiest", "value")) == pytest.approx(1)
@@ -135,8 +136,9 @@ def test_figures_over_time_are_those_of_the_samples() -> None:
     asked = {"asked_requests": 20, "asked_seconds": 0.1}
     found = time_columns([*samples, Sample(40.0, {**samples[-1].values, **rows, **asked})], 40.0, 60.0)
     assert found["ago"][0] == pytest.approx(-40 / 60)
-    assert found["trained"] == [0, 5, 5, 5, 0]
-    assert found["moved"] == [0, 640, 640, 640, 0]
+    # Over two changes, the last of which has not come.
+    assert found["trained"] == [0, 5, 5, 5, 2.5]
+    assert found["moved"] == [0, 640, 640, 640, 640]
     assert found["decoded_bytes"] == [0, 7, 14, 21, 21]
     last = {name: values[-1] for name, values in found.items()}
     assert (last["row_requests"], last["prompts_in_flight"]) == (2, 3)

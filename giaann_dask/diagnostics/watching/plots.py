@@ -127,14 +127,14 @@ class TimeAxis:
 
 
 def lines(source: ColumnDataSource, series: Sequence[Series], axis: TimeAxis, look: Look) -> figure:
-    """Return lines over time, with a legend where there is more than one."""
+    """Return lines over time; a low plot of one line has no legend."""
     plot = _over_time(axis, look)
     drawn = {}
     for each in series:
         style = "dashed" if each.dashed else "solid"
         line = plot.line("ago", each.name, source=source, color=each.colour, line_width=2, line_dash=style)
         drawn[each.label] = line
-    _explain(plot, {label: [line] for label, line in drawn.items()} if len(drawn) > 1 else {})
+    _explain(plot, {label: [line] for label, line in drawn.items()} if len(drawn) > 1 or look.height > LOW else {})
     return plot
 
 
@@ -249,4 +249,4 @@ def _dress_legend(legend: Legend) -> None:
     legend.padding, legend.margin, legend.spacing, legend.border_line_color = 0, 2, 9, None
     legend.label_text_font, legend.label_text_font_size, legend.label_text_color = FONT, "11px", FAINT
     legend.glyph_width = legend.glyph_height = legend.label_height = 12
-    legend.label_standoff = 4
+    legend.label_standoff, legend.background_fill_alpha = 4, 0.0
