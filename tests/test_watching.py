@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import pytest
 from distributed import Client
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from village import write_village
 
@@ -55,6 +55,7 @@ def region(number: int, nbytes: int, touches: int, task: str = "") -> RegionMeas
     return RegionMeasured(number, nbytes // 12, nbytes // 64, nbytes, 1, touches, task)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 2), happenings, st.booleans()), max_size=30))
 def test_lost_messages_cost_nothing(told: list[tuple[int, Event, bool]]) -> None:
     """Three processes tell of events, some messages are lost, the last ones arrive."""
@@ -119,6 +120,9 @@ def test_regions_have_workers_and_shares_of_the_last_minute() -> None:
         (0, 640, 0.75, "storage-0"),
         (3, 1280, 0.25, "storage-1"),
     ]
+    digest.add(RegionsMeasured((region(0, 640, 30, "x"), region(3, 1280, 10, "y"))))
+    board.take(digest.message(), 0.0)
+    assert [each.share for each in board.regions] == [0.75, 0.25], "a short training is told of as a whole"
     for minute in range(1, 20):
         digest.add(RegionsMeasured((region(0, 640, 30, "x"), region(3, 1280, 10 + 5 * minute, ""))))
         board.take(digest.message(), 0.0, lambda task: "")

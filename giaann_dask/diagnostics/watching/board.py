@@ -186,8 +186,9 @@ class Board:
     def _take_regions(self, source: str, message: Message, holder: Callable[[str], str]) -> None:
         if source != self._told_by:
             self._touches.clear()
+            self._touches.append({})
             self._told_by = source
-        before = self._touches[0] if self._touches else {}
+        before = self._touches[0]
         known = {state.region: state.worker for state in self.regions}
         grown = {told[0]: told[5] - before.get(told[0], 0) for told in message["regions"]}
         # Touches begin anew with every step of a training on misses.
