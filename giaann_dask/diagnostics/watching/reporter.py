@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from distributed import Client
 from distributed.protocol.pickle import dumps
@@ -28,9 +28,9 @@ from giaann_dask.events import Event, Observer, ignore, telling
 # Between two messages of a process at least.
 PERIOD_S = 1.0
 # The most that watching may delay the start and the end of work on a cluster whose scheduler does not answer.
-_PATIENCE_S = 5.0
+_PATIENCE_S = 3.0
 
-_watched: WeakSet[Client] = WeakSet()
+_watched: WeakKeyDictionary[Client, bool] = WeakKeyDictionary()
 _reporters: WeakKeyDictionary[Client, Reporter] = WeakKeyDictionary()
 
 
@@ -76,7 +76,7 @@ def connect(
 
 
 def watch(client: Client) -> bool:
-    """Let the cluster of a client be watched; doing so again changes nothing.
+    """Let the cluster of a client be watched; it is asked once.
 
     Parameters
     ----------
@@ -89,17 +89,18 @@ def watch(client: Client) -> bool:
         Whether it is watched now. It is not where the scheduler's Python has no giaann-dask, or another version of
         it, or refuses code; training does not depend on it.
     """
-    if client in _watched:
-        return True
-    if client.scheduler is None or client.asynchronous:
-        return False
+    if client not in _watched and client.scheduler is not None and not client.asynchronous:
+        _watched[client] = _add_plugin(client)
+    return _watched.get(client, False)
+
+
+def _add_plugin(client: Client) -> bool:
     arguments = {"plugin": dumps(WatchPlugin()), "name": NAME, "idempotent": True}
     try:
         client.sync(client.scheduler.register_scheduler_plugin, callback_timeout=_PATIENCE_S, **arguments)
     except Exception as error:
         logging.getLogger(__name__).info("this cluster cannot be watched: %s", error)
         return False
-    _watched.add(client)
     return True
 
 
@@ -196,5 +197,5 @@ class Reporter:
             message = self._digest.message(ended=ended)
         # A scheduler that is gone is noticed by whoever needs it.
         with suppress(Exception):
-            if self._client.scheduler is not None:
+            if self._client.scheduler is not None and self._client.status == "running":
                 await asyncio.wait_for(self._client.scheduler.log_event(topic=TOPIC, msg=message), _PATIENCE_S)
