@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -20,11 +21,19 @@ from village import write_village
 
 import giaann_dask as gd
 from giaann_dask.cli import run
-from giaann_dask.cluster.watched import ROW_BOUNDS_S, RowTimes, bucket_names
+from giaann_dask.cluster.watched import (
+    DEVICE_METRIC,
+    ROW_BOUNDS_S,
+    ROWS_METRIC,
+    RowTimes,
+    bucket_names,
+    tell_device_memory,
+)
 from giaann_dask.diagnostics.watching import reporter
 from giaann_dask.diagnostics.watching.board import SILENT_S, Board, plain_message
 from giaann_dask.diagnostics.watching.digest import REGIONS_TOLD, Digest
 from giaann_dask.diagnostics.watching.histories import Histories, Sample, Span, quantile, rates, ratios
+from giaann_dask.diagnostics.watching.measuring import holder_of, memory_of, rows_of, stages_of
 from giaann_dask.diagnostics.watching.plugin import NAME, WatchPlugin
 from giaann_dask.diagnostics.watching.reporter import Reporter, watch
 from giaann_dask.events import (
@@ -185,6 +194,30 @@ def test_messages_of_others_are_left_alone() -> None:
         plugin.log_event("giaann", message)
     plugin.log_event("another", Digest("a", "b").message())
     assert not plugin.board.totals
+
+
+def test_memory_and_stages_are_those_of_the_cluster() -> None:
+    """Read from what a scheduler holds: metrics of heartbeats, and states of tasks by prefix."""
+    told = SimpleNamespace(metrics=dict[str, Any]())
+    tell_device_memory(told)
+    assert told.metrics[DEVICE_METRIC](told) >= 0
+    metrics = [
+        {"memory": 100, "spilled_bytes": {"memory": 9, "disk": 5}, DEVICE_METRIC: 1 << 30},
+        {"memory": 50, "spilled_bytes": 2, ROWS_METRIC: {"row_requests": 3}},
+        {},
+    ]
+    workers = {f"tcp://{n}": SimpleNamespace(metrics=m, name=n) for n, m in enumerate(metrics)}
+    states = {"waiting": 3, "queued": 2, "no-worker": 1, "processing": 4, "memory": 99}
+    prefix = SimpleNamespace(states=states, all_durations={"compute": 1.5, "transfer": 7.0})
+    tasks = {
+        "big": SimpleNamespace(who_has=[workers["tcp://2"], workers["tcp://1"]]),
+        "gone": SimpleNamespace(who_has=None),
+    }
+    scheduler = SimpleNamespace(workers=workers, task_prefixes={"connect": prefix, "other": prefix}, tasks=tasks)
+    assert memory_of(scheduler) == {"process_bytes": 150, "spilled_bytes": 7, "device_bytes": 1 << 30}
+    assert rows_of(scheduler) == {"tcp://1": {"row_requests": 3}}
+    assert stages_of(scheduler) == [("connect", 6, 4, 1.5)]
+    assert [holder_of(scheduler, task) for task in ("big", "gone", "none")] == ["worker 1", "", ""]
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,15 @@ and drawing them (`page`).
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from statistics import median
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
 
 
 class Span(NamedTuple):
@@ -119,7 +121,7 @@ def rates(samples: Sequence[Sample], name: str, smoothed_s: float = SMOOTHED_S) 
     Examples
     --------
     >>> rates([Sample(0.0, {"n": 0}), Sample(2.0, {"n": 6}), Sample(4.0, {"n": 8})], "n", 2.0)
-    [0.0, 3.0, 1.0]
+    [0.0, 3.0, 2.0]
     """
     return _slopes(samples, name, None, smoothed_s)
 
@@ -145,23 +147,21 @@ def ratios(samples: Sequence[Sample], name: str, per: str, smoothed_s: float = S
 
 
 def _slopes(samples: Sequence[Sample], name: str, per: str | None, smoothed_s: float) -> list[float]:
-    times = [sample.time_s for sample in samples]
-    values = [sample[name] for sample in samples]
-    under = times if per is None else [sample[per] for sample in samples]
+    times = np.array([sample.time_s for sample in samples])
+    values = np.array([sample[name] for sample in samples])
+    under = times if per is None else np.array([sample[per] for sample in samples])
     window = max(smoothed_s, _CHANGES * _seconds_of_a_change(times, values))
-    found = []
-    for at, moment in enumerate(times):
-        before = max(bisect_right(times, moment - window) - 1, 0)
-        # The first sample of a window that lasts longer than the history is its oldest one.
-        grown, over = values[at] - values[before], under[at] - under[before]
-        found.append(max(grown, 0.0) / over if over > 0 else 0.0)
+    # The first sample of a window that lasts longer than the history is its oldest one.
+    before = np.maximum(np.searchsorted(times, times - window, side="right") - 1, 0)
+    grown, over = np.maximum(values - values[before], 0.0), under - under[before]
+    found: list[float] = np.divide(grown, over, out=np.zeros(len(times)), where=over > 0).tolist()
     return found
 
 
-def _seconds_of_a_change(times: Sequence[float], values: Sequence[float]) -> float:
+def _seconds_of_a_change(times: Floats, values: Floats) -> float:
     """Return the usual seconds from a change of a counter to the next; 0 where there are none."""
-    changed = [times[at] for at in range(1, len(values)) if values[at] != values[at - 1]]
-    return median(after - before for before, after in pairwise(changed)) if len(changed) > 1 else 0.0
+    changed = times[1:][np.diff(values) != 0]
+    return float(np.median(np.diff(changed))) if len(changed) > 1 else 0.0
 
 
 def quantile(counts: Sequence[float], bounds: Sequence[float], share: float) -> float:

@@ -82,6 +82,7 @@ class WatchPage:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._axis = plots.TimeAxis()
+        self._drawn: Sample | None = None
         self._over_time = ColumnDataSource({name: [] for name in time_columns([], time.time(), 60.0)}, name="over_time")
         self._stages = ColumnDataSource({"stage": [], "running": [], "waiting": [], "seconds": []}, name="stages")
         self._sizes = ColumnDataSource(region_columns([], "nbytes"), name="sizes")
@@ -89,7 +90,7 @@ class WatchPage:
         self._tiles = Div(name="tiles", sizing_mode="stretch_width", height=58)
         self._commits = Div(name="commits", sizing_mode="stretch_width", height=_HALF - 4)
         self._span = RadioButtonGroup(labels=[span.name for span in SPANS], active=0, width=240)
-        self._span.on_change("active", lambda attribute, old, new: self.update())
+        self._span.on_change("active", self._choose)
         self._stage_plot = plots.stage_bars(self._stages, Look(title="Tasks under way, by stage"))
         self._size_plot, self._busiest_plot = self._region_plots()
         self.root = self._layout()
@@ -100,13 +101,20 @@ class WatchPage:
         board, now = self._board, time.time()
         span = SPANS[self._span.active]
         samples = board.histories.of(span.name)
-        reached = now - samples[0].time_s if samples else 0.0
-        unit = self._axis.show(min(max(reached, _SHORTEST_S), span.period_s * span.samples))
-        self._over_time.data = time_columns(samples, now, unit)
+        if samples and samples[-1] is not self._drawn:
+            self._drawn = samples[-1]
+            reached = max(now - samples[0].time_s, _SHORTEST_S)
+            unit = self._axis.show(min(reached, span.period_s * span.samples))
+            self._over_time.data = time_columns(samples, now, unit)
         self._show_stages()
         self._show_regions(board)
         self._tiles.text = tiles(board, now)
         self._commits.text = commit_table(board, now)
+
+    def _choose(self, attribute: str, old: int, new: int) -> None:
+        """Draw another span."""
+        self._drawn = None
+        self.update()
 
     def _layout(self) -> Any:
         time_plots = {
@@ -226,8 +234,10 @@ def time_columns(samples: Sequence[Sample], now: float, unit_s: float) -> dict[s
     found["row_requests"] = rates(samples, "row_requests")
     found["answer_ms"] = [1000 * value for value in ratios(samples, "row_seconds", "row_requests")]
     found["asked_ms"] = [1000 * value for value in ratios(samples, "asked_seconds", "asked_requests")]
-    buckets = zip(*(rates(samples, name) for name in bucket_names()), strict=True)
-    found["late_ms"] = [1000 * quantile(counts, ROW_BOUNDS_S, 0.95) for counts in buckets]
+    found["late_ms"] = [0.0] * len(samples)
+    if any(found["row_requests"]):
+        buckets = zip(*(rates(samples, name) for name in bucket_names()), strict=True)
+        found["late_ms"] = [1000 * quantile(counts, ROW_BOUNDS_S, 0.95) for counts in buckets]
     for name in (*_TIERS, "prompts_in_flight"):
         found[name] = [sample[name] for sample in samples]
     return found
