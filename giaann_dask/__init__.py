@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from giaann_dask.api import Network, TextOptions, encode, train
-    from giaann_dask.cluster import ClusterOptions, connect, roles_of, start_cluster
+    from giaann_dask.cluster import ClusterOptions, roles_of, start_cluster
     from giaann_dask.diagnostics.evaluation_report import save_report
+    from giaann_dask.diagnostics.watching.reporter import connect
     from giaann_dask.inference.beam import BeamOptions
     from giaann_dask.inference.best.evaluation import ScoringOptions
     from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
@@ -49,7 +50,7 @@ _HOMES = {
     "TextOptions": "giaann_dask.api",
     "TrainingOptions": "giaann_dask.training.options",
     "V2Settings": "giaann_dask.inference.v2.options",
-    "connect": "giaann_dask.cluster",
+    "connect": "giaann_dask.diagnostics.watching.reporter",
     "encode": "giaann_dask.api",
     "roles_of": "giaann_dask.cluster",
     "save_report": "giaann_dask.diagnostics.evaluation_report",

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Client
 
-from giaann_dask.cluster import ClusterOptions, attempt, connect
+from giaann_dask.cluster import ClusterOptions, attempt
+from giaann_dask.diagnostics.watching.reporter import connect, reported, reporter_of
 from giaann_dask.encoding.corpus_encoding import encode_corpus
 from giaann_dask.encoding.lexicon import DEFAULT, choose_ever
 from giaann_dask.encoding.news import InputNews, find_new
@@ -187,7 +188,8 @@ class Network(Summarised):
         lexicon = self._reader.tokenizer() or self._reader.ever()
         sources = _sources(self.specification, chosen, lexicon, drop_short=True)
         sources = replace(sources, filter=replace(sources.filter, parts_of_speech=told))
-        return evaluate_network(client, self._reader, names(inputs), sources, options or EvaluationOptions(), observer)
+        with reported(client, observer) as heard:
+            return evaluate_network(client, self._reader, names(inputs), sources, options or EvaluationOptions(), heard)
 
     @attempt()
     def score(
@@ -207,7 +209,8 @@ class Network(Summarised):
                 "use evaluate",
             )
         sources = _sources(self.specification, text or TextOptions(), EverPos())
-        return score_network(client, self._reader, names(inputs), sources, options or ScoringOptions(), observer)
+        with reported(client, observer) as heard:
+            return score_network(client, self._reader, names(inputs), sources, options or ScoringOptions(), heard)
 
     @attempt()
     def compare_ngrams(
@@ -272,15 +275,15 @@ class Network(Summarised):
 
     def _open(self, client: Client | None, options: GenerationOptions) -> OpenedCommit:
         if client is not None:
-            strengths = options.reasons > 0
-            return OpenedCommit(self._reader, client=client, rows=options.rows, strengths=strengths)
+            strengths, told = options.reasons > 0, reporter_of(client)
+            return OpenedCommit(self._reader, client=client, rows=options.rows, strengths=strengths, observer=told)
         if self._opened is None:
             self._opened = OpenedCommit(self._reader)
         return self._opened
 
     def _open_words(self, client: Client | None) -> OpenedWords:
         if client is not None:
-            return OpenedWords(self._reader, client=client)
+            return OpenedWords(self._reader, client=client, observer=reporter_of(client))
         if self._words is None:
             self._words = OpenedWords(self._reader)
         return self._words
@@ -371,7 +374,8 @@ def encode(
     kept = chosen.parts_of_speech or sources.filter.parts_of_speech
     sources = replace(sources, filter=replace(sources.filter, parts_of_speech=kept))
     options = StreamOptions.of(wanted, maximum_sequences=maximum_sequences)
-    return encode_corpus(client, names(inputs), out, sources, options, observer)
+    with reported(client, observer) as heard:
+        return encode_corpus(client, names(inputs), out, sources, options, heard)
 
 
 @attempt()
@@ -428,8 +432,11 @@ def train(
     store = open_store(path)
     wanted, lexicon = _decide(client, store, names(inputs), specification, chosen)
     sources = _sources(wanted, chosen, lexicon)
-    with NetworkTarget(path, wanted, sources.ever, store, sources.tokenizer) as target:
-        run = train_network(client, target, options or TrainingOptions(), observer, stop)
+    with (
+        NetworkTarget(path, wanted, sources.ever, store, sources.tokenizer) as target,
+        reported(client, observer) as heard,
+    ):
+        run = train_network(client, target, options or TrainingOptions(), heard, stop)
         report = run.train(names(inputs), sources)
     return Network(path), report
 

@@ -1,6 +1,6 @@
 """Where tensors live: the one module that names CUDA.
 
-Covers: choosing the device of inference by name. Does not cover: clusters of CUDA workers
+Covers: choosing the device of inference by name, and how much of it is taken. Does not cover: clusters of CUDA workers
 (`giaann_dask.cluster`); everything else takes a `torch.device` and never asks what it is.
 
 Importing this module does not import PyTorch, which takes longer than anything else.
@@ -8,6 +8,7 @@ Importing this module does not import PyTorch, which takes longer than anything 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -57,6 +58,21 @@ def select_device(name: str = "auto") -> torch.device:
             "choose device auto, or install PyTorch with CUDA on a machine that has a GPU",
         )
     return torch.device("cpu")
+
+
+def device_bytes() -> int:
+    """Return the device memory that this process has taken for tensors, in bytes; 0 where it has used no device.
+
+    Examples
+    --------
+    >>> device_bytes() >= 0
+    True
+    """
+    torch = sys.modules.get("torch")
+    # Asking must neither import PyTorch nor begin to use a device.
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    return sum(torch.cuda.memory_reserved(number) for number in range(torch.cuda.device_count()))
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """What happened: values that flow up to whoever subscribes, such as progress bars and histories.
 
-Covers: the events of encoding, training, committing and evaluating. Lower layers emit them and
+Covers: the events of encoding, training, committing, evaluating and continuing prompts. Lower layers emit them and
 never call a face. Does not cover: showing them (`giaann_dask.cli`).
 """
 
@@ -48,6 +48,10 @@ class RoundIntegrated:
         touches overlap with another increment of the round.
     busiest_region_share : float
         Share of the column touches that goes to the busiest region.
+    connections : int
+        Connections that were strengthened, each counted once for each increment.
+    rounds_in_flight : int
+        Rounds that are still under way.
     """
 
     sequences: int
@@ -57,6 +61,8 @@ class RoundIntegrated:
     column_touches: int = 0
     shared_touches: int = 0
     busiest_region_share: float = 0.0
+    connections: int = 0
+    rounds_in_flight: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,49 @@ class MemoryMeasured:
     packed_bytes: int = 0
     process_bytes: int = 0
     spilled_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class RegionMeasured:
+    """What a region holds.
+
+    Attributes
+    ----------
+    region : int
+        Its number.
+    connections, neurons : int
+        Of its runs, as far as their sizes are known; what several runs hold counts as often.
+    nbytes : int
+        Bytes of its runs in the form in which they are held.
+    runs : int
+        Runs that have not been added up.
+    touches : int
+        Column touches of this training so far, see `RoundIntegrated`.
+    task : str
+        Key of the task whose result is its largest run, so that it can be found on the cluster; empty
+        where there is none, as at the end of training.
+    """
+
+    region: int
+    connections: int
+    neurons: int
+    nbytes: int
+    runs: int
+    touches: int
+    task: str = ""
+
+
+@dataclass(frozen=True)
+class RegionsMeasured:
+    """What each region holds, told every few seconds of training, and at its end as of the last commit.
+
+    Attributes
+    ----------
+    regions : tuple of RegionMeasured
+        All of them, in the order of their numbers.
+    """
+
+    regions: tuple[RegionMeasured, ...]
 
 
 @dataclass(frozen=True)
@@ -138,9 +187,45 @@ class StageAdvanced:
     unit: str
 
 
-Event = BlockEncoded | RoundIntegrated | MemoryMeasured | Committed | SequencesEvaluated | StageAdvanced
+@dataclass(frozen=True)
+class PromptsAdvanced:
+    """Prompts that are continued token by token have begun, ended, or are some tokens further.
+
+    Attributes
+    ----------
+    entered, left : int
+        Prompts that have begun, and prompts that have come to their end or are not wanted any more.
+    tokens : int
+        Tokens that have been generated.
+    """
+
+    entered: int = 0
+    left: int = 0
+    tokens: int = 0
+
+
+Event = (
+    BlockEncoded
+    | RoundIntegrated
+    | MemoryMeasured
+    | RegionsMeasured
+    | Committed
+    | SequencesEvaluated
+    | StageAdvanced
+    | PromptsAdvanced
+)
 Observer = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
     """Observe nothing."""
+
+
+def telling(*observers: Observer) -> Observer:
+    """Return an observer that tells all of these, in order."""
+
+    def observe(event: Event) -> None:
+        for observer in observers:
+            observer(event)
+
+    return observe

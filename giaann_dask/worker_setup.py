@@ -14,6 +14,7 @@ import threading
 from distributed import Worker
 
 from giaann_dask.cluster.allocation import adopt_environment, release_near_limit
+from giaann_dask.cluster.watched import tell_device_memory
 
 
 def dask_setup(worker: Worker) -> None:
@@ -22,3 +23,4 @@ def dask_setup(worker: Worker) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     adopt_environment()
     release_near_limit(worker)
+    tell_device_memory(worker)

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from giaann_dask.cli.event_files import event_log, events_option, round_log
 from giaann_dask.cli.options import (
     LOCAL,
     beam_options,
@@ -29,7 +30,7 @@ from giaann_dask.cli.options import (
 from giaann_dask.cli.profile_options import profile_options, read_profile
 from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.cli.scoring import check_baseline, compare, score
-from giaann_dask.cli.showing import answer, figures, round_log
+from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.cli.training_options import read_specification, read_training_options, training_options
 
@@ -68,6 +69,7 @@ def giaann_dask() -> None:
 @click.option("--parts-of-speech", is_flag=True, help="Keep each token's, for networks with --pos-factors.")
 @text_options
 @ever_pos_option
+@events_option
 @common_options
 def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **values: Any) -> None:
     """Encode text into a corpus that any number of networks can train on.
@@ -91,7 +93,7 @@ def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **valu
             specification=specification,
             text=read_text_options(values, values["ever_pos"]),
             maximum_sequences=max_sequences,
-            observer=observer,
+            observer=event_log(values["events"], observer),
         )
     counts = {**corpus.describe(), "corpus": str(out)}
     shown = figures(counts, "sequences", "trained", "no_concept", "no_delimiter", "tokens", "concepts", "features")
@@ -104,6 +106,7 @@ def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **valu
 @training_options
 @text_options
 @ever_pos_option
+@events_option
 @common_options
 def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     """Train a network on text or on encoded corpora.
@@ -128,7 +131,7 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
             specification=specification,
             text=text,
             options=options,
-            observer=round_log(values["rounds"], observer),
+            observer=event_log(values["events"], round_log(values["rounds"], observer)),
             stop=stop,
         )
     if report.stopped:
@@ -190,6 +193,7 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
 @click.option("--commit", help="Evaluate an older commit.")
 @row_options
 @text_options
+@events_option
 @common_options
 def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], **values: Any) -> None:
     """Measure how well a network predicts a text, token by token.
@@ -223,7 +227,8 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
     text = read_text_options(values)
     workload = Workload(inputs, values["text_field"], options.maximum_sequences)
     with connect(options=where) as client, progress(workload) as observer:
-        report = opened.evaluate(inputs, client=client, options=options, text=text, observer=observer)
+        told = event_log(values["events"], observer)
+        report = opened.evaluate(inputs, client=client, options=options, text=text, observer=told)
         found = compare(opened, inputs, values, client)
     counts = {**report.as_dict(), **found.counts, "reports": [str(save_report(report, path)) for path in reports]}
     names = ("sequences", "inferred", "skipped", "prediction_tokens", "prediction_matches", "top1")

@@ -45,12 +45,17 @@ def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, 
     Other commands use it with --scheduler or --scheduler-file. On other machines, workers join with
     `dask worker ADDRESS --resources "storage=1"` or `"compute=1"`.
     """
+    from distributed import Client
+
     from giaann_dask.cluster import ClusterOptions, start_cluster
+    from giaann_dask.diagnostics.watching.reporter import watch
 
     options = ClusterOptions(**values)
     with stop_on_signals("stopping the cluster") as stop, ExitStack() as resources:
         with waiting(f"start {storage + compute} workers"):
             started = resources.enter_context(start_cluster({"storage": storage, "compute": compute}, options, port))
+        with Client(started.scheduler_address, timeout=options.connect_timeout_s) as client:
+            watch(client)
         ready = {"scheduler": started.scheduler_address, "dashboard": started.dashboard_link}
         if scheduler_file is not None:
             scheduler_file.write_text(json.dumps({"address": started.scheduler_address}), encoding="utf-8")

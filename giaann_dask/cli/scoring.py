@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from giaann_dask.cli.event_files import event_log
 from giaann_dask.cli.options import read_numbers, read_text_options
 from giaann_dask.cli.progress import Workload, progress
 from giaann_dask.cli.showing import answer, figures
@@ -56,7 +57,8 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
     workload = Workload(inputs, values["text_field"], options.maximum_sequences)
     with connect(options=where) as client, progress(workload) as observer:
         text = read_text_options(values)
-        report = network.score(inputs, client=client, options=options, text=text, observer=observer)
+        told = event_log(values["events"], observer)
+        report = network.score(inputs, client=client, options=options, text=text, observer=told)
     counts = report.as_dict()
     shown = figures(
         counts,

@@ -76,7 +76,8 @@ def serve(network: Path, **values: Any) -> None:
 
     for package in ("starlette", "uvicorn", "prometheus_client"):
         import_optional(package, "serve")
-    from giaann_dask.cluster import attempt, connect
+    from giaann_dask.api import connect
+    from giaann_dask.cluster import attempt
     from giaann_dask.inference.spread.workers import StateOptions
     from giaann_dask.network.store import NetworkStore
     from giaann_dask.serving.app import build_app

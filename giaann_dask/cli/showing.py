@@ -1,52 +1,16 @@
 """What the commands answer.
 
-Covers: the file of what rounds moved, and the choice between a readable answer and one JSON object on
-standard output. Does not cover: the figures, and progress while a command runs (`progress`).
+Covers: the choice between a readable answer and one JSON object on standard output. Does not cover: the figures,
+progress while a command runs (`progress`), and events in files (`event_files`).
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any, TextIO
+from typing import Any
 
 import click
-
-from giaann_dask.events import Event, Observer, RoundIntegrated
-from giaann_dask.storage import writing
-
-
-def round_log(file: TextIO | None, observer: Observer) -> Observer:
-    """Let an observer's events also write what rounds moved to a file, one JSON object a line.
-
-    Parameters
-    ----------
-    file : text file, optional
-        Open for writing; without one the observer is returned as it is.
-    observer : callable
-        Told of every event.
-
-    Returns
-    -------
-    callable
-        The observer to use; raises `StoreWriteError` when the disk is full.
-    """
-    if file is None:
-        return observer
-    started = time.perf_counter()
-
-    def observe(event: Event) -> None:
-        if isinstance(event, RoundIntegrated):
-            seconds = round(time.perf_counter() - started, 3)
-            with writing(file.name):
-                file.write(json.dumps({**asdict(event), "seconds": seconds}) + "\n")
-                # For those who follow the file while it grows.
-                file.flush()
-        observer(event)
-
-    return observe
 
 
 def answer(values: dict[str, Any], as_json: bool, lines: Sequence[str]) -> None:

@@ -133,7 +133,7 @@ def _cuda_cluster(options: ClusterOptions) -> Any:
         "resources": BOTH_ROLES,
         "dashboard_address": options.dashboard or "127.0.0.1:0",
         "preload": list(PRELOAD),
-        "scheduler_kwargs": scheduler_arguments(options.hang_timeout_s),
+        "scheduler_kwargs": _scheduler_arguments(options),
     }
     if options.memory_bytes is not None:
         arguments["memory_limit"] = options.memory_bytes
@@ -159,10 +159,11 @@ def _local_arguments(options: ClusterOptions) -> dict[str, Any]:
         "threads_per_worker": options.threads,
         "processes": options.workers != 0,
         "resources": BOTH_ROLES,
-        # Without a wish for a dashboard, the scheduler's HTTP server stays on this machine, on any port.
+        # Without a wish for a dashboard, the scheduler's HTTP server, which then has the metrics only, stays on
+        # this machine, on any port.
         "dashboard_address": options.dashboard or "127.0.0.1:0",
         "silence_logs": logging.CRITICAL,
-        "scheduler_kwargs": scheduler_arguments(options.hang_timeout_s),
+        "scheduler_kwargs": _scheduler_arguments(options),
     }
     if options.memory_bytes is not None:
         arguments["memory_limit"] = options.memory_bytes
@@ -173,6 +174,11 @@ def _local_arguments(options: ClusterOptions) -> dict[str, Any]:
             import_optional("ucxx", "cuda")
             arguments["protocol"] = "ucx"
     return arguments
+
+
+def _scheduler_arguments(options: ClusterOptions) -> dict[str, Any]:
+    """Return the arguments of a scheduler whose dashboard nobody waits for who did not ask for it."""
+    return {**scheduler_arguments(options.hang_timeout_s), "dashboard": options.dashboard is not None}
 
 
 def _join(options: ClusterOptions) -> Client:

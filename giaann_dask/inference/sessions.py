@@ -19,6 +19,7 @@ from distributed import Client
 from giaann_dask.cluster import results
 from giaann_dask.device import one_thread
 from giaann_dask.errors import OptionError, PromptError
+from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.inference.continuation import GeneratedToken, GenerationOptions
 from giaann_dask.inference.generation import PreparedPrompt, RawToken, best_candidates, in_words, prepare_prompt
 from giaann_dask.inference.opened import (
@@ -56,6 +57,8 @@ class OpenedCommit:
         How rows are come by from a cluster.
     strengths : bool
         Whether rows are asked for with their strengths, which explanations need.
+    observer : callable, optional
+        Told of prompts that begin, end or are some tokens further.
     """
 
     def __init__(
@@ -65,7 +68,9 @@ class OpenedCommit:
         client: Client | None = None,
         rows: RowOptions | None = None,
         strengths: bool = False,
+        observer: Observer = ignore,
     ) -> None:
+        self.observer = observer
         self.commit, self.lexicon = reader.commit, reader.tokenizer() or reader.ever()
         self.specification = reader.manifest().specification
         self.vocabulary = reader.saved_vocabulary()
@@ -175,6 +180,12 @@ class Sessions(Pieces):
         self._under.clear()
 
     def _run(self, prompts: Iterator[str]) -> Generator[Piece, None, None]:
+        try:
+            yield from self._advance(prompts)
+        finally:
+            self._opened.observer(PromptsAdvanced(left=len(self._under)))
+
+    def _advance(self, prompts: Iterator[str]) -> Generator[Piece, None, None]:
         waiting = enumerate(prompts)
         more = True
         while more or len(self._batch):
@@ -195,12 +206,15 @@ class Sessions(Pieces):
                         yield Piece(text.number, self._token(text, trace), last, trace.result.end)
                 if advance.finished:
                     del self._under[advance.number]
+                made = sum(not result.seed and result.predicted is not None for result in advance.results)
+                self._opened.observer(PromptsAdvanced(left=int(advance.finished), tokens=made))
 
     def _enter(self, number: int, prompt: str) -> None:
         prepared, vocabulary = self._opened.prepare(prompt, self._options.tagger)
         flags = changed_flags(self._opened.flags_for(self._rules), prepared.change)
         entered = self._batch.enter(Prompt(sequence=prepared.sequence, flags=flags, tokens=self._options.tokens))
         self._under[entered] = _Text(number, prepared, vocabulary, flags)
+        self._opened.observer(PromptsAdvanced(entered=1))
         self._words[number] = prepared.words
 
     def _token(self, text: _Text, trace: StepTrace) -> GeneratedToken | None:

@@ -17,7 +17,9 @@ import numpy as np
 from distributed import Client
 
 from giaann_dask.device import one_thread
+from giaann_dask.diagnostics.watching.reporter import reporter_of
 from giaann_dask.errors import PromptError
+from giaann_dask.events import PromptsAdvanced
 from giaann_dask.inference.activation import ActivationState
 from giaann_dask.inference.continuation import Candidate
 from giaann_dask.inference.generation import best_candidates, word_and_column
@@ -99,7 +101,9 @@ class NetworkEngine:
         self._options = options or EngineOptions()
         self._client = client
         self._name, self._commit = reader.path.resolve().name, reader.commit
-        self._opened = opened = OpenedCommit(reader, client=client, rows=self._options.rows)
+        self._opened = opened = OpenedCommit(
+            reader, client=client, rows=self._options.rows, observer=reporter_of(client)
+        )
         # Taggers load their words when first used: not while a client waits.
         with suppress(PromptError):
             opened.prepare("the word", self._options.tagger)
@@ -135,6 +139,18 @@ class NetworkEngine:
 
     def complete(self, prompt: str, options: CompletionOptions) -> Generator[Part | None, None, None]:
         """Continue a prompt; see `Engine.complete`."""
+        tell = self._opened.observer
+        tell(PromptsAdvanced(entered=1))
+        try:
+            with closing(self._complete(prompt, options)) as parts:
+                for part in parts:
+                    if isinstance(part, Token):
+                        tell(PromptsAdvanced(tokens=1))
+                    yield part
+        finally:
+            tell(PromptsAdvanced(left=1))
+
+    def _complete(self, prompt: str, options: CompletionOptions) -> Generator[Part | None, None, None]:
         opened = self._opened
         prepared, vocabulary = opened.prepare(prompt, self._options.tagger)
         flags = changed_flags(opened.flags_for(self._rules), prepared.change)

@@ -12,6 +12,8 @@ from collections.abc import Generator
 
 from distributed import Client
 
+from giaann_dask.diagnostics.watching.reporter import reporter_of
+from giaann_dask.events import PromptsAdvanced
 from giaann_dask.inference.best.opened import OpenedWords
 from giaann_dask.inference.best.writing import TextContinuation
 from giaann_dask.inference.continuation import GenerationOptions
@@ -39,7 +41,10 @@ class WordEngine:
     """
 
     def __init__(self, client: Client, reader: CommitReader) -> None:
-        self._name, self._opened = reader.path.resolve().name, OpenedWords(reader, client=client)
+        self._name, self._opened = (
+            reader.path.resolve().name,
+            OpenedWords(reader, client=client, observer=reporter_of(client)),
+        )
         self._processors = threading.Semaphore(os.cpu_count() or 1)
 
     @property
@@ -70,11 +75,17 @@ class WordEngine:
             tokens=options.tokens, runners_up=max(options.candidates, 1), reasons=0, sampling=options.sampling
         )
         text = TextContinuation(self._opened.model, prompt, wanted)
-        yield Given(text.prompt)
-        for token in in_turn(iter(text), self._processors):
-            if token is None:
-                yield None
-                continue
-            shown = token.candidates[: options.candidates]
-            yield Token(token.word, "", token.candidates[0].value, token.candidate_count, shown)
-        yield Ended(None)
+        tell = self._opened.observer
+        tell(PromptsAdvanced(entered=1))
+        try:
+            yield Given(text.prompt)
+            for token in in_turn(iter(text), self._processors):
+                if token is None:
+                    yield None
+                    continue
+                tell(PromptsAdvanced(tokens=1))
+                shown = token.candidates[: options.candidates]
+                yield Token(token.word, "", token.candidates[0].value, token.candidate_count, shown)
+            yield Ended(None)
+        finally:
+            tell(PromptsAdvanced(left=1))

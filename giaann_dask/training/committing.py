@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from distributed import Future
 
 from giaann_dask.cluster import result, results
+from giaann_dask.events import RegionMeasured
 from giaann_dask.network.manifest import Manifest, StoredRun
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.region import RankedRun
@@ -121,6 +122,24 @@ def commit_regions(
     regions.replace_runs({handle.identity: _open(regions, store, commit, handle.identity) for handle in new})
     _open_columns(regions, store, commit)
     return commit
+
+
+def stored_regions(manifest: Manifest, touches: Mapping[int, int]) -> tuple[RegionMeasured, ...]:
+    """Return what the regions of a commit hold in the store, with the column touches given by region."""
+    by_region: dict[int, list[StoredRun]] = {}
+    for run in manifest.runs:
+        by_region.setdefault(run.region, []).append(run)
+    return tuple(
+        RegionMeasured(
+            region,
+            sum(run.connections for run in runs),
+            sum(run.neurons for run in runs),
+            sum(run.nbytes for run in runs),
+            len(runs),
+            touches.get(region, 0),
+        )
+        for region, runs in sorted(by_region.items())
+    )
 
 
 def _placement(regions: Regions, snapshot: Snapshot) -> Placement:

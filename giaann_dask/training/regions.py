@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from distributed import Client, Future
 
 from giaann_dask.cluster import deal_regions, directed, result, results, roles_of, task_key
+from giaann_dask.events import RegionMeasured
 from giaann_dask.network.placement import Placement, Split
 from giaann_dask.network.region import RankedRun, plan_compaction
 from giaann_dask.training import tasks
@@ -132,6 +133,8 @@ class Regions:
         self._first_regions = placement.first_regions
         self._owners: dict[int, str] = {}
         self._sizes: dict[str, tasks.RunSize] = {}
+        # Of what has been packed or stored since it was measured: as good as any for those who look on.
+        self._sizes_before: dict[str, tasks.RunSize] = {}
         self._homes: dict[int, Future] = {}
         # Where regions that have grown too large are to be split, and those of a single neuron.
         self._pivots: dict[int, Future] = {}
@@ -202,6 +205,25 @@ class Regions:
             size = self._sizes.get(run.handle.identity)
             totals[run.handle.packed] += size.nbytes if size else 0
         return totals[0], totals[1]
+
+    def measured(self, touches: Mapping[int, int]) -> tuple[RegionMeasured, ...]:
+        """Return what each region holds, as far as sizes are known, with the column touches given by region."""
+        return tuple(self._measured(region, touches.get(region, 0)) for region in sorted(self.runs))
+
+    def _measured(self, region: int, touches: int) -> RegionMeasured:
+        handles = [run.handle for run in self.runs[region]]
+        known = self._sizes_before | self._sizes
+        sized = [(known[handle.identity], handle) for handle in handles if handle.identity in known]
+        largest = [max(sized, key=lambda pair: pair[0].connections)[1]] if sized else handles[-1:]
+        return RegionMeasured(
+            region,
+            sum(size.connections for size, _ in sized),
+            sum(size.neurons for size, _ in sized),
+            sum(size.nbytes for size, _ in sized),
+            len(handles),
+            touches,
+            str(largest[0].future.key) if largest else "",
+        )
 
     def packed(self, handle: RunHandle) -> RunHandle:
         """Return a handle of the packed form of a run."""
@@ -291,6 +313,10 @@ class Regions:
         new = [handle for handle in handles if handle.identity not in known and handle.size.done()]
         found = results([handle.size for handle in new])
         self._sizes = known | {handle.identity: size for handle, size in zip(new, found, strict=True)}
+        before = {**self._sizes_before, **self._sizes}
+        self._sizes_before = {
+            handle.identity: before[handle.identity] for handle in handles if handle.identity in before
+        }
 
     def _decoded(self, region: int) -> int:
         sizes = (self._sizes.get(run.handle.identity) for run in self.runs[region])

@@ -37,12 +37,15 @@ class IncrementTouches:
         These columns, region by region; int32.
     nbytes : int
         Bytes of its connections and neurons.
+    connections : int
+        Its connections.
     """
 
     region: npt.NDArray[np.int64]
     columns: npt.NDArray[np.int64]
     column: npt.NDArray[np.int32]
     nbytes: int
+    connections: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,15 @@ class RoundReport:
         Column touches that overlap with another increment of the same round.
     region_touches : mapping of int to int
         Column touches by region: the distinct columns of each increment, summed over the increments.
+    connections : int
+        Connections of the increments, each counted once for each of them.
     """
 
     increment_bytes: int = 0
     messages: int = 0
     shared_touches: int = 0
     region_touches: Mapping[int, int] = field(default_factory=dict)
+    connections: int = 0
 
     @property
     def column_touches(self) -> int:
@@ -90,9 +96,10 @@ class RoundReport:
             self.messages + other.messages,
             self.shared_touches + other.shared_touches,
             Counter(self.region_touches) + Counter(other.region_touches),
+            self.connections + other.connections,
         )
 
-    def event(self, number: int, sequences: int) -> RoundIntegrated:
+    def event(self, number: int, sequences: int, rounds_in_flight: int = 0) -> RoundIntegrated:
         """Return what observers are told when the round is part of its regions."""
         return RoundIntegrated(
             sequences,
@@ -102,6 +109,8 @@ class RoundReport:
             self.column_touches,
             self.shared_touches,
             self.busiest_region_share,
+            self.connections,
+            rounds_in_flight,
         )
 
 
@@ -125,6 +134,7 @@ def measure_touches(increments: Mapping[int, RegionRun]) -> IncrementTouches:
         np.array([len(column) for column in columns], np.int64),
         np.concatenate([np.zeros(0, np.int32), *columns]),
         sum(run.connections.nbytes + run.neurons.nbytes for run in increments.values()),
+        sum(len(run.connections) for run in increments.values()),
     )
 
 
@@ -135,6 +145,7 @@ def report_round(*parts: IncrementTouches) -> RoundReport:
         sum(len(part.region) for part in parts),
         _shared_touches(parts),
         _region_touches(parts),
+        sum(part.connections for part in parts),
     )
 
 

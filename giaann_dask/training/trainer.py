@@ -21,9 +21,9 @@ from giaann_dask.cluster import result, results, roles_of, wait_all
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError
-from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, ignore
+from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, RegionsMeasured, ignore
 from giaann_dask.text.vocabulary import Vocabulary
-from giaann_dask.training.committing import Progress, commit_regions, load_regions
+from giaann_dask.training.committing import Progress, commit_regions, load_regions, stored_regions
 from giaann_dask.training.division import Division, divide
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.regions import RegionBudgets, Regions, Snapshot
@@ -36,6 +36,8 @@ _LOG = logging.getLogger(__name__)
 COMPACT_FRACTION = 1 / 2
 # Of the memory of the workers that hold columns, for increments that are on their way.
 _FLYING_SHARE = 0.2
+# All regions are told no more often.
+_REGIONS_S = 5.0
 
 Mark: TypeAlias = Callable[[Iterator[StreamedBlock], Vocabulary], Iterator[StreamedBlock]]
 
@@ -158,6 +160,7 @@ class Trainer:
         self._peak = MemoryMeasured()
         roles = self._regions.roles
         self._workers = {*roles.storage, *roles.compute}
+        self._regions_told = float("-inf")
         self.counted = 0
 
     def train(
@@ -204,6 +207,7 @@ class Trainer:
             self._compact_small_runs()
             self._commit_runs(self._regions.snapshot(), last=True)
             self._observer(self._memory())
+            self._observer(RegionsMeasured(stored_regions(self._manifest, self._moved.region_touches)))
         # A run that was stopped at once has nothing to commit; its network exists all the same.
         return self._report(self._commit or self._target.ensure().head(), time.perf_counter() - started)
 
@@ -275,8 +279,11 @@ class Trainer:
                 self._count(block, counts)
             self._uncommitted += 1
         self._regions.keep_within_budgets()
-        self._observer(report.event(done.number, done.sequences))
+        self._observer(report.event(done.number, done.sequences, len(self._flying)))
         self._observer(self._memory())
+        if time.perf_counter() - self._regions_told > _REGIONS_S:
+            self._regions_told = time.perf_counter()
+            self._observer(RegionsMeasured(self._regions.measured(self._moved.region_touches)))
         if snapshot is not None:
             self._commit_runs(snapshot)
 

@@ -13,6 +13,7 @@ from distributed import Client
 from giaann_dask.cluster import result, task_key
 from giaann_dask.device import one_thread
 from giaann_dask.errors import PromptError
+from giaann_dask.events import PromptsAdvanced
 from giaann_dask.inference.best.opened import OpenedWords, submit_tables
 from giaann_dask.inference.best.scores import BEST, PooledModel
 from giaann_dask.inference.best.tables import PooledTables
@@ -50,9 +51,16 @@ class WordSessions(Pieces):
         super().__init__(opened.commit, self._run(iter(prompts)))
 
     def _run(self, prompts: Iterator[str]) -> Generator[Piece, None, None]:
-        waiting = enumerate(prompts)
         under: dict[int, Iterator[GeneratedToken]] = {}
-        more = True
+        try:
+            yield from self._advance(prompts, under)
+        finally:
+            self._opened.observer(PromptsAdvanced(left=len(under)))
+
+    def _advance(
+        self, prompts: Iterator[str], under: dict[int, Iterator[GeneratedToken]]
+    ) -> Generator[Piece, None, None]:
+        waiting, tell, more = enumerate(prompts), self._opened.observer, True
         while more or under:
             while more and len(under) < self._slots:
                 number, prompt = next(waiting, (-1, ""))
@@ -64,11 +72,13 @@ class WordSessions(Pieces):
                         yield Piece(number, None, True, error=error)
                         continue
                     self._words[number], under[number] = text.prompt, iter(text)
+                    tell(PromptsAdvanced(entered=1))
             for number in [*under]:
                 with one_thread():
                     token = next(under[number], None)
                 if token is None:
                     del under[number]
+                tell(PromptsAdvanced(left=int(token is None), tokens=int(token is not None)))
                 yield Piece(number, token, token is None)
 
 

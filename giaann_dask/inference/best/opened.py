@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from distributed import Client, Future
 
 from giaann_dask.cluster import result, task_key
+from giaann_dask.events import Observer, ignore
 from giaann_dask.inference.best.scores import BEST, PooledModel
 from giaann_dask.inference.best.tables import PooledTables, build_tables
 from giaann_dask.inference.opened import read_regions, submit_regions
@@ -27,10 +28,12 @@ class OpenedWords:
         The commit, of profile ``best``.
     client : Client, optional
         Of the cluster that makes the tables; without one they are made here.
+    observer : callable, optional
+        Told of prompts that begin, advance and end.
     """
 
-    def __init__(self, reader: CommitReader, *, client: Client | None = None) -> None:
-        self.commit = reader.commit
+    def __init__(self, reader: CommitReader, *, client: Client | None = None, observer: Observer = ignore) -> None:
+        self.commit, self.observer = reader.commit, observer
         if client is None:
             tables = pool_regions(read_regions(reader), str(reader.path.resolve()), reader.commit)
         else:

@@ -308,10 +308,13 @@ class RemoteRows:
         """Return the answers of one owner, by region; forget it as the owner of what it does not answer."""
         # Another request may need an owner again that this one forgets; it then asks the scheduler too.
         questions = [RowQuestion(self._regions.keys[region], wanted[region]) for region in regions]
+        began = time.perf_counter()
         try:
             call = self._call(owner, questions)
             reply = await asyncio.wait_for(call, self._regions.options.request_s)
             self._silent.discard(owner)
+            if isinstance(self._home, Worker):
+                self._home.plugins[NAME].times.asked(time.perf_counter() - began)
         except OSError:
             reply = None
             # Of its other regions too, so that a worker that is gone is waited for once.

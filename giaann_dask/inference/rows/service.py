@@ -10,6 +10,7 @@ The handler runs on the worker's event loop, beside its tasks, and only reads ru
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from distributed.protocol import to_serialize
 from distributed.protocol.pickle import dumps
 
 from giaann_dask.cluster import ask_scheduler
+from giaann_dask.cluster.watched import ROWS_METRIC, RowTimes
 from giaann_dask.errors import ClusterError
 from giaann_dask.inference.rows.hot import HotRows
 from giaann_dask.network.keys import SEGMENT_SHIFT
@@ -96,21 +98,27 @@ class RowService(WorkerPlugin):  # type: ignore[misc]
     ----------
     hot : HotRows
         Rows that tasks of this worker have asked from others.
+    times : RowTimes
+        What was answered and asked so far, and how long it took; told with heartbeats.
     """
 
     name = NAME
     idempotent = True
     hot: HotRows
+    times: RowTimes
 
     def setup(self, worker: Worker) -> None:
         """Add the handler to a worker that starts; called by Dask."""
         self._worker = worker
         self.hot = HotRows()
+        self.times = times = RowTimes()
+        worker.metrics[ROWS_METRIC] = lambda _: dict(times.counts)
         worker.handlers[OPERATION] = self.answer
 
     def teardown(self, worker: Worker) -> None:
         """Take the handler away; called by Dask."""
         worker.handlers.pop(OPERATION, None)
+        worker.metrics.pop(ROWS_METRIC, None)
 
     def answer(self, questions: Sequence[RowQuestion], trim: Trim) -> dict[str, Any]:
         """Answer one request; called on the event loop.
@@ -128,6 +136,7 @@ class RowService(WorkerPlugin):  # type: ignore[misc]
             ``answers``: a `RowAnswer` for each question, or None where this worker does not have all runs
             of the region.
         """
+        began = time.perf_counter()
         answers: list[RowAnswer | None] = []
         room = ANSWER_BYTES
         for question in questions:
@@ -139,7 +148,14 @@ class RowService(WorkerPlugin):  # type: ignore[misc]
             found = answer_question(runs, question.neurons, trim, room)
             room -= found.rows.nbytes
             answers.append(found)
+        self._count([answer for answer in answers if answer is not None], time.perf_counter() - began)
         return {"answers": to_serialize(answers)}
+
+    def _count(self, answers: Sequence[RowAnswer], seconds: float) -> None:
+        rows, nbytes = sum(answer.answered for answer in answers), sum(answer.rows.nbytes for answer in answers)
+        if answers:
+            # Those that only ask whether anybody is there have no questions.
+            self.times.answered(rows=rows, nbytes=nbytes, seconds=seconds)
 
 
 def install(client: Client) -> None:

@@ -1,0 +1,95 @@
+"""Events as lines of JSON in files, while a command runs.
+
+Covers: the option ``--events`` and what is written for it and for ``--rounds``. Does not cover: the fields of the
+events (`giaann_dask.events`) and progress bars (`showing`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, TextIO, TypeVar
+
+import click
+
+from giaann_dask.events import Committed, Event, Observer, RegionsMeasured, RoundIntegrated, telling
+from giaann_dask.storage import writing
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+# All regions are a long line; what a month of them would take shall fit on any disk.
+_REGIONS_S = 60.0
+
+
+def events_option(command: Command) -> Command:
+    """Add ``--events``."""
+    return click.option(
+        "--events",
+        type=click.File("a", encoding="utf-8", lazy=False),
+        metavar="FILE",
+        help="Append everything that happens, as it does: a JSON object a line.",
+    )(command)
+
+
+def event_log(file: TextIO | None, observer: Observer) -> Observer:
+    """Let an observer's events also go to a file, one JSON object a line.
+
+    Each line has the name of the event as ``event``, ``time`` (UTC, ISO 8601), ``elapsed_s`` since the command began
+    to work, and the fields of the event. `RegionsMeasured` is written once a minute and after commits.
+
+    Parameters
+    ----------
+    file : text file, optional
+        Open for writing; without one the observer is returned as it is.
+    observer : callable
+        Told of every event.
+
+    Returns
+    -------
+    callable
+        The observer to use; raises `StoreWriteError` when the disk is full.
+    """
+    if file is None:
+        return observer
+    started, regions_written = time.perf_counter(), float("-inf")
+
+    def write(event: Event) -> None:
+        nonlocal regions_written
+        seconds = time.perf_counter() - started
+        if isinstance(event, RegionsMeasured):
+            if seconds - regions_written < _REGIONS_S:
+                return
+            regions_written = seconds
+        elif isinstance(event, Committed):
+            regions_written = float("-inf")
+        moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+        _append(file, {"event": type(event).__name__, "time": moment, "elapsed_s": round(seconds, 3), **asdict(event)})
+
+    return telling(write, observer)
+
+
+def round_log(file: TextIO | None, observer: Observer) -> Observer:
+    """Let an observer's events also write what rounds moved to a file, one JSON object a line.
+
+    Each line has the fields of `RoundIntegrated`, and ``seconds`` since the command began to work. Parameters and
+    result are those of `event_log`.
+    """
+    if file is None:
+        return observer
+    started = time.perf_counter()
+
+    def write(event: Event) -> None:
+        if isinstance(event, RoundIntegrated):
+            _append(file, {**asdict(event), "seconds": round(time.perf_counter() - started, 3)})
+
+    return telling(write, observer)
+
+
+def _append(file: TextIO, values: dict[str, Any]) -> None:
+    with writing(file.name):
+        file.write(json.dumps(values) + "\n")
+        # For those who follow the file while it grows.
+        file.flush()
