@@ -3,7 +3,7 @@
 Covers: the picture of accuracy by place in the sequence and by part of speech, the page that holds it
 inline beside all figures, and writing either to a file. Does not cover: the figures
 (`giaann_dask.inference.evaluating.evaluation`, `giaann_dask.inference.evaluating.accuracy`) and pictures of networks
-(`drawing`).
+(`pictures`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from giaann_dask.diagnostics.drawing import SUFFIXES, rendered, save_figure
+from giaann_dask.diagnostics.pictures.files import SUFFIXES, rendered, save_figure
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.evaluating.accuracy import Group
 from giaann_dask.inference.evaluating.evaluation import EvaluationReport
