@@ -14,6 +14,7 @@ import click
 
 from giaann_dask.cli.commands import giaann_dask
 from giaann_dask.cli.engine import cluster, compact
+from giaann_dask.cli.picturing import draw, report
 from giaann_dask.cli.serving import serve
 from giaann_dask.cli.tokenizing import tokenizer
 from giaann_dask.errors import GiaannError
@@ -22,7 +23,7 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 DEFECT = 1
 
-for command in (cluster, compact, serve, tokenizer):
+for command in (cluster, compact, draw, report, serve, tokenizer):
     giaann_dask.add_command(command)
 
 

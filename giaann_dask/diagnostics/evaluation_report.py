@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -130,19 +130,35 @@ def check_report_name(path: Path) -> None:
 
 def evaluation_page(report: EvaluationReport) -> str:
     """Return the report of an evaluation as one HTML page, its picture and style inside."""
+
+    def picture(figure: Figure) -> str:
+        content = base64.b64encode(rendered(figure, "png")).decode("ascii")
+        return f'<img alt="Accuracy by place and by part of speech" src="data:image/png;base64,{content}">'
+
+    return _PAGE.format(title="Evaluation of a GIAANN network", body="\n".join(evaluation_body(report, picture)))
+
+
+def evaluation_body(report: EvaluationReport, picture: Callable[[Figure], str]) -> list[str]:
+    """Return the paragraphs, the picture and the tables of an evaluation as HTML.
+
+    Parameters
+    ----------
+    report : EvaluationReport
+        From `giaann_dask.api.Network.evaluate`.
+    picture : callable
+        Returns a figure as HTML.
+    """
     accuracy = report.accuracy
-    picture = base64.b64encode(rendered(draw_evaluation(report), "png")).decode("ascii")
     rules = ", ".join(f"{name} {value}" for name, value in vars(report.options).items())
     skipped = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in report.skipped.items())
-    body = [
+    return [
         f"<p>Commit <code>{html.escape(report.commit)}</code>; {html.escape(rules)}.</p>",
         report.summary().html(),
         f"<p>Sequences that were skipped: {html.escape(skipped)}.</p>" if skipped else "",
-        f'<p><img alt="Accuracy by place and by part of speech" src="data:image/png;base64,{picture}"></p>',
+        f"<p>{picture(draw_evaluation(report))}</p>",
         *_table("By the index of the token in its sequence, counted from 0", accuracy.by_position, accuracy.top_k),
         *_table("By the part of speech of the token", accuracy.by_part, accuracy.top_k),
     ]
-    return _PAGE.format(title="Evaluation of a GIAANN network", body="\n".join(body))
 
 
 def _table(title: str, groups: Sequence[Group], top_k: Sequence[int]) -> list[str]:

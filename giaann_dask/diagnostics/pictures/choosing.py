@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from giaann_dask.diagnostics.pictures.options import DrawOptions
+from giaann_dask.diagnostics.pictures.segments import segment_names
 from giaann_dask.errors import EmptyInputError, OptionError
 from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.scanning import find_best_columns, find_columns, read_columns, require_columns
@@ -39,15 +40,17 @@ class Words:
     part : callable or None
         Of a feature's name: the part of speech that it can be, ``"several of these"`` or ``"other word"``;
         None where the network stores none.
-    column_segments, feature_segments, segments, branches : int
-        Sizes of the layout of segments; `segments` has the soma's, where there is one.
+    segments : tuple of str
+        What each segment means, the soma's included.
+    column_segments, feature_segments, branches : int
+        Sizes of the layout of segments.
     """
 
     delimiter: Callable[[int], str]
     part: Callable[[str], str] | None
+    segments: tuple[str, ...]
     column_segments: int
     feature_segments: int
-    segments: int
     branches: int
 
     @classmethod
@@ -68,7 +71,7 @@ class Words:
             part=(lambda word: part_of(word, ever)) if known else None,
             column_segments=specification.column_segments,
             feature_segments=specification.feature_segments,
-            segments=specification.segments,
+            segments=tuple(segment_names(specification)),
             branches=specification.branches,
         )
 

@@ -226,8 +226,10 @@ def _draw_connections(axes: Axes, graph: nx.DiGraph, page: Page, colouring: Colo
 
 def _legend_columns(entries: list[Entry], width: float) -> int:
     """Return how many entries of the legend stand beside each other; rows are about equally long."""
-    widest = max(_SYMBOL + _LETTER * len(entry.label) for entry in entries)
-    most = max(math.floor((width - 2 * MARGIN) / widest), 1)
+    widths, room = [_SYMBOL + _LETTER * len(entry.label) for entry in entries], width - 2 * MARGIN
+    if sum(widths) <= room:
+        return len(entries)
+    most = max(math.floor(room / max(widths)), 1)
     return math.ceil(len(entries) / math.ceil(len(entries) / most))
 
 

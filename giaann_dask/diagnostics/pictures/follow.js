@@ -26,7 +26,8 @@ if (chosen.length === 0) {
     `${number(line.strength[k])}</td><td style="opacity:.7">${escape(line.parts[k])}</td></tr>`);
   panel.text = `<p style="margin:0 0 .6em">${neurons.tags.map(named).join(" → ")}</p>` +
     `<p style="margin:0 0 .3em">sends ${out.length} shown connection${out.length === 1 ? "" : "s"}:</p>` +
-    `<table style="font-size:12px">${rows.join("")}</table>`;
+    `<table style="font-size:12px;text-align:left"><tr style="opacity:.7"><td>to</td><td style="padding:0 .8em">strength</td>` +
+    `<td>segment/branch: strength</td></tr>${rows.join("")}</table>`;
 }
 lines.change.emit();
 neurons.change.emit();

@@ -18,6 +18,7 @@ from giaann_dask.diagnostics.pictures.drawing import caption_of, coloured_commit
 from giaann_dask.diagnostics.pictures.files import check_suffix, write_picture
 from giaann_dask.diagnostics.pictures.layout import Page, Point, curve, height_of, line_ends
 from giaann_dask.diagnostics.pictures.options import DrawOptions
+from giaann_dask.diagnostics.pictures.prediction import Prediction, colour_state, find_step, graph_of
 from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry
 from giaann_dask.diagnostics.pictures.themes import Theme, theme_of
 from giaann_dask.network.store import CommitReader
@@ -75,7 +76,20 @@ def save_page(reader: CommitReader, path: str | Path, options: DrawOptions | Non
     return write_picture(path, page_of(graph, colouring, options, title).encode())
 
 
-def page_of(graph: nx.DiGraph, colouring: Colouring, options: DrawOptions, title: str) -> str:
+def save_step_page(
+    prediction: Prediction, path: str | Path, number: int = 1, options: DrawOptions | None = None
+) -> Path:
+    """Write a step of a prediction as a page; see `save_page` and `giaann_dask.diagnostics.pictures.prediction.draw_step`."""
+    path, options = Path(path), options or DrawOptions(colour="activation")
+    check_suffix(path, PAGE_SUFFIXES)
+    at = find_step(prediction, number)
+    graph = graph_of(prediction, [at], options)
+    title = " ".join(word.text for word in prediction.text(at))
+    page = page_of(graph, colour_state(prediction, at, graph, options), options, title, prediction.told(at))
+    return write_picture(path, page.encode())
+
+
+def page_of(graph: nx.DiGraph, colouring: Colouring, options: DrawOptions, title: str, caption: str = "") -> str:
     """Return a graph in its colours as one page that needs no other file.
 
     Parameters
@@ -84,6 +98,8 @@ def page_of(graph: nx.DiGraph, colouring: Colouring, options: DrawOptions, title
         As `giaann_dask.diagnostics.pictures.drawing.draw_graph` takes them.
     title : str
         Of the page.
+    caption : str
+        What the picture shows; by default which connections it has and leaves out.
     """
     embed, resources = (import_optional(f"bokeh.{name}", "pictures") for name in ("embed", "resources"))
     layouts, models = (import_optional(f"bokeh.{name}", "pictures") for name in ("layouts", "models"))
@@ -95,7 +111,9 @@ def page_of(graph: nx.DiGraph, colouring: Colouring, options: DrawOptions, title
     panel = models.Div(disable_math=True, text=_HINT, width=300, name="panel", styles={"color": theme.text, "font-size": "14px"})
     follow = models.CustomJS(args={"neurons": neurons, "lines": lines, "panel": panel, "hint": _HINT}, code=_FOLLOW)
     neurons.selected.js_on_change("indices", follow)
-    head = models.Div(disable_math=True, text=_head(colouring.legend, caption_of(graph, options.colour), title), styles={"color": theme.text})
+    caption = caption or caption_of(graph, options.colour)
+    told = _head(colouring, caption, title)
+    head = models.Div(disable_math=True, text=told, styles={"color": theme.text})
     layout = layouts.column(head, layouts.row(figure, panel), styles={"background": theme.page, "padding": "12px"})
     made: str = embed.file_html(layout, resources.INLINE, title)
     return made.replace("<body>", f'<body style="background:{theme.page}">', 1)
@@ -215,13 +233,20 @@ def _short(word: str) -> str:
     return word if len(word) <= 14 else word[:13] + "…"
 
 
-def _head(entries: Sequence[Entry], caption: str, title: str) -> str:
+def _head(colouring: Colouring, caption: str, title: str) -> str:
     """Return the title, what colours mean, and what is left out."""
     keys = "".join(
         f'<span style="margin-right:1.4em;white-space:nowrap"><span style="display:inline-block;width:22px;'
         f"margin-right:.4em;vertical-align:middle;{_swatch(entry)}\"></span>{html.escape(entry.label)}</span>"
-        for entry in entries
+        for entry in colouring.legend
     )
+    if colouring.scale is not None:
+        scale = colouring.scale
+        keys += (
+            f'<span style="white-space:nowrap">{scale.label} 0 <span style="display:inline-block;width:9em;height:12px;'
+            f'vertical-align:middle;background:linear-gradient(to right,{",".join(scale.stops)})"></span> '
+            f"{scale.largest:.3g}</span>"
+        )
     return (
         f'<h1 style="font:600 20px system-ui,sans-serif;margin:0 0 .4em">{html.escape(title)}</h1>'
         f'<p style="font:14px/1.7 system-ui,sans-serif;margin:0">{keys}</p>'

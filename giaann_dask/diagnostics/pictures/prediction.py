@@ -19,7 +19,7 @@ from giaann_dask.device import one_thread
 from giaann_dask.diagnostics.pictures.choosing import choose_graph
 from giaann_dask.diagnostics.pictures.drawing import draw_graph, wrapped
 from giaann_dask.diagnostics.pictures.options import DrawOptions
-from giaann_dask.diagnostics.pictures.schemes import Activity, colour_graph
+from giaann_dask.diagnostics.pictures.schemes import Activity, Colouring, colour_graph
 from giaann_dask.diagnostics.pictures.themes import theme_of
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.activation import ActivationState
@@ -220,13 +220,17 @@ def draw_step(prediction: Prediction, number: int = 1, options: DrawOptions | No
         If there is no such step.
     """
     options = options or DrawOptions(colour="activation")
+    at = find_step(prediction, number)
+    return draw_state(prediction, at, graph_of(prediction, [at], options), options)
+
+
+def find_step(prediction: Prediction, number: int) -> int:
+    """Return the index of the step that predicts the token of a number, counted from 1; an OptionError without one."""
     beyond = [at for at, step in enumerate(prediction.steps) if step.predicted]
     if not 1 <= number <= len(beyond):
         why = prediction.steps[-1].stop or "no more tokens were asked for"
         raise OptionError(f"step {number} of a prediction", f"1 to {len(beyond)} ({why})", "choose one of these")
-    at = beyond[number - 1]
-    graph = graph_of(prediction, [at], options)
-    return draw_state(prediction, at, graph, options)
+    return beyond[number - 1]
 
 
 def graph_of(prediction: Prediction, shown: Sequence[int], options: DrawOptions) -> nx.DiGraph:
@@ -275,6 +279,16 @@ def draw_state(
     caption_lines : int
         Fill up what is told of the step to so many lines, and the text to all of it; 0 leaves both as they are.
     """
+    told = wrapped(prediction.told(at), options.width_inches)
+    told += [""] * (caption_lines - len(told))
+    colouring = colour_state(prediction, at, graph, options, largest)
+    return draw_graph(graph, colouring, options, told, prediction.text(at, whole=caption_lines > 0))
+
+
+def colour_state(
+    prediction: Prediction, at: int, graph: nx.DiGraph, options: DrawOptions, largest: float = 0.0
+) -> Colouring:
+    """Return the look of a graph that shows the state after a step; the parameters are those of `draw_state`."""
     step = prediction.steps[at]
     activity = Activity(
         value=step.activation(graph),
@@ -283,10 +297,7 @@ def draw_state(
         winner=step.following if step.predicted else None,
         largest=largest,
     )
-    told = wrapped(prediction.told(at), options.width_inches)
-    told += [""] * (caption_lines - len(told))
-    colouring = colour_graph(graph, theme_of(options.dark), "activation", activity=activity)
-    return draw_graph(graph, colouring, options, told, prediction.text(at, whole=caption_lines > 0))
+    return colour_graph(graph, theme_of(options.dark), "activation", activity=activity)
 
 
 def _steps(traces: Iterator[StepTrace]) -> Iterator[PredictionStep]:

@@ -174,20 +174,11 @@ def _by_end(graph: nx.DiGraph, theme: Theme, words: Words, colour: str) -> Colou
 def _segment_looks(words: Words) -> list[Entry]:
     """Return the look of every segment: blue and whole for columns, orange and broken for features."""
     columns, features = words.column_segments, words.feature_segments
-    looks = [
-        Entry(f"segment {at}: {_distance(columns - 1 - at, 'same column', 'column')}", shade)
-        for at, shade in enumerate(reversed(ordered(columns, "blue")))
-    ]
-    looks += [
-        Entry(f"segment {columns + at}: {_distance(features - at, 'same token', 'token')}", shade, dashed=True)
-        for at, shade in enumerate(reversed(ordered(features, "orange")))
-    ]
-    soma = range(len(looks), words.segments)
-    return looks + [Entry(f"segment {at}: soma", CATEGORIES[2]) for at in soma]
-
-
-def _distance(steps: int, none: str, what: str) -> str:
-    return none if steps == 0 else f"{steps} {what}{'s' if steps > 1 else ''} before"
+    names = [f"segment {at}: {name}" for at, name in enumerate(words.segments)]
+    shades = [*reversed(ordered(columns, "blue")), *reversed(ordered(features, "orange"))]
+    shades += [CATEGORIES[2]] * (len(names) - len(shades))
+    dashed = range(columns, columns + features)
+    return [Entry(name, shade, dashed=at in dashed) for at, (name, shade) in enumerate(zip(names, shades, strict=True))]
 
 
 def _branch_looks(words: Words) -> list[Entry]:
