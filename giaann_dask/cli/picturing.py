@@ -41,7 +41,9 @@ _COLOURS = ("default", "segments", "branches", "parts", "delimiters", "activatio
     help="The file to write: .svg, .png, .pdf, a page to zoom and follow (.html), or an animation (.gif, .mp4).",
 )
 @click.option("--concept", "concepts", multiple=True, metavar="LEMMA", help="A concept column to draw; repeatable.")
-@click.option("--colour", type=click.Choice(_COLOURS), help="What colours mean.  [default: default, of a prompt activation]")
+@click.option(
+    "--colour", type=click.Choice(_COLOURS), help="What colours mean.  [default: default, of a prompt activation]"
+)
 @click.option("--prompt", metavar="TEXT", help="Draw the activation after a step of the prediction from a prompt.")
 @click.option("--step", type=int, default=1, show_default=True, help="After which predicted token, with --prompt.")
 @click.option("--animate", metavar="PROMPT", help="Draw a prediction step by step, as .gif or .mp4.")
@@ -87,7 +89,7 @@ def draw(network: Path, out: Path, **values: Any) -> None:
 
 
 def check_request(out: Path, values: dict[str, Any]) -> None:
-    """Raise an `OptionError` when a picture of the kind cannot be written under the name, or options exclude each other."""
+    """Raise an `OptionError` when no such picture has the name, or options exclude each other."""
     kinds = [f"--{name}" for name in ("density", "prompt", "animate") if values[name] not in (None, False)]
     if len(kinds) > 1:
         raise OptionError(f"{' and '.join(kinds)}", "one of them", "draw two pictures")

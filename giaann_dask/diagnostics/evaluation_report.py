@@ -155,7 +155,7 @@ def evaluation_body(report: EvaluationReport, picture: Callable[[Figure], str]) 
         f"<p>Commit <code>{html.escape(report.commit)}</code>; {html.escape(rules)}.</p>",
         report.summary().html(),
         f"<p>Sequences that were skipped: {html.escape(skipped)}.</p>" if skipped else "",
-        f"<p>{picture(draw_evaluation(report))}</p>",
+        f"<div>{picture(draw_evaluation(report))}</div>",
         *_table("By the index of the token in its sequence, counted from 0", accuracy.by_position, accuracy.top_k),
         *_table("By the part of speech of the token", accuracy.by_part, accuracy.top_k),
     ]

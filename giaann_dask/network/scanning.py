@@ -27,7 +27,9 @@ Integers = npt.NDArray[np.int64]
 def require_columns(reader: CommitReader) -> None:
     """Raise an `OptionError` for a network that has no columns."""
     if reader.manifest().specification.profile == "best":
-        raise OptionError("columns of a network of profile best", "profile v1 or v2", "use report, or export its counts")
+        raise OptionError(
+            "columns of a network of profile best", "profile v1 or v2", "use report, or export its counts"
+        )
 
 
 def read_region(reader: CommitReader, region: int) -> Run:
@@ -90,8 +92,10 @@ def find_best_columns(reader: CommitReader, count: int) -> list[int]:
     manifest = reader.manifest()
     concepts = manifest.saved_concepts
     found = [column_pairs(run, concepts) for run in read_regions(reader)]
-    pairs, where = np.unique(np.concatenate([one for one, _, _ in found] or [_NONE]), return_inverse=True)
-    units = np.bincount(where, np.concatenate([strength for *_, strength in found] or [_NONE]), len(pairs))
+    if not found:
+        return []
+    pairs, where = np.unique(np.concatenate([one for one, _, _ in found]), return_inverse=True)
+    units = np.bincount(where, np.concatenate([strength for *_, strength in found]), len(pairs))
     return best_of_pairs(pairs, units.astype(np.float64), concepts, count)
 
 

@@ -221,7 +221,7 @@ class ConnectionTable:
         """
         concepts = len(self.concepts)
         pairs, where = np.unique(self.src_col.astype(np.int64) * concepts + self.tgt_col, return_inverse=True)
-        return best_of_pairs(pairs, np.bincount(where, self.strength, len(pairs)), concepts, count)
+        return best_of_pairs(pairs, np.bincount(where, self.strength, len(pairs)).astype(np.float64), concepts, count)
 
     def added_up(self) -> NeuronPairs:
         """Return the connections added up over branches and segments, by source, then target."""
@@ -307,7 +307,8 @@ def best_of_pairs(
     source, target = pairs // max(concepts, 1), pairs % max(concepts, 1)
     weight = np.where(source == target, 0.0, weight)
     left = np.isin(np.arange(concepts), np.union1d(source, target))
-    gain = np.bincount(source, weight, concepts) + np.bincount(target, weight, concepts)
+    gain = np.zeros(concepts)
+    gain += np.bincount(source, weight, concepts) + np.bincount(target, weight, concepts)
     chosen: list[int] = []
     while len(chosen) < count and left.any():
         last = int(np.argmax(np.where(left, gain, -1.0)))

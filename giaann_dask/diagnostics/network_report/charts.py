@@ -70,8 +70,10 @@ def draw_growth(growth: Sequence[Manifest]) -> Figure:
     """Draw the sizes of a network over the sequences that its commits had counted."""
     figure, axes = _subplots(2, 3.0)
     sequences = [manifest.sequences for manifest in growth]
-    lines = (("connections", 0, LIGHT.external, "-"), ("neurons", 1, LIGHT.internal, "-"))
-    lines += (("saved_concepts", 1, LIGHT.prime, "--"), ("saved_features", 1, LIGHT.text, ":"))
+    lines = (
+        *(("connections", 0, LIGHT.external, "-"), ("neurons", 1, LIGHT.internal, "-")),
+        *(("saved_concepts", 1, LIGHT.prime, "--"), ("saved_features", 1, LIGHT.text, ":")),
+    )
     titles: tuple[list[str], list[str]] = ([], [])
     for name, place, colour, style in lines:
         values = [getattr(manifest, name) for manifest in growth]

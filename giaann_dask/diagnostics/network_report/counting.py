@@ -84,14 +84,13 @@ class NeuronSums:
 
     @classmethod
     def joined(cls, parts: Iterable[NeuronSums]) -> NeuronSums:
-        """Add up parts."""
-        all_parts = list(parts)
-        arrays = (
-            [part.neuron for part in all_parts],
-            [part.connections for part in all_parts],
-            [part.strength for part in all_parts],
+        """Add up parts, one at least."""
+        one, *more = parts
+        return cls.of(
+            np.concatenate([one.neuron, *(part.neuron for part in more)]),
+            np.concatenate([one.connections, *(part.connections for part in more)]),
+            np.concatenate([one.strength, *(part.strength for part in more)]),
         )
-        return cls.of(*(np.concatenate(array) if array else np.zeros(0) for array in arrays))
 
     def strongest(self, count: int) -> NeuronSums:
         """Return the neurons with the largest sums of strengths, the strongest first."""

@@ -166,7 +166,9 @@ def _head(reader: CommitReader, gathered: Gathered) -> str:
         "on disk, all commits": format_bytes(bytes_on_disk(reader.path)),
     }
     cards = "".join(f'<div class="card"><b>{v}</b><span>{k}</span></div>' for k, v in values.items() if v)
-    inexact = "" if manifest.exact else "<p>Connections that two runs have are counted twice: training is under way.</p>"
+    inexact = (
+        "" if manifest.exact else "<p>Connections that two runs have are counted twice: training is under way.</p>"
+    )
     return (
         f'<p class="quiet">Profile {manifest.specification.profile}, commit <code>{html.escape(gathered.commit)}</code>'
         f'</p><div class="cards">{cards}</div>{inexact}<details><summary class="quiet">Rules of training</summary>'
@@ -234,7 +236,11 @@ def _hubs(gathered: Gathered) -> Section:
     ]
     weight = "counts" if best else "strength"
     content = "".join(_hub_table(title, ends, hubs, weight) for title, ends, hubs in tables if hubs)
-    told = "“to” counts the contexts that a word follows, “counts” adds up how often." if best else "Ordered by the sum of strengths; “from” and “to” count connections."
+    told = (
+        "“to” counts the contexts that a word follows, “counts” adds up how often."
+        if best
+        else "Ordered by the sum of strengths; “from” and “to” count connections."
+    )
     return Section("hubs", "Hubs", f'<p class="quiet">{told}</p><div class="tables">{content}</div>')
 
 
@@ -252,9 +258,10 @@ def _hub_table(title: str, ends: tuple[str, ...], hubs: Sequence[Hub], weight: s
 def _regions(gathered: Gathered) -> Section:
     regions, total = gathered.regions, max(sum(r.connections for r in gathered.regions), 1)
     largest = max((region.connections for region in regions), default=0)
+    share, times = 100 * largest / total, largest * len(regions) / total
     told = (
-        f"{len(regions)} regions in {sum(r.runs for r in regions)} runs; the largest holds {100 * largest / total:.1f} % "
-        f"of the connections, {largest * len(regions) / total:.2f} times the average."
+        f"{len(regions)} regions in {sum(r.runs for r in regions)} runs; the largest holds {share:.1f} % of the "
+        f"connections, {times:.2f} times the average."
     )
     return Section("regions", "Regions", _figure(as_svg(draw_regions(regions), "regions", "Sizes of regions"), told))
 
@@ -284,4 +291,3 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f'<th scope="col">{name}</th>' for name in heads)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-

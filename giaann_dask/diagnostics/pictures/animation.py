@@ -131,7 +131,7 @@ def _save_film(frames: Iterator[Figure], path: Path, seconds: float) -> Path:
 
     # Most players know this form of colours only, and it needs even numbers of dots.
     form = ["-pix_fmt", "yuv420p", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-f", "mp4"]
-    writer = FFMpegWriter(fps=1 / seconds, codec="h264", extra_args=form)
+    writer = FFMpegWriter(fps=1 / seconds, codec="h264", extra_args=form)  # type: ignore[arg-type]
     partial = path.with_name(path.name + ".partial")
     with writing(f"the picture {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -205,7 +205,7 @@ def plot_density(axes: Axes, density: Density, theme: Theme) -> None:
     bar = figure.colorbar(shown, ax=axes, shrink=0.82, pad=0.02)
     bar.set_label("connections", color=theme.text, size=10)
     bar.ax.tick_params(colors=theme.faint, labelcolor=theme.text, labelsize=9)
-    bar.outline.set_edgecolor(theme.frame)  # type: ignore[operator]
+    bar.outline.set_edgecolor(theme.frame)
 
 
 def _draw_regions(axes: Axes, density: Density, theme: Theme) -> None:

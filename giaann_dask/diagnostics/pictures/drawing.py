@@ -158,7 +158,9 @@ def caption_of(graph: nx.DiGraph, colour: str = "default") -> str:
     )
     if colour in ("segments", "branches"):
         one = colour.removesuffix("es") if colour == "branches" else colour.removesuffix("s")
-        return text + f"Each is a line for every {one} on which it ends; of these, too, the strongest {len(strengths):,}."
+        return (
+            text + f"Each is a line for every {one} on which it ends; of these, too, the strongest {len(strengths):,}."
+        )
     return text + (
         "The wider the line, the stronger the connection, over all branches and segments: "
         f"{min(strengths):,.1f} to {max(strengths):,.1f}."
@@ -267,7 +269,6 @@ def _draw_scale(figure: Figure, page: Page, scale: Scale, theme: Theme, top: flo
     colours = LinearSegmentedColormap.from_list("activation", scale.stops)
     shown = ScalarMappable(Normalize(0, scale.largest), colours)
     made = figure.colorbar(shown, cax=bar, orientation="horizontal")
-    made.outline.set_edgecolor(theme.frame)  # type: ignore[operator]
+    made.outline.set_edgecolor(theme.frame)
     bar.tick_params(labelsize=8, colors=theme.faint, labelcolor=theme.text, length=2)
     bar.text(-0.03, 0.5, scale.label, transform=bar.transAxes, ha="right", va="center", size=9, color=theme.text)
-

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import networkx as nx
 
 PAGE_SUFFIXES = (".html",)
-# Points of a curve, pixels of an inch and of a letter before zooming, and branches and segments that are told of a line.
-_POINTS, _PIXELS, _LETTERS, _TOLD = 25, 96, 12, 6
+# Points of a curve, pixels of an inch and of a letter before zooming, and ends that are told of a line.
+_POINTS, _PIXELS, _LETTERS, _TOLD = 25, 82, 12, 6
 _TIP_LENGTH = 0.04
 _FOLLOW = (Path(__file__).parent / "follow.js").read_text(encoding="utf-8")
 
@@ -79,7 +79,7 @@ def save_page(reader: CommitReader, path: str | Path, options: DrawOptions | Non
 def save_step_page(
     prediction: Prediction, path: str | Path, number: int = 1, options: DrawOptions | None = None
 ) -> Path:
-    """Write a step of a prediction as a page; see `save_page` and `giaann_dask.diagnostics.pictures.prediction.draw_step`."""
+    """Write a step of a prediction as a page; see `save_page` and `prediction.draw_step`."""
     path, options = Path(path), options or DrawOptions(colour="activation")
     check_suffix(path, PAGE_SUFFIXES)
     at = find_step(prediction, number)
@@ -108,7 +108,8 @@ def page_of(graph: nx.DiGraph, colouring: Colouring, options: DrawOptions, title
     neurons = models.ColumnDataSource(neuron_values(graph, colouring, page), name="neurons")
     lines = models.ColumnDataSource(line_values(graph, colouring, page), name="connections")
     figure = _figure(graph, page, theme, (neurons, lines))
-    panel = models.Div(disable_math=True, text=_HINT, width=300, name="panel", styles={"color": theme.text, "font-size": "14px"})
+    look = {"color": theme.text, "font-size": "14px"}
+    panel = models.Div(disable_math=True, text=_HINT, width=320, name="panel", styles=look)
     follow = models.CustomJS(args={"neurons": neurons, "lines": lines, "panel": panel, "hint": _HINT}, code=_FOLLOW)
     neurons.selected.js_on_change("indices", follow)
     caption = caption or caption_of(graph, options.colour)
@@ -130,7 +131,13 @@ def neuron_values(graph: nx.DiGraph, colouring: Colouring, page: Page) -> dict[s
         column = graph.graph["columns"][node["place"]]
         row = {"x": x, "y": y, "width": page.node, "height": height_of(node), "name": node["name"], "column": column}
         row |= {"kind": "feature neuron" if neuron[1] else "prime concept neuron"}
-        row |= {"fill": look.fill, "edge": look.edge, "word": look.word, "border": look.width}
+        row |= {
+            "fill": look.fill,
+            "edge": look.edge,
+            "word": look.word,
+            "border": look.width,
+            "dash": "dashed" if look.dashed else "solid",
+        }
         row |= {"weight": "normal" if neuron[1] else "bold", "alpha": 1.0, "shown": _short(node["name"])}
         row |= {"sends": len(outgoing), "sent": round(sum(outgoing), 3)}
         row |= {"receives": len(incoming), "received": round(sum(incoming), 3)}
@@ -178,7 +185,7 @@ def _figure(graph: nx.DiGraph, page: Page, theme: Theme, sources: tuple[Any, Any
     )
     look = {"fill_color": "colour", "line_color": None, "fill_alpha": "alpha", "angle": "angle", "size": "tip"}
     figure.scatter("tip_x", "tip_y", source=lines, marker="triangle", **look)
-    shape = {"width": "width", "height": "height", "border_radius": 7, "line_width": "border"}
+    shape = {"width": "width", "height": "height", "border_radius": 7, "line_width": "border", "line_dash": "dash"}
     boxes = figure.rect("x", "y", source=neurons, fill_color="fill", line_color="edge", alpha="alpha", **shape)
     boxes.nonselection_glyph = boxes.glyph
     font = {"text_align": "center", "text_baseline": "middle", "text_color": "word", "text_font_style": "weight"}
@@ -237,7 +244,7 @@ def _head(colouring: Colouring, caption: str, title: str) -> str:
     """Return the title, what colours mean, and what is left out."""
     keys = "".join(
         f'<span style="margin-right:1.4em;white-space:nowrap"><span style="display:inline-block;width:22px;'
-        f"margin-right:.4em;vertical-align:middle;{_swatch(entry)}\"></span>{html.escape(entry.label)}</span>"
+        f'margin-right:.4em;vertical-align:middle;{_swatch(entry)}"></span>{html.escape(entry.label)}</span>'
         for entry in colouring.legend
     )
     if colouring.scale is not None:

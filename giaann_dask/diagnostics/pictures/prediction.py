@@ -7,7 +7,7 @@ show it, and drawing a step. Does not cover: inference (`giaann_dask.inference`)
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,6 +23,7 @@ from giaann_dask.diagnostics.pictures.schemes import Activity, Colouring, colour
 from giaann_dask.diagnostics.pictures.themes import theme_of
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.activation import ActivationState
+from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.generation import GenerationOptions, word_and_column
 from giaann_dask.inference.opened import changed_flags
 from giaann_dask.inference.rules import fitting_rules, open_plain_session
@@ -304,18 +305,24 @@ def _steps(traces: Iterator[StepTrace]) -> Iterator[PredictionStep]:
     """Return what pictures show of the steps of a session."""
     for trace in traces:
         result = trace.result
-        ranked = ([], []) if trace.candidates is None else trace.candidates.ranked(_CANDIDATES)
         neuron, value = activation_of(trace.state)
         yield PredictionStep(
             source=_neuron(result.source),
             following=None if result.next is None else _neuron(result.next),
             predicted=not result.seed,
-            candidates=tuple((_neuron(int(n)), float(v)) for n, v in zip(*ranked, strict=True)),
+            candidates=_ranked(trace.candidates),
             candidate_count=result.candidates,
             neuron=neuron,
             value=value,
             stop=result.end,
         )
+
+
+def _ranked(candidates: Candidates | None) -> tuple[tuple[Neuron, float], ...]:
+    if candidates is None:
+        return ()
+    neurons, values = candidates.ranked(_CANDIDATES)
+    return tuple((_neuron(n), v) for n, v in zip(neurons.tolist(), values.tolist(), strict=True))
 
 
 def activation_of(state: ActivationState | None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
@@ -356,21 +363,23 @@ def _choose_columns(
 
 def _choose_neurons(steps: Sequence[PredictionStep], columns: Sequence[int], features: int) -> set[Neuron]:
     """Return the neurons of some columns that show steps best."""
-    weight: Counter[Neuron] = Counter()
+    weight: dict[Neuron, float] = defaultdict(float)
     for step in steps:
         # What sends and what is chosen comes first, then candidates, then what is active.
         weight[step.source] += 1000
         if step.following is not None:
             weight[step.following] += 1000
         for place, (neuron, _) in enumerate(step.candidates):
-            weight[neuron] += 10 / (1 + place)  # type: ignore[assignment]
+            weight[neuron] += 10 / (1 + place)
         largest = float(step.value.max(initial=0.0)) or 1.0
         column, feature = unpack_neuron(step.neuron)
-        for at in np.flatnonzero(np.isin(column, columns) & (step.value > 0)).tolist():
-            weight[int(column[at]), int(feature[at])] += float(step.value[at]) / largest  # type: ignore[assignment]
+        shown = np.isin(column, columns) & (step.value > 0)
+        active = (column[shown].tolist(), feature[shown].tolist(), step.value[shown].tolist())
+        for its_column, its_feature, value in zip(*active, strict=True):
+            weight[its_column, its_feature] += value / largest
     kept = {(column, 0) for column in columns}
-    for column in columns:
-        its = [neuron for neuron in weight if neuron[0] == column and neuron[1]]
+    for place in columns:
+        its = [neuron for neuron in weight if neuron[0] == place and neuron[1]]
         kept.update(sorted(its, key=lambda neuron: (-weight[neuron], neuron))[:features])
     return kept
 

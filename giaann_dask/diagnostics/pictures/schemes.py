@@ -124,7 +124,7 @@ def colour_graph(
     """
     if colour == "activation":
         if activity is None:
-            raise OptionError("colour activation without a prompt", "a prompt to predict from", "name one with --prompt")
+            raise OptionError("colour activation without a prompt", "a prompt to predict from", "name one")
         return _by_activation(graph, theme, activity)
     if colour == "default":
         return _by_kind(graph, theme)
@@ -201,7 +201,9 @@ def _by_word(graph: nx.DiGraph, theme: Theme, order: tuple[str, ...], kind_of: C
         edge = theme.faint if kind == _OTHER else fill
         looks[neuron] = NeuronLook(fill, edge, theme.text if kind == _OTHER else word_on(fill))
     lines = _sorted(Line(s, t, strength, theme.faint) for s, t, strength in graph.edges(data="strength"))
-    legend = [Entry(kind, fill, theme.faint if kind == _OTHER else fill) for kind, fill in fills.items() if kind in used]
+    legend = [
+        Entry(kind, fill, theme.faint if kind == _OTHER else fill) for kind, fill in fills.items() if kind in used
+    ]
     return Colouring(looks, lines, [*legend, Entry("connection", theme.faint)])
 
 
