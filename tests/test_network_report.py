@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from html.parser import HTMLParser
@@ -27,20 +28,38 @@ from giaann_dask.network.run import Run
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.spec import Specification
 
-COLUMNS, PROFILES = 5, ("v1", "v2", "best")
+COLUMNS = 5
+PROFILES = ["v1", pytest.param("v2", marks=pytest.mark.slow), "best"]
+
+
+class Networks:
+    """Small networks by profile, each trained when it is first asked for; that of profile v1 in two commits."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._found = folder, dict[str, gd.Network]()
+
+    def __getitem__(self, profile: str) -> gd.Network:
+        if profile not in self._found:
+            texts = [write_village(self._folder / "village.txt", 60)]
+            if profile == "v1":
+                texts.append(write_village(self._folder / "more.txt", 20, seed=2))
+            with gd.connect(workers=0) as client:
+                for text in texts:
+                    chosen = gd.Specification(profile=profile)
+                    network, _ = gd.train(text, self._folder / profile, client=client, specification=chosen)
+            self._found[profile] = network
+        return self._found[profile]
 
 
 @pytest.fixture(scope="module")
-def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, gd.Network]:
-    folder = tmp_path_factory.mktemp("reports")
-    text, found = write_village(folder / "village.txt", 60), {}
-    with gd.connect(workers=0) as client:
-        for profile in PROFILES:
-            specification = gd.Specification(profile=profile)
-            found[profile], _ = gd.train(text, folder / profile, client=client, specification=specification)
-        more = write_village(folder / "more.txt", 20, seed=2)
-        found["v1"], _ = gd.train(more, folder / "v1", client=client)
-    return found
+def networks(tmp_path_factory: pytest.TempPathFactory) -> Networks:
+    return Networks(tmp_path_factory.mktemp("reports"))
+
+
+@pytest.fixture(scope="module")
+def pages(networks: Networks) -> Any:
+    """The report of a network by profile, made once: drawing takes seconds."""
+    return functools.cache(lambda profile: networks[profile].report())
 
 
 def made_up(connections: list[tuple[int, int, int, int]]) -> Run:
@@ -104,7 +123,7 @@ def test_degrees_of_nothing() -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_figures_are_those_of_the_whole_network(networks: dict[str, gd.Network], profile: str) -> None:
+def test_figures_are_those_of_the_whole_network(networks: Networks, profile: str) -> None:
     network = networks[profile]
     store = NetworkStore(network.path)
     reader = store.open(network.commit)
@@ -130,12 +149,19 @@ def test_figures_are_those_of_the_whole_network(networks: dict[str, gd.Network],
         assert gathered.columns[0].name == table.concepts[int(np.argmax(total))]
 
 
-def test_a_task_counts_what_is_counted_here(networks: dict[str, gd.Network]) -> None:
+def test_a_network_without_columns_is_not_drawn(networks: Networks) -> None:
+    pictures = networks["best"].pictures
+    for refused in (pictures.draw, pictures.draw_density, lambda: pictures.predict("the old mill")):
+        with pytest.raises(OptionError, match="profile best"):
+            refused()
+
+
+def test_a_task_counts_what_is_counted_here(networks: Networks) -> None:
     register()
-    network = networks["v2"]
+    network = networks["v1"]
     reader = NetworkStore(network.path).open(network.commit)
     parts = [count_region(str(network.path), network.commit, region) for region in reader.placement().live()]
-    assert values(add_figures(parts)) == values(network.report().gathered.figures)
+    assert values(add_figures(parts)) == values(gather(NetworkStore(network.path), reader).figures)
 
 
 class Parts(HTMLParser):
@@ -163,8 +189,8 @@ def parse(page: str) -> Parts:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_a_page_has_what_applies_and_needs_nothing_else(networks: dict[str, gd.Network], profile: str) -> None:
-    report = networks[profile].report()
+def test_a_page_has_what_applies_and_needs_nothing_else(networks: Networks, pages: Any, profile: str) -> None:
+    report = pages(profile)
     parts = parse(report.html)
     assert all(reference.startswith(("#", "data:")) for reference in parts.references)
     assert {name[1:] for name in parts.references if name.startswith("#")} <= set(parts.names)
@@ -180,35 +206,38 @@ def test_a_page_has_what_applies_and_needs_nothing_else(networks: dict[str, gd.N
     assert "@media print" in report.html
 
 
-def test_growth_shows_every_commit_but_that_of_nothing(networks: dict[str, gd.Network]) -> None:
-    network = networks["v1"]
-    page = network.report().html
-    assert "Each dot is a commit; 2 of 3 are shown." in page
-    older = gd.Network(network.path, network.commits()[1][0])
-    assert "All of it was counted in one commit" in older.report().html
+def test_growth_shows_every_commit_but_that_of_nothing(networks: Networks, pages: Any) -> None:
+    assert "Each dot is a commit; 2 of 3 are shown." in pages("v1").html
+    assert "All of it was counted in one commit" in pages("best").html
+    store = NetworkStore(networks["v1"].path)
+    commits = [name for name, _ in store.commits()]
+    # Of an older commit, what came after it is not told.
+    older = gather(store, store.open(commits[1]))
+    assert [manifest.sequences for manifest in older.growth] == [0, 60]
 
 
-def test_the_accuracy_is_that_of_evaluate(networks: dict[str, gd.Network], tmp_path: Path, capsys: Any) -> None:
-    text = write_village(tmp_path / "test.txt", 6, seed=3)
-    for profile in ("v1", "best"):
-        path = tmp_path / f"{profile}.html"
-        arguments = ["report", str(networks[profile].path), "--out", str(path), "--evaluate", str(text), "--json"]
-        assert run_command(arguments) == 0
-        made = json.loads(capsys.readouterr().out)
-        assert run_command(["evaluate", str(networks[profile].path), str(text), "--workers", "0", "--json"]) == 0
-        assert made["top1"] == json.loads(capsys.readouterr().out)["top1"]
-        page = path.read_text(encoding="utf-8")
-        assert f"{made['top1']:.4f}" in page
-        assert "Accuracy" in page
+@pytest.mark.parametrize("profile", [pytest.param("v1", marks=pytest.mark.slow), "best"])
+def test_the_accuracy_is_that_of_evaluate(networks: Networks, tmp_path: Path, capsys: Any, profile: str) -> None:
+    text, path = write_village(tmp_path / "test.txt", 6, seed=3), tmp_path / "a.html"
+    network = str(networks[profile].path)
+    assert run_command(["report", network, "--out", str(path), "--evaluate", str(text), "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    with gd.connect(workers=0) as client:
+        measured = networks[profile].score if profile == "best" else networks[profile].evaluate
+        assert made["top1"] == measured(text, client=client).top1
+    page = path.read_text(encoding="utf-8")
+    assert f"{made['top1']:.4f}" in page
+    assert "Accuracy" in page
     assert run_command(["report", str(networks["v1"].path), "--out", str(tmp_path / "a.pdf")]) == 2
     assert "ends in .html" in capsys.readouterr().err
 
 
-def test_the_same_network_gives_the_same_page(networks: dict[str, gd.Network], tmp_path: Path) -> None:
-    first = networks["best"].report().save(tmp_path / "deep" / "a.html").read_bytes()
+@pytest.mark.slow
+def test_the_same_network_gives_the_same_page(networks: Networks, pages: Any, tmp_path: Path) -> None:
+    first = pages("best").save(tmp_path / "deep" / "a.html").read_bytes()
     assert networks["best"].report().html.encode() == first
     with pytest.raises(OptionError, match=r"\.html"):
-        networks["best"].report().save(tmp_path / "a.svg")
+        pages("best").save(tmp_path / "a.svg")
 
 
 def test_charts_take_the_colours_of_the_page() -> None:
@@ -234,7 +263,7 @@ def test_counts_are_written_short() -> None:
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_regions_are_tasks_of_a_cluster(networks: dict[str, gd.Network]) -> None:
+def test_regions_are_tasks_of_a_cluster(networks: Networks) -> None:
     here = networks["v1"].report()
     with gd.connect(workers=2) as client:
         there = networks["v1"].report(client=client)

@@ -84,7 +84,7 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CommitReader
     text = write_village(folder / "village.txt", 60)
     readers = {}
     with gd.connect(workers=0) as client:
-        for profile in ("v1", "v2", "best"):
+        for profile in ("v1", "v2"):
             gd.train(text, folder / profile, client=client, specification=gd.Specification(profile=profile))
             store = NetworkStore(folder / profile)
             readers[profile] = store.open(store.head())
@@ -245,12 +245,6 @@ def test_reading_by_region_is_reading_at_once(networks: dict[str, CommitReader])
     # One is sorted by region, the other is not.
     rows = [sorted(zip(*(getattr(table, n).tolist() for n in names), strict=True)) for table in (found, expected)]
     assert rows[0] == rows[1]
-
-
-def test_a_network_without_columns_is_refused(networks: dict[str, CommitReader]) -> None:
-    for refused in (draw_commit, count_density, lambda reader: predict(reader, "the old mill")):
-        with pytest.raises(OptionError, match="profile best"):
-            refused(networks["best"])
 
 
 def test_a_network_that_has_learned_nothing_is_refused(tmp_path: Path) -> None:
@@ -472,6 +466,7 @@ def test_pointing_tells_and_tapping_follows(browser: Any, networks: dict[str, Co
     assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
 
 
+@pytest.mark.slow
 def test_the_command_draws_every_kind(networks: dict[str, CommitReader], tmp_path: Path, capsys: Any) -> None:
     network = str(networks["v2"].path)
     small = ("--columns", "2", "--features", "3", "--width", "6")

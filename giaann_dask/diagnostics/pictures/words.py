@@ -6,6 +6,7 @@ cover: what they say (`prediction`) and where neurons stand (`layout`).
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,7 @@ def draw_text(axes: Axes, lines: list[list[Placed]], theme: Theme) -> None:
             )
 
 
+@functools.lru_cache(maxsize=4096)
 def width_of(word: str, size: float, weight: str) -> float:
     """Return the width of a word in inches."""
     from matplotlib.font_manager import FontProperties
