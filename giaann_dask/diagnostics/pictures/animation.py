@@ -16,6 +16,7 @@ from giaann_dask.diagnostics.pictures.drawing import wrapped
 from giaann_dask.diagnostics.pictures.files import check_suffix, write_picture
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.prediction import Prediction, draw_state, graph_of
+from giaann_dask.diagnostics.pictures.themes import ACTIVATION, Theme, blend, theme_of
 from giaann_dask.errors import MissingDependencyError, OptionError
 from giaann_dask.storage import writing
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 ANIMATION_SUFFIXES = (".gif", ".mp4")
 _DOTS_PER_INCH = 80
-# Colours of a GIF's palette: words stay smooth, and files small.
-_COLOURS = 128
+# Of the 256 colours of a GIF: steps of the scale of activation, and of each other colour towards the page's.
+_SCALE_STEPS, _STEPS = 100, 16
 # How many times as long the last frame stands.
 _LAST = 3
 
@@ -103,26 +104,40 @@ def save_animation(
     path = check_animation(path)
     if not 0.05 <= seconds <= 60:
         raise OptionError(f"seconds is {seconds}", "0.05 to 60", "choose another value")
+    options = options or DrawOptions(colour="activation")
     frames = draw_frames(prediction, options)
     if path.suffix.lower() == ".mp4":
         return _save_film(frames, path, seconds)
-    return write_picture(path, _as_gif(frames, seconds))
+    return write_picture(path, _as_gif(frames, seconds, theme_of(options.dark)))
 
 
-def _as_gif(frames: Iterator[Figure], seconds: float) -> bytes:
+def _as_gif(frames: Iterator[Figure], seconds: float, theme: Theme) -> bytes:
     """Return frames as the bytes of a GIF that begins anew after its end."""
     from PIL import Image
 
+    # Chosen for each frame by itself, colours would flicker and those of few dots be lost.
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([channel for colour in _gif_colours(theme) for channel in bytes.fromhex(colour[1:])])
     pictures = []
     for figure in frames:
         content = io.BytesIO()
         figure.savefig(content, format="png", dpi=_DOTS_PER_INCH)
-        pictures.append(Image.open(content).convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE))
+        pictures.append(Image.open(content).convert("RGB").quantize(palette=palette, dither=Image.Dither.NONE))
     first, *rest = pictures
     duration = [round(1000 * seconds)] * len(rest) + [round(1000 * seconds * _LAST)]
     content = io.BytesIO()
     first.save(content, "GIF", save_all=True, append_images=rest, duration=duration, loop=0)
     return content.getvalue()
+
+
+def _gif_colours(theme: Theme) -> list[str]:
+    """Return the colours of all frames: those of the scale, and the others with their smooth edges."""
+    colours = [blend(ACTIVATION, step / (_SCALE_STEPS - 1)) for step in range(_SCALE_STEPS)]
+    others = (theme.text, theme.faint, theme.frame, theme.mark, theme.box, theme.node, theme.external)
+    # Words on dark neurons are white.
+    steps = [step / (_STEPS - 1) for step in range(_STEPS)]
+    colours += [blend((theme.page, colour), step) for colour in others for step in steps]
+    return list(dict.fromkeys([*colours, *(blend((ACTIVATION[-1], "#ffffff"), step) for step in steps)]))
 
 
 def _save_film(frames: Iterator[Figure], path: Path, seconds: float) -> Path:
