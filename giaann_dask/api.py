@@ -7,6 +7,7 @@ in. Does not cover: any of the work itself, which each layer below does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
@@ -55,6 +56,10 @@ from giaann_dask.training.trainer import TrainingReport
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from giaann_dask.diagnostics.network_report.page import NetworkReport
+    from giaann_dask.diagnostics.pictures.gallery import Pictures
+    from giaann_dask.diagnostics.pictures.options import DrawOptions
 
 Inputs = str | Path | Sequence[str | Path]
 
@@ -302,11 +307,62 @@ class Network(Summarised):
         export_one = export_contexts if self.specification.profile == "best" else export_network
         return export_one(self._reader, path, observer)
 
-    def draw(self, concepts: Sequence[str] = (), observer: Observer = ignore) -> Figure:
-        """Return a picture of some concept columns and their connections."""
-        from giaann_dask.diagnostics.drawing import DrawOptions, draw_network
+    def draw(self, concepts: Sequence[str] = (), *, options: DrawOptions | None = None) -> Figure:
+        """Return a picture of some concept columns and their connections; `pictures` has all other kinds."""
+        from giaann_dask.diagnostics.pictures.options import DrawOptions
 
-        return draw_network(self.table(observer), DrawOptions(concepts=tuple(concepts)))
+        return self.pictures.draw(replace(options or DrawOptions(), concepts=tuple(concepts)) if concepts else options)
+
+    @property
+    def pictures(self) -> Pictures:
+        """Pictures in all colours, as pages, densities and animations; see `diagnostics.pictures.gallery`."""
+        from giaann_dask.diagnostics.pictures.gallery import Pictures
+
+        return Pictures(self._reader)
+
+    @attempt()
+    def report(
+        self,
+        evaluate: Inputs = (),
+        *,
+        client: Client | None = None,
+        options: EvaluationOptions | None = None,
+        text: TextOptions | None = None,
+        observer: Observer = ignore,
+    ) -> NetworkReport:
+        """Return a page of sizes, growth, degrees, strengths, hubs, regions, drawings and accuracy.
+
+        Parameters
+        ----------
+        evaluate : str, Path or sequence of them
+            Text to predict; without it the page has no accuracy.
+        client : Client, optional
+            Of a cluster on which every region is a task; without one they are counted here one by one.
+        options : EvaluationOptions, optional
+            How much of the text is read, and rules of inference; of profile ``best`` its limits alone count.
+        text : TextOptions, optional
+            How it is tagged.
+        observer : callable, optional
+            Told of progress.
+
+        Returns
+        -------
+        NetworkReport
+            Shows itself in notebooks; ``save`` writes it.
+        """
+        from giaann_dask.diagnostics.network_report.page import report_network
+
+        found: EvaluationReport | ScoreReport | None = None
+        if inputs := names(evaluate):
+            chosen = options or EvaluationOptions()
+            limits = {name: getattr(chosen, name) for name in ("maximum_sequences", "first_sequence")}
+            with connect(options=ClusterOptions(workers=0)) if client is None else nullcontext(client) as used:
+                if self.specification.profile == "best":
+                    scoring = ScoringOptions(**limits)
+                    found = self.score(inputs, client=used, options=scoring, text=text, observer=observer)
+                else:
+                    found = self.evaluate(inputs, client=used, options=chosen, text=text, observer=observer)
+        return report_network(self._store, self._reader, client=client, evaluation=found)
 
     def summary(self) -> Summary:
         """Return the lines that represent the network."""

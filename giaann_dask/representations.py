@@ -3,7 +3,7 @@
 Covers: a titled list of labels and values that renders as aligned text and as a small table with the
 same content, the mixin that shows an object by its summary, and the way counts, sizes and shares are
 written. Does not cover: what an object says about itself (its own ``summary`` method) and pictures
-(`giaann_dask.diagnostics.drawing`). Imports nothing else of the package.
+(`giaann_dask.diagnostics.pictures`). Imports nothing else of the package.
 """
 
 from __future__ import annotations

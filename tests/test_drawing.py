@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 
 from giaann_dask.data import sample_test_text, sample_text
-from giaann_dask.diagnostics.drawing import DrawOptions, draw_network, save_figure
+from giaann_dask.diagnostics.pictures.drawing import draw_network
+from giaann_dask.diagnostics.pictures.files import save_figure
+from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.errors import EmptyInputError, InputFormatError, OptionError
 from giaann_dask.network.table import COORDINATES, ConnectionTable
 
@@ -322,7 +324,7 @@ def test_no_window_system_is_touched() -> None:
     code = (
         "import sys, numpy as np\n"
         "from giaann_dask.network.table import ConnectionTable\n"
-        "from giaann_dask.diagnostics import drawing\n"
+        "from giaann_dask.diagnostics.pictures import drawing\n"
         "assert 'matplotlib' not in sys.modules and 'networkx' not in sys.modules\n"
         "one = np.zeros(1, np.int32)\n"
         "table = ConnectionTable(*[one] * 6, np.ones(1, np.float32), ('dog',), ('',))\n"

@@ -1,7 +1,7 @@
 """Evaluate the last commit of a network, write a report, and leave with exit code 3 when accuracy has fallen.
 
 Top-1 is compared with that of the last run that passed on the same text; a run that failed is no measure, so the
-alarm stays until the network is better or --accept is given. docs/workflows.md says more.
+alarm stays until the network is better or --accept is given. docs/how-to/workflows.md says more.
 Exit codes: 0 done, 2 bad input, 3 accuracy fell, 75 try again later (no cluster, another run, disk full).
 """
 

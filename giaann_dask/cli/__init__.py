@@ -15,6 +15,7 @@ import click
 from giaann_dask.cli.commands import giaann_dask
 from giaann_dask.cli.doctor import doctor
 from giaann_dask.cli.engine import cluster, compact
+from giaann_dask.cli.picturing import draw, report
 from giaann_dask.cli.serving import serve
 from giaann_dask.cli.tokenizing import tokenizer
 from giaann_dask.errors import GiaannError
@@ -23,7 +24,7 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 DEFECT = 1
 
-for command in (cluster, compact, doctor, serve, tokenizer):
+for command in (cluster, compact, doctor, draw, report, serve, tokenizer):
     giaann_dask.add_command(command)
 
 

@@ -355,27 +355,3 @@ def export(network: Path, out: Path, commit: str | None, **values: Any) -> None:
         "commit": opened.commit,
     }
     answer(counts, values["as_json"], [*names, *figures(counts, "connections", "neurons", "commit")])
-
-
-@giaann_dask.command()
-@NETWORK
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The .svg, .png or .pdf file to write.")
-@click.option("--concept", "concepts", multiple=True, metavar="LEMMA", help="A concept column to draw; repeatable.")
-@click.option("--commit", help="Draw an older commit.")
-@common_options
-def draw(network: Path, out: Path, concepts: tuple[str, ...], commit: str | None, **values: Any) -> None:
-    """Draw concept columns with their neurons and connections.
-
-    At most 12 columns, the best connected ones when none is named. Reads the store alone; a cluster
-    may be named, as for every command, and is not needed.
-    """
-    from giaann_dask.api import Network
-    from giaann_dask.diagnostics.drawing import save_figure
-
-    cluster_options(values, LOCAL)
-    opened = Network(network, commit)
-    with progress() as observer:
-        figure = opened.draw(concepts, observer)
-    with waiting("draw"):
-        save_figure(figure, out)
-    answer({"picture": str(out), "commit": opened.commit}, values["as_json"], [str(out)])

@@ -3,18 +3,18 @@
 Covers: the picture of accuracy by place in the sequence and by part of speech, the page that holds it
 inline beside all figures, and writing either to a file. Does not cover: the figures
 (`giaann_dask.inference.evaluating.evaluation`, `giaann_dask.inference.evaluating.accuracy`) and pictures of networks
-(`drawing`).
+(`pictures`).
 """
 
 from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from giaann_dask.diagnostics.drawing import SUFFIXES, rendered, save_figure
+from giaann_dask.diagnostics.pictures.files import SUFFIXES, rendered, save_figure
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.evaluating.accuracy import Group
 from giaann_dask.inference.evaluating.evaluation import EvaluationReport
@@ -130,19 +130,35 @@ def check_report_name(path: Path) -> None:
 
 def evaluation_page(report: EvaluationReport) -> str:
     """Return the report of an evaluation as one HTML page, its picture and style inside."""
+
+    def picture(figure: Figure) -> str:
+        content = base64.b64encode(rendered(figure, "png")).decode("ascii")
+        return f'<img alt="Accuracy by place and by part of speech" src="data:image/png;base64,{content}">'
+
+    return _PAGE.format(title="Evaluation of a GIAANN network", body="\n".join(evaluation_body(report, picture)))
+
+
+def evaluation_body(report: EvaluationReport, picture: Callable[[Figure], str]) -> list[str]:
+    """Return the paragraphs, the picture and the tables of an evaluation as HTML.
+
+    Parameters
+    ----------
+    report : EvaluationReport
+        From `giaann_dask.api.Network.evaluate`.
+    picture : callable
+        Returns a figure as HTML.
+    """
     accuracy = report.accuracy
-    picture = base64.b64encode(rendered(draw_evaluation(report), "png")).decode("ascii")
     rules = ", ".join(f"{name} {value}" for name, value in vars(report.options).items())
     skipped = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in report.skipped.items())
-    body = [
+    return [
         f"<p>Commit <code>{html.escape(report.commit)}</code>; {html.escape(rules)}.</p>",
         report.summary().html(),
         f"<p>Sequences that were skipped: {html.escape(skipped)}.</p>" if skipped else "",
-        f'<p><img alt="Accuracy by place and by part of speech" src="data:image/png;base64,{picture}"></p>',
+        f"<div>{picture(draw_evaluation(report))}</div>",
         *_table("By the index of the token in its sequence, counted from 0", accuracy.by_position, accuracy.top_k),
         *_table("By the part of speech of the token", accuracy.by_part, accuracy.top_k),
     ]
-    return _PAGE.format(title="Evaluation of a GIAANN network", body="\n".join(body))
 
 
 def _table(title: str, groups: Sequence[Group], top_k: Sequence[int]) -> list[str]:

@@ -21,6 +21,7 @@ from giaann_dask.network.packing import unpack
 from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader
 from giaann_dask.network.table import ConnectionTable
+from giaann_dask.spec import Specification
 from giaann_dask.storage import writing
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -43,11 +44,14 @@ def connection_table(reader: CommitReader, observer: Observer = ignore) -> Conne
         Sorted by source column, source feature, segment, target column, target feature and
         branch; strengths as float32, limited as the specification says, names as of the last trained sequence.
     """
-    run, manifest = read_whole(reader, observer), reader.manifest()
+    return table_of(read_whole(reader, observer), reader.manifest().specification, reader.saved_vocabulary())
+
+
+def table_of(run: Run, specification: Specification, vocabulary: Vocabulary) -> ConnectionTable:
+    """Return the connections of a run as coordinate arrays, in the order of the run, with the names of a vocabulary."""
     src_col, src_feat = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
     segment, target, branch = unpack_target(run.target)
     tgt_col, tgt_feat = unpack_neuron(target)
-    vocabulary = reader.saved_vocabulary()
     return ConnectionTable(
         src_col=src_col.astype(np.int32),
         src_feat=src_feat.astype(np.int32),
@@ -55,7 +59,7 @@ def connection_table(reader: CommitReader, observer: Observer = ignore) -> Conne
         seg=segment.astype(np.int8),
         tgt_col=tgt_col.astype(np.int32),
         tgt_feat=tgt_feat.astype(np.int32),
-        strength=manifest.specification.strengths(run.strength).astype(np.float32),
+        strength=specification.strengths(run.strength).astype(np.float32),
         concepts=tuple(vocabulary.concepts),
         features=tuple(vocabulary.features),
     )

@@ -3,7 +3,7 @@
 Covers: the plain table that is exported and drawn, its checks, the sum over branches and segments
 and the choice of the columns, neurons and connections that are worth looking at, as a graph.
 Does not cover: making one from a network (`giaann_dask.network.exporting`), pictures of it
-(`giaann_dask.diagnostics.drawing`), the compact form that the engine computes with
+(`giaann_dask.diagnostics.pictures`), the compact form that the engine computes with
 (`giaann_dask.network.run`).
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,7 +54,9 @@ class NeuronPairs(NamedTuple):
                 total[feature] += strength
         return sorted(total, key=lambda feature: (-total[feature], feature))
 
-    def strongest(self, count: int, features: int) -> list[tuple[Neuron, Neuron, float]]:
+    def strongest(
+        self, count: int, features: int, neurons: Collection[Neuron] | None = None
+    ) -> list[tuple[Neuron, Neuron, float]]:
         """Return the strongest pairs among the strongest neurons of each column.
 
         Parameters
@@ -63,6 +65,8 @@ class NeuronPairs(NamedTuple):
             Most pairs to return.
         features : int
             Feature neurons that each column keeps, besides its prime concept neuron.
+        neurons : collection of (int, int), optional
+            The neurons to keep instead.
 
         Returns
         -------
@@ -70,16 +74,17 @@ class NeuronPairs(NamedTuple):
             Source and target as (column, feature), and strength, the strongest first.
         """
         ends = [list(zip(*(part.tolist() for part in unpack_neuron(keys)), strict=True)) for keys in self[:2]]
-        kept = {
-            (column, feature)
-            for column in {column for neurons in ends for column, _ in neurons}
-            for feature in (0, *self.strongest_features(column)[:features])
-        }
+        if neurons is None:
+            neurons = {
+                (column, feature)
+                for column in {column for keys in ends for column, _ in keys}
+                for feature in (0, *self.strongest_features(column)[:features])
+            }
         order = np.lexsort((self.target, self.source, -self.strength)).tolist()
         found = [
             (ends[0][at], ends[1][at], float(self.strength[at]))
             for at in order
-            if ends[0][at] in kept and ends[1][at] in kept
+            if ends[0][at] in neurons and ends[1][at] in neurons
         ]
         return found[:count]
 
@@ -216,21 +221,7 @@ class ConnectionTable:
         """
         concepts = len(self.concepts)
         pairs, where = np.unique(self.src_col.astype(np.int64) * concepts + self.tgt_col, return_inverse=True)
-        source, target = pairs // max(concepts, 1), pairs % max(concepts, 1)
-        weight = np.bincount(where, self.strength, len(pairs)).astype(np.float64)
-        left = np.isin(np.arange(concepts), np.union1d(source, target))
-        weight[source == target] = 0
-        gain = np.zeros(concepts)
-        gain += np.bincount(source, weight, concepts) + np.bincount(target, weight, concepts)
-        chosen: list[int] = []
-        while len(chosen) < count and left.any():
-            last = int(np.argmax(np.where(left, gain, -1.0)))
-            gain = gain if chosen else np.zeros(concepts)
-            gain += np.bincount(source, weight * (target == last), concepts)
-            gain += np.bincount(target, weight * (source == last), concepts)
-            left[last] = False
-            chosen.append(last)
-        return chosen
+        return best_of_pairs(pairs, np.bincount(where, self.strength, len(pairs)).astype(np.float64), concepts, count)
 
     def added_up(self) -> NeuronPairs:
         """Return the connections added up over branches and segments, by source, then target."""
@@ -243,7 +234,14 @@ class ConnectionTable:
         strength = np.bincount(pair, self.strength[order]).astype(np.float64)
         return NeuronPairs(source[first], target[first], strength)
 
-    def graph(self, columns: Sequence[int], *, maximum_features: int, maximum_connections: int) -> nx.DiGraph:
+    def graph(
+        self,
+        columns: Sequence[int],
+        *,
+        maximum_features: int,
+        maximum_connections: int,
+        neurons: Collection[Neuron] | None = None,
+    ) -> nx.DiGraph:
         """Return the strongest neurons and connections of some columns as a graph.
 
         Parameters
@@ -254,6 +252,8 @@ class ConnectionTable:
             Most feature neurons of a column, besides its prime concept neuron.
         maximum_connections : int
             Most connections.
+        neurons : collection of (int, int), optional
+            The neurons of the graph, instead of the strongest ones.
 
         Returns
         -------
@@ -273,17 +273,51 @@ class ConnectionTable:
         import networkx as nx
 
         pairs = self.select_columns(columns).added_up()
-        edges = pairs.strongest(maximum_connections, maximum_features)
-        connected = {neuron for source, target, _ in edges for neuron in (source, target)}
+        edges = pairs.strongest(maximum_connections, maximum_features, neurons)
+        shown = {end for source, target, _ in edges for end in (source, target)} if neurons is None else set(neurons)
         names = [self.concepts[column] for column in columns]
         graph = nx.DiGraph(columns=names, concepts=len(self.concepts), total=len(pairs.strength))
         for place, column in enumerate(columns):
             graph.add_node((column, 0), name=names[place], place=place, row=0)
-            features = [f for f in pairs.strongest_features(column) if (column, f) in connected]
+            features = [f for f in pairs.strongest_features(column) if (column, f) in shown]
+            # Neurons that were asked for and have no connection here come last.
+            features += sorted(f for c, f in shown - {(column, f) for f in (0, *features)} if c == column)
             for row, feature in enumerate(features, start=1):
                 graph.add_node((column, feature), name=self.features[feature], place=place, row=row)
         graph.add_weighted_edges_from(edges, weight="strength")
         return graph
+
+
+def best_of_pairs(
+    pairs: npt.NDArray[np.int64], weight: npt.NDArray[np.float64], concepts: int, count: int
+) -> list[int]:
+    """Return the columns that are most strongly connected with each other; see `ConnectionTable.best_connected`.
+
+    Parameters
+    ----------
+    pairs : ndarray
+        ``source * concepts + target`` of every connected pair of columns, each once; int64.
+    weight : ndarray
+        Sum of strengths of each pair, float64.
+    concepts : int
+        Number of all columns.
+    count : int
+        Number of columns to return.
+    """
+    source, target = pairs // max(concepts, 1), pairs % max(concepts, 1)
+    weight = np.where(source == target, 0.0, weight)
+    left = np.isin(np.arange(concepts), np.union1d(source, target))
+    gain = np.zeros(concepts)
+    gain += np.bincount(source, weight, concepts) + np.bincount(target, weight, concepts)
+    chosen: list[int] = []
+    while len(chosen) < count and left.any():
+        last = int(np.argmax(np.where(left, gain, -1.0)))
+        gain = gain if chosen else np.zeros(concepts)
+        gain += np.bincount(source, weight * (target == last), concepts)
+        gain += np.bincount(target, weight * (source == last), concepts)
+        left[last] = False
+        chosen.append(last)
+    return chosen
 
 
 def _require_named(name: str, numbers: npt.NDArray[np.integer[Any]], count: int, names: str) -> None:

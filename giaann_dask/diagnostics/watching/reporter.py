@@ -59,7 +59,7 @@ def connect(
     -------
     distributed.Client
         Closing it, or leaving its ``with`` block, also stops the workers that were started. The page
-        ``/giaann`` of its dashboard shows what is trained (``docs/monitoring.md``).
+        ``/giaann`` of its dashboard shows what is trained (``docs/how-to/monitoring.md``).
 
     Raises
     ------

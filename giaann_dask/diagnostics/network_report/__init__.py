@@ -1,0 +1,6 @@
+"""A report on a network as one page: sizes, growth, distributions, hubs, regions, accuracy and drawings.
+
+Covers: what is counted region by region (`counting`), collecting it here or on a cluster (`gathering`),
+charts (`charts`), drawings (`drawings`) and the page (`page`). Does not cover: evaluations
+(`giaann_dask.inference.evaluating`) and the pictures themselves (`giaann_dask.diagnostics.pictures`).
+"""

@@ -1,0 +1,63 @@
+"""What is drawn of a network, and how large.
+
+Covers: the options of a picture and their checks. Does not cover: what follows from them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from giaann_dask.errors import OptionError
+
+COLOURS = ("default", "segments", "branches", "parts", "delimiters", "activation")
+_LIMITS = (("maximum_columns", 1, 12), ("maximum_features", 0, 40), ("maximum_connections", 1, 5000))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawOptions:
+    """What is drawn of a network, and how large.
+
+    Parameters
+    ----------
+    concepts : tuple of str
+        Names of the concept columns to draw, from left to right; none chooses those that are best
+        connected with each other.
+    colour : str
+        What colours mean: ``default`` (prime concept and feature neurons, connections inside a column
+        and between columns), ``segments`` or ``branches`` (on which a connection ends), ``parts`` (of
+        speech), ``delimiters`` (which words end a column) or ``activation`` (after a step of a prediction).
+    maximum_columns : int
+        Most columns to draw, 1 to 12.
+    maximum_features : int
+        Most feature neurons of a column, besides its prime concept neuron, 0 to 40.
+    maximum_connections : int
+        Most connections to draw, 1 to 5000; the strongest are kept.
+    width_inches : float
+        Width of the picture, 5 to 40; its height follows from the number of neurons.
+    dark : bool
+        Light on dark instead of dark on light.
+
+    Raises
+    ------
+    OptionError
+        If a value is out of range, or more concepts are named than columns may be drawn.
+    """
+
+    concepts: tuple[str, ...] = ()
+    colour: str = "default"
+    maximum_columns: int = 6
+    maximum_features: int = 8
+    maximum_connections: int = 120
+    width_inches: float = 12.0
+    dark: bool = False
+
+    def __post_init__(self) -> None:
+        for name, low, high in (*_LIMITS, ("width_inches", 5, 40)):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise OptionError(f"{name} is {value!r}", f"{low} to {high}", "choose another value")
+        if self.colour not in COLOURS:
+            raise OptionError(f"colour is {self.colour!r}", ", ".join(COLOURS), "choose one of these")
+        if len(self.concepts) > self.maximum_columns:
+            received, expected = f"{len(self.concepts)} concepts", f"at most {self.maximum_columns}"
+            raise OptionError(received, expected, "name fewer of them or raise maximum_columns")
