@@ -1,7 +1,8 @@
 """Train what is new in a folder, evaluate on held-out text, keep the last commits, write a line of history.
 
 A file is new by its content: one that was renamed or copied is not trained again, one that was changed is new text
-from the first changed part on. A run that was killed goes on where its last commit was. docs/how-to/workflows.md says more.
+from the first changed part on. A run that was killed goes on where its last commit was. More is in
+docs/how-to/workflows.md.
 Exit codes: 0 done, 2 bad input, 3 accuracy too low, 75 try again later (no cluster, another run, disk full).
 """
 
