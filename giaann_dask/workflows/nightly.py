@@ -17,7 +17,8 @@ from typing import Any
 
 from distributed import Client
 
-from giaann_dask.api import Network, TextOptions, TrainingOptions, names, new_inputs, train
+from giaann_dask.api import Network, TextOptions, TrainingOptions, new_inputs, train
+from giaann_dask.api.texts import names
 from giaann_dask.encoding.news import InputNews
 from giaann_dask.errors import InputFormatError, OptionError
 from giaann_dask.events import Observer

@@ -1,42 +1,33 @@
-"""What a notebook uses: train, encode, evaluate and generate in a line each.
+"""A trained network at one commit, as a notebook uses it: evaluate, generate, draw and export in a line each.
 
-Covers: the public functions and the `Network`, with the choices that a user may leave open filled
-in. Does not cover: any of the work itself, which each layer below does.
+Covers: the `Network`, with the choices that a user may leave open filled in. Does not cover: training (`training`),
+and any of the work itself, which each layer below does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from distributed import Client
 
 from giaann_dask.cluster import ClusterOptions, attempt
 from giaann_dask.diagnostics.watching.reporter import connect, reported, reporter_of
-from giaann_dask.encoding.corpus_encoding import encode_corpus
-from giaann_dask.encoding.lexicon import DEFAULT, choose_ever
-from giaann_dask.encoding.news import InputNews, find_new
-from giaann_dask.encoding.sources import SourceOptions
-from giaann_dask.encoding.stream import StreamOptions
-from giaann_dask.encoding.tokenizing import LEARN, choose_tokenizer
-from giaann_dask.errors import OptionError, SpecificationError
+from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.inference.best.evaluation import Baseline, ScoreReport, ScoringOptions, score_network
 from giaann_dask.inference.best.generation import WordSessions, generate_words
 from giaann_dask.inference.best.opened import OpenedWords
 from giaann_dask.inference.best.token_baseline import BaselineTexts, score_same_tokens
-from giaann_dask.inference.continuation import Continuation, GenerationOptions, SamplingOptions
+from giaann_dask.inference.continuation import Continuation, GenerationOptions
 from giaann_dask.inference.evaluating.evaluation import EvaluationOptions, EvaluationReport, evaluate_network
 from giaann_dask.inference.generation import generate_text
-from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.pieces import Pieces, PromptSession
 from giaann_dask.inference.replay.batch import BatchOptions
 from giaann_dask.inference.sessions import OpenedCommit, Sessions
-from giaann_dask.inference.v2.options import V2Settings
 from giaann_dask.network.context_exporting import export_contexts
 from giaann_dask.network.exporting import Exported, connection_table, export_network
 from giaann_dask.network.manifest import Manifest
@@ -47,12 +38,6 @@ from giaann_dask.spec import Specification
 from giaann_dask.storage import bytes_on_disk
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.reading import ReadOptions
-from giaann_dask.text.tokenizer import SubwordTokenizer
-from giaann_dask.training.misses import train_network
-from giaann_dask.training.options import TrainingOptions
-from giaann_dask.training.target import NetworkTarget, open_store, require_tokenizer
-from giaann_dask.training.trainer import TrainingReport
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,41 +46,7 @@ if TYPE_CHECKING:
     from giaann_dask.diagnostics.pictures.gallery import Pictures
     from giaann_dask.diagnostics.pictures.options import DrawOptions
 
-Inputs = str | Path | Sequence[str | Path]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextOptions:
-    """How text becomes tagged sentences.
-
-    Parameters
-    ----------
-    tagger : str
-        ``lexicon``, ``spacy:MODEL`` or ``gold``.
-    ever_pos : str, optional
-        ``lemminflect``, ``corpus`` or the path of a JSON file; what the network or corpus already
-        has by default, else ``lemminflect``.
-    reading : ReadOptions
-        How files are read.
-    parts_of_speech : bool
-        Keep the part of speech of every token in a corpus, so that networks that scale strengths by
-        it (`Specification.pos_factors`) can train on it.
-    tokenizer : str, optional
-        ``none``, ``learn:SIZE``, ``tiktoken:NAME`` or the path of a tokenizer's file; what the network or
-        corpus already has by default, else ``none``. All but ``none`` need subwords as tokens
-        (`Specification.tokens`). A tokenizer that was learnt is not learnt again.
-
-    Examples
-    --------
-    >>> TextOptions(tagger="gold", ever_pos="corpus").tagger
-    'gold'
-    """
-
-    tagger: str = "lexicon"
-    ever_pos: str | None = None
-    reading: ReadOptions = field(default_factory=ReadOptions)
-    parts_of_speech: bool = False
-    tokenizer: str | None = None
+from giaann_dask.api.texts import Inputs, TextOptions, names, sources_of
 
 
 class Network(Summarised):
@@ -191,7 +142,7 @@ class Network(Summarised):
         # Accuracy by part of speech is told where all of the text says them.
         told = all(corpus.attributes.get("parts_of_speech") for corpus in corpora)
         lexicon = self._reader.tokenizer() or self._reader.ever()
-        sources = _sources(self.specification, chosen, lexicon, drop_short=True)
+        sources = sources_of(self.specification, chosen, lexicon, drop_short=True)
         sources = replace(sources, filter=replace(sources.filter, parts_of_speech=told))
         with reported(client, observer) as heard:
             return evaluate_network(client, self._reader, names(inputs), sources, options or EvaluationOptions(), heard)
@@ -213,7 +164,7 @@ class Network(Summarised):
                 "profile best",
                 "use evaluate",
             )
-        sources = _sources(self.specification, text or TextOptions(), EverPos())
+        sources = sources_of(self.specification, text or TextOptions(), EverPos())
         with reported(client, observer) as heard:
             return score_network(client, self._reader, names(inputs), sources, options or ScoringOptions(), heard)
 
@@ -236,7 +187,7 @@ class Network(Summarised):
         if spec.profile == "best":
             raise OptionError("a training text for a network of profile best", "its own counts", "use score")
         lexicon = self._reader.tokenizer() or self._reader.ever()
-        read = [_sources(spec, chosen, lexicon, drop_short=short) for short in (False, True)]
+        read = [sources_of(spec, chosen, lexicon, drop_short=short) for short in (False, True)]
         texts = BaselineTexts(names(training), names(inputs), *read)
         return score_same_tokens(client, self._reader, texts, options or ScoringOptions())
 
@@ -376,207 +327,3 @@ class Network(Summarised):
             ("segments", str(manifest.specification.segments)),
         )
         return Summary(f"Network {self.path}", rows)
-
-
-def names(inputs: Inputs) -> list[str]:
-    """Return inputs as a list of strings."""
-    return [str(inputs)] if isinstance(inputs, str | Path) else [str(name) for name in inputs]
-
-
-@attempt()
-def encode(
-    inputs: Inputs,
-    out: str | Path,
-    *,
-    client: Client,
-    specification: Specification | None = None,
-    text: TextOptions | None = None,
-    maximum_sequences: int | None = None,
-    observer: Observer = ignore,
-) -> EncodedCorpus:
-    """Encode text into a corpus on Zarr.
-
-    Parameters
-    ----------
-    inputs : str, Path or sequence of them
-        Files, folders, globs or datasets.
-    out : str or Path
-        Where the corpus will be.
-    client : Client
-        From `connect`.
-    specification : Specification, optional
-        Limits of sentences, number of branches, and whether parts of speech are needed.
-    text : TextOptions, optional
-        How text is tagged.
-    maximum_sequences : int, optional
-        Stop after so many sequences that pass the length filter.
-    observer : callable, optional
-        Told of progress.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from giaann_dask.data import sample_test_text
-    >>> with connect(workers=0) as client:
-    ...     corpus = encode(sample_test_text(), Path(tempfile.mkdtemp()) / "corpus", client=client)
-    >>> len(corpus), corpus.tokens
-    (40, 642)
-    """
-    wanted, chosen = specification or Specification(), text or TextOptions()
-    if wanted.profile == "best":
-        raise SpecificationError("a corpus of profile best", "profile v1 or v2", "train on the text itself")
-    _, lexicon = _decide(client, None, names(inputs), wanted, chosen)
-    sources = _sources(wanted, chosen, lexicon)
-    kept = chosen.parts_of_speech or sources.filter.parts_of_speech
-    sources = replace(sources, filter=replace(sources.filter, parts_of_speech=kept))
-    options = StreamOptions.of(wanted, maximum_sequences=maximum_sequences)
-    with reported(client, observer) as heard:
-        return encode_corpus(client, names(inputs), out, sources, options, heard)
-
-
-@attempt()
-def train(
-    inputs: Inputs,
-    network: str | Path,
-    *,
-    client: Client,
-    specification: Specification | None = None,
-    text: TextOptions | None = None,
-    options: TrainingOptions | None = None,
-    observer: Observer = ignore,
-    stop: Event | None = None,
-) -> tuple[Network, TrainingReport]:
-    """Train a network, new or existing, on what it does not hold yet.
-
-    Parameters
-    ----------
-    inputs : str, Path or sequence of them
-        Files, folders, globs, datasets or encoded corpora.
-    network : str or Path
-        Folder of the network.
-    client : Client
-        From `connect`.
-    specification : Specification, optional
-        Of a new network; an existing one keeps its own and refuses another.
-    text : TextOptions, optional
-        How text is tagged.
-    options : TrainingOptions, optional
-        Sizes and times.
-    observer : callable, optional
-        Told of progress.
-    stop : threading.Event, optional
-        When it is set, training commits what is under way and returns.
-
-    Returns
-    -------
-    Network, TrainingReport
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from giaann_dask.data import sample_test_text
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> with connect(workers=0) as client:
-    ...     network, report = train(sample_test_text(), folder / "evening", client=client)
-    ...     _, again = train(sample_test_text(), folder / "evening", client=client)
-    >>> report.sequences, again.sequences
-    (40, 0)
-    >>> network.manifest.connections
-    8949
-    """
-    chosen, path = text or TextOptions(), Path(network)
-    store = open_store(path)
-    wanted, lexicon = _decide(client, store, names(inputs), specification, chosen)
-    sources = _sources(wanted, chosen, lexicon)
-    with (
-        NetworkTarget(path, wanted, sources.ever, store, sources.tokenizer) as target,
-        reported(client, observer) as heard,
-    ):
-        run = train_network(client, target, options or TrainingOptions(), heard, stop)
-        report = run.train(names(inputs), sources)
-    return Network(path), report
-
-
-def new_inputs(
-    inputs: Inputs,
-    network: str | Path,
-    *,
-    specification: Specification | None = None,
-    text: TextOptions | None = None,
-) -> list[InputNews]:
-    """Return what each input holds that a network, new or existing, does not; see `find_new`."""
-    path = Path(network)
-    store = NetworkStore(path) if (path / "refs").exists() else None
-    reader = None if store is None or store.blank() else store.open(store.head())
-    wanted = specification or (Specification() if reader is None else reader.manifest().specification)
-    # Which words end a column does not change what a part is.
-    sources = _sources(wanted, text or TextOptions(), EverPos())
-    return find_new(names(inputs), sources, () if reader is None else reader.ledger())
-
-
-def _decide(
-    client: Client,
-    store: NetworkStore | None,
-    inputs: list[str],
-    specification: Specification | None,
-    text: TextOptions,
-) -> tuple[Specification, EverPos | SubwordTokenizer]:
-    """Return specification and lexicon: as asked for, else the network's or a corpus's, else the default."""
-    corpora = [EncodedCorpus(name) for name in inputs if is_corpus(name)]
-    known: EverPos | None = None
-    tokenizer: SubwordTokenizer | None = None
-    if store is not None:
-        reader = store.open(store.head())
-        wanted, known, tokenizer = specification or reader.manifest().specification, reader.ever(), reader.tokenizer()
-    elif corpora:
-        stored = corpora[0].attributes
-        rules = {name: value for name, value in stored.get("rules", {}).items() if name != "tokenizer"}
-        limits = ("seed_tokens", "maximum_tokens") if rules else ("seed_tokens", "maximum_tokens", "branches")
-        fields = {name: stored[name] for name in limits} | rules
-        wanted, known = specification or Specification(**fields), corpora[0].ever()
-        tokenizer = corpora[0].tokenizer()
-    else:
-        wanted = specification or Specification()
-    if text.tokenizer is not None and not (tokenizer is not None and text.tokenizer.startswith(LEARN)):
-        tokenizer = choose_tokenizer(text.tokenizer, inputs, text.reading)
-    require_tokenizer(wanted, tokenizer)
-    if wanted.profile == "best":
-        if text.ever_pos is not None:
-            raise OptionError("ever-pos with profile best", "words that have no parts of speech", "leave it out")
-        return wanted, EverPos()
-    if tokenizer is not None:
-        return wanted, tokenizer
-    if text.ever_pos is None and known is not None:
-        return wanted, known
-    return wanted, choose_ever(client, text.ever_pos or DEFAULT, inputs, text.tagger, text.reading)
-
-
-def _sources(
-    specification: Specification,
-    text: TextOptions,
-    lexicon: EverPos | SubwordTokenizer,
-    drop_short: bool = False,
-) -> SourceOptions:
-    return SourceOptions.of(
-        specification, tagger=text.tagger, lexicon=lexicon, reading=text.reading, drop_short=drop_short
-    )
-
-
-__all__ = [
-    "BatchOptions",
-    "EncodedCorpus",
-    "EvaluationOptions",
-    "GenerationOptions",
-    "InferenceOptions",
-    "Network",
-    "SamplingOptions",
-    "ScoreReport",
-    "ScoringOptions",
-    "TextOptions",
-    "TrainingOptions",
-    "V2Settings",
-    "connect",
-    "encode",
-    "new_inputs",
-    "train",
-]

@@ -1,0 +1,38 @@
+"""What a notebook uses: train, encode, evaluate and generate in a line each.
+
+Covers: the public names. Does not cover: networks (`network`), training (`training`) and what text is (`texts`).
+"""
+
+from __future__ import annotations
+
+from giaann_dask.api.network import Network
+from giaann_dask.api.texts import TextOptions
+from giaann_dask.api.training import encode, new_inputs, train
+from giaann_dask.diagnostics.watching.reporter import connect
+from giaann_dask.inference.best.evaluation import ScoreReport, ScoringOptions
+from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
+from giaann_dask.inference.evaluating.evaluation import EvaluationOptions
+from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.replay.batch import BatchOptions
+from giaann_dask.inference.v2.options import V2Settings
+from giaann_dask.text.corpus import EncodedCorpus
+from giaann_dask.training.options import TrainingOptions
+
+__all__ = [
+    "BatchOptions",
+    "EncodedCorpus",
+    "EvaluationOptions",
+    "GenerationOptions",
+    "InferenceOptions",
+    "Network",
+    "SamplingOptions",
+    "ScoreReport",
+    "ScoringOptions",
+    "TextOptions",
+    "TrainingOptions",
+    "V2Settings",
+    "connect",
+    "encode",
+    "new_inputs",
+    "train",
+]

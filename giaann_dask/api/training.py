@@ -1,0 +1,167 @@
+"""Encoding and training in a line each.
+
+Covers: the functions, with the choices that a user may leave open filled in. Does not cover: any of the work itself,
+which each layer below does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+from distributed import Client
+
+from giaann_dask.cluster import attempt
+from giaann_dask.diagnostics.watching.reporter import reported
+from giaann_dask.encoding.corpus_encoding import encode_corpus
+from giaann_dask.encoding.news import InputNews, find_new
+from giaann_dask.encoding.stream import StreamOptions
+from giaann_dask.errors import SpecificationError
+from giaann_dask.events import Observer, ignore
+from giaann_dask.network.store import NetworkStore
+from giaann_dask.spec import Specification
+from giaann_dask.text.corpus import EncodedCorpus
+from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.training.misses import train_network
+from giaann_dask.training.options import TrainingOptions
+from giaann_dask.training.target import NetworkTarget, open_store
+from giaann_dask.training.trainer import TrainingReport
+
+if TYPE_CHECKING:
+    pass
+
+from giaann_dask.api.network import Network
+from giaann_dask.api.texts import Inputs, TextOptions, decide_text, names, sources_of
+
+
+@attempt()
+def encode(
+    inputs: Inputs,
+    out: str | Path,
+    *,
+    client: Client,
+    specification: Specification | None = None,
+    text: TextOptions | None = None,
+    maximum_sequences: int | None = None,
+    observer: Observer = ignore,
+) -> EncodedCorpus:
+    """Encode text into a corpus on Zarr.
+
+    Parameters
+    ----------
+    inputs : str, Path or sequence of them
+        Files, folders, globs or datasets.
+    out : str or Path
+        Where the corpus will be.
+    client : Client
+        From `connect`.
+    specification : Specification, optional
+        Limits of sentences, number of branches, and whether parts of speech are needed.
+    text : TextOptions, optional
+        How text is tagged.
+    maximum_sequences : int, optional
+        Stop after so many sequences that pass the length filter.
+    observer : callable, optional
+        Told of progress.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from giaann_dask.data import sample_test_text
+    >>> with connect(workers=0) as client:
+    ...     corpus = encode(sample_test_text(), Path(tempfile.mkdtemp()) / "corpus", client=client)
+    >>> len(corpus), corpus.tokens
+    (40, 642)
+    """
+    wanted, chosen = specification or Specification(), text or TextOptions()
+    if wanted.profile == "best":
+        raise SpecificationError("a corpus of profile best", "profile v1 or v2", "train on the text itself")
+    _, lexicon = decide_text(client, None, names(inputs), wanted, chosen)
+    sources = sources_of(wanted, chosen, lexicon)
+    kept = chosen.parts_of_speech or sources.filter.parts_of_speech
+    sources = replace(sources, filter=replace(sources.filter, parts_of_speech=kept))
+    options = StreamOptions.of(wanted, maximum_sequences=maximum_sequences)
+    with reported(client, observer) as heard:
+        return encode_corpus(client, names(inputs), out, sources, options, heard)
+
+
+@attempt()
+def train(
+    inputs: Inputs,
+    network: str | Path,
+    *,
+    client: Client,
+    specification: Specification | None = None,
+    text: TextOptions | None = None,
+    options: TrainingOptions | None = None,
+    observer: Observer = ignore,
+    stop: Event | None = None,
+) -> tuple[Network, TrainingReport]:
+    """Train a network, new or existing, on what it does not hold yet.
+
+    Parameters
+    ----------
+    inputs : str, Path or sequence of them
+        Files, folders, globs, datasets or encoded corpora.
+    network : str or Path
+        Folder of the network.
+    client : Client
+        From `connect`.
+    specification : Specification, optional
+        Of a new network; an existing one keeps its own and refuses another.
+    text : TextOptions, optional
+        How text is tagged.
+    options : TrainingOptions, optional
+        Sizes and times.
+    observer : callable, optional
+        Told of progress.
+    stop : threading.Event, optional
+        When it is set, training commits what is under way and returns.
+
+    Returns
+    -------
+    Network, TrainingReport
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from giaann_dask.data import sample_test_text
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with connect(workers=0) as client:
+    ...     network, report = train(sample_test_text(), folder / "evening", client=client)
+    ...     _, again = train(sample_test_text(), folder / "evening", client=client)
+    >>> report.sequences, again.sequences
+    (40, 0)
+    >>> network.manifest.connections
+    8949
+    """
+    chosen, path = text or TextOptions(), Path(network)
+    store = open_store(path)
+    wanted, lexicon = decide_text(client, store, names(inputs), specification, chosen)
+    sources = sources_of(wanted, chosen, lexicon)
+    with (
+        NetworkTarget(path, wanted, sources.ever, store, sources.tokenizer) as target,
+        reported(client, observer) as heard,
+    ):
+        run = train_network(client, target, options or TrainingOptions(), heard, stop)
+        report = run.train(names(inputs), sources)
+    return Network(path), report
+
+
+def new_inputs(
+    inputs: Inputs,
+    network: str | Path,
+    *,
+    specification: Specification | None = None,
+    text: TextOptions | None = None,
+) -> list[InputNews]:
+    """Return what each input holds that a network, new or existing, does not; see `find_new`."""
+    path = Path(network)
+    store = NetworkStore(path) if (path / "refs").exists() else None
+    reader = None if store is None or store.blank() else store.open(store.head())
+    wanted = specification or (Specification() if reader is None else reader.manifest().specification)
+    # Which words end a column does not change what a part is.
+    sources = sources_of(wanted, text or TextOptions(), EverPos())
+    return find_new(names(inputs), sources, () if reader is None else reader.ledger())
