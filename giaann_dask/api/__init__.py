@@ -1,22 +1,46 @@
 """What a notebook uses: train, encode, evaluate and generate in a line each.
 
-Covers: the public names. Does not cover: networks (`network`), training (`training`) and what text is (`texts`).
+Covers: the public names, each loaded when it is first used. Does not cover: networks (`network`), training (`training`)
+and what text is (`texts`).
 """
 
 from __future__ import annotations
 
-from giaann_dask.api.network import Network
-from giaann_dask.api.texts import TextOptions
-from giaann_dask.api.training import encode, new_inputs, train
-from giaann_dask.diagnostics.watching.reporter import connect
-from giaann_dask.inference.best.evaluation import ScoreReport, ScoringOptions
-from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
-from giaann_dask.inference.evaluating.evaluation import EvaluationOptions
-from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.replay.batch import BatchOptions
-from giaann_dask.inference.v2.options import V2Settings
-from giaann_dask.text.corpus import EncodedCorpus
-from giaann_dask.training.options import TrainingOptions
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from giaann_dask.api.network import Network
+    from giaann_dask.api.texts import TextOptions
+    from giaann_dask.api.training import encode, new_inputs, train
+    from giaann_dask.diagnostics.watching.reporter import connect
+    from giaann_dask.inference.best.evaluation import ScoreReport, ScoringOptions
+    from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
+    from giaann_dask.inference.evaluating.evaluation import EvaluationOptions
+    from giaann_dask.inference.options import InferenceOptions
+    from giaann_dask.inference.replay.batch import BatchOptions
+    from giaann_dask.inference.v2.options import V2Settings
+    from giaann_dask.text.corpus import EncodedCorpus
+    from giaann_dask.training.options import TrainingOptions
+
+_HOMES = {
+    "BatchOptions": "giaann_dask.inference.replay.batch",
+    "EncodedCorpus": "giaann_dask.text.corpus",
+    "EvaluationOptions": "giaann_dask.inference.evaluating.evaluation",
+    "GenerationOptions": "giaann_dask.inference.continuation",
+    "InferenceOptions": "giaann_dask.inference.options",
+    "Network": "giaann_dask.api.network",
+    "SamplingOptions": "giaann_dask.inference.continuation",
+    "ScoreReport": "giaann_dask.inference.best.evaluation",
+    "ScoringOptions": "giaann_dask.inference.best.evaluation",
+    "TextOptions": "giaann_dask.api.texts",
+    "TrainingOptions": "giaann_dask.training.options",
+    "V2Settings": "giaann_dask.inference.v2.options",
+    "connect": "giaann_dask.diagnostics.watching.reporter",
+    "encode": "giaann_dask.api.training",
+    "new_inputs": "giaann_dask.api.training",
+    "train": "giaann_dask.api.training",
+}
 
 __all__ = [
     "BatchOptions",
@@ -36,3 +60,10 @@ __all__ = [
     "new_inputs",
     "train",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from where it lives."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'giaann_dask.api' has no attribute {name!r}")

@@ -1,7 +1,8 @@
 """A trained network at one commit, as a notebook uses it: evaluate, generate, draw and export in a line each.
 
 Covers: the `Network`, with the choices that a user may leave open filled in. Does not cover: training (`training`),
-and any of the work itself, which each layer below does.
+and any of the work itself, which each layer below does. What predicts is imported by the methods that predict, so
+that looking at a network costs no import of PyTorch.
 """
 
 from __future__ import annotations
@@ -14,20 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Client
 
+from giaann_dask.api.texts import Inputs, TextOptions, names, sources_of
 from giaann_dask.cluster import ClusterOptions, attempt
 from giaann_dask.diagnostics.watching.reporter import connect, reported, reporter_of
 from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, ignore
-from giaann_dask.inference.best.evaluation import Baseline, ScoreReport, ScoringOptions, score_network
-from giaann_dask.inference.best.generation import WordSessions, generate_words
-from giaann_dask.inference.best.opened import OpenedWords
-from giaann_dask.inference.best.token_baseline import BaselineTexts, score_same_tokens
-from giaann_dask.inference.continuation import Continuation, GenerationOptions
-from giaann_dask.inference.evaluating.evaluation import EvaluationOptions, EvaluationReport, evaluate_network
-from giaann_dask.inference.generation import generate_text
-from giaann_dask.inference.pieces import Pieces, PromptSession
-from giaann_dask.inference.replay.batch import BatchOptions
-from giaann_dask.inference.sessions import OpenedCommit, Sessions
 from giaann_dask.network.context_exporting import export_contexts
 from giaann_dask.network.exporting import Exported, connection_table, export_network
 from giaann_dask.network.manifest import Manifest
@@ -45,8 +37,13 @@ if TYPE_CHECKING:
     from giaann_dask.diagnostics.network_report.page import NetworkReport
     from giaann_dask.diagnostics.pictures.gallery import Pictures
     from giaann_dask.diagnostics.pictures.options import DrawOptions
-
-from giaann_dask.api.texts import Inputs, TextOptions, names, sources_of
+    from giaann_dask.inference.best.evaluation import Baseline, ScoreReport, ScoringOptions
+    from giaann_dask.inference.best.opened import OpenedWords
+    from giaann_dask.inference.continuation import Continuation, GenerationOptions
+    from giaann_dask.inference.evaluating.evaluation import EvaluationOptions, EvaluationReport
+    from giaann_dask.inference.pieces import Pieces, PromptSession
+    from giaann_dask.inference.replay.batch import BatchOptions
+    from giaann_dask.inference.sessions import OpenedCommit
 
 
 class Network(Summarised):
@@ -137,6 +134,8 @@ class Network(Summarised):
 
         A network of profile ``best`` gives every word a probability: see `score`.
         """
+        from giaann_dask.inference.evaluating.evaluation import EvaluationOptions, evaluate_network
+
         chosen = text or TextOptions()
         corpora = [EncodedCorpus(name) for name in names(inputs) if is_corpus(name)]
         # Accuracy by part of speech is told where all of the text says them.
@@ -158,6 +157,8 @@ class Network(Summarised):
         observer: Observer = ignore,
     ) -> ScoreReport:
         """Return how probable a text is to a network of profile ``best``; see `best.evaluation`."""
+        from giaann_dask.inference.best.evaluation import ScoringOptions, score_network
+
         if self.specification.profile != "best":
             raise OptionError(
                 f"probabilities of words from a network of profile {self.specification.profile}",
@@ -183,6 +184,9 @@ class Network(Summarised):
         They are counted on the sequences that a network of profile ``v1`` or ``v2`` trains of the text
         `training`; a network of profile ``best`` has their counts (see `score`).
         """
+        from giaann_dask.inference.best.evaluation import ScoringOptions
+        from giaann_dask.inference.best.token_baseline import BaselineTexts, score_same_tokens
+
         spec, chosen = self.specification, text or TextOptions()
         if spec.profile == "best":
             raise OptionError("a training text for a network of profile best", "its own counts", "use score")
@@ -196,6 +200,10 @@ class Network(Summarised):
         self, prompt: str, *, client: Client | None = None, options: GenerationOptions | None = None
     ) -> Continuation:
         """Return the continuation of a prompt; without a client it runs in this process."""
+        from giaann_dask.inference.best.generation import generate_words
+        from giaann_dask.inference.continuation import GenerationOptions
+        from giaann_dask.inference.generation import generate_text
+
         continued = generate_words if self.specification.profile == "best" else generate_text
         if client is not None:
             return continued(client, self._reader, prompt, options or GenerationOptions())
@@ -207,6 +215,9 @@ class Network(Summarised):
         self, prompt: str, *, client: Client | None = None, options: GenerationOptions | None = None
     ) -> PromptSession:
         """Return the continuation of a prompt token by token; see `sessions`."""
+        from giaann_dask.inference.pieces import PromptSession
+        from giaann_dask.inference.replay.batch import BatchOptions
+
         return PromptSession(self.sessions([prompt], client=client, options=options, batch=BatchOptions(slots=1)))
 
     @attempt()
@@ -223,6 +234,11 @@ class Network(Summarised):
         Without a client the network is read into this process, once for this object and commit; with one its
         workers hold it. Each prompt is continued as it would be alone.
         """
+        from giaann_dask.inference.best.generation import WordSessions
+        from giaann_dask.inference.continuation import GenerationOptions
+        from giaann_dask.inference.replay.batch import BatchOptions
+        from giaann_dask.inference.sessions import Sessions
+
         wanted = options or GenerationOptions(reasons=0)
         if self.specification.profile == "best":
             slots = (batch or BatchOptions()).slots
@@ -230,6 +246,8 @@ class Network(Summarised):
         return Sessions(self._open(client, wanted), prompts, options=wanted, batch=batch)
 
     def _open(self, client: Client | None, options: GenerationOptions) -> OpenedCommit:
+        from giaann_dask.inference.sessions import OpenedCommit
+
         if client is not None:
             strengths, told = options.reasons > 0, reporter_of(client)
             return OpenedCommit(self._reader, client=client, rows=options.rows, strengths=strengths, observer=told)
@@ -238,6 +256,8 @@ class Network(Summarised):
         return self._opened
 
     def _open_words(self, client: Client | None) -> OpenedWords:
+        from giaann_dask.inference.best.opened import OpenedWords
+
         if client is not None:
             return OpenedWords(self._reader, client=client, observer=reporter_of(client))
         if self._words is None:
@@ -302,6 +322,8 @@ class Network(Summarised):
             Shows itself in notebooks; ``save`` writes it.
         """
         from giaann_dask.diagnostics.network_report.page import report_network
+        from giaann_dask.inference.best.evaluation import ScoringOptions
+        from giaann_dask.inference.evaluating.evaluation import EvaluationOptions
 
         found: EvaluationReport | ScoreReport | None = None
         if inputs := names(evaluate):

@@ -25,7 +25,14 @@ METHOD_KEY = "distributed.worker.multiprocessing-method"
 # By the name that Dask gives to the variable for the key above.
 METHOD_VARIABLE = "DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD"
 # What the tasks of this project import sooner or later.
-MODULES = ("giaann_dask.api", "giaann_dask.worker_setup", "spacy.lang.en", "distributed.nanny")
+MODULES = (
+    "giaann_dask.api.training",
+    "giaann_dask.inference.sessions",
+    "giaann_dask.inference.evaluating.evaluation",
+    "giaann_dask.worker_setup",
+    "spacy.lang.en",
+    "distributed.nanny",
+)
 # As Dask has it, so that hash(str) is the same in all workers.
 HASHING = {"PYTHONHASHSEED": "6640"}
 
