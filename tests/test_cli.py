@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +28,15 @@ def run(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[st
 
 
 def answer(*arguments: str | Path) -> dict[str, Any]:
-    done = run(*arguments, "--json")
-    assert done.stdout.count("\n") == 1, "one object on standard output"
-    value = json.loads(done.stdout)
-    assert isinstance(value, dict)
-    return value
-
-
-def answer_here(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[str, Any]:
     """Run a command in this process, where one of its own would show nothing more: its imports take seconds."""
-    assert run_here([*map(str, arguments), "--json"]) == 0
-    value = json.loads(capsys.readouterr().out)
+    with redirect_stdout(io.StringIO()) as said:
+        assert run_here([*map(str, arguments), "--json"]) == 0
+    return read_answer(said.getvalue())
+
+
+def read_answer(text: str) -> dict[str, Any]:
+    assert text.count("\n") == 1, "one object on standard output"
+    value = json.loads(text)
     assert isinstance(value, dict)
     return value
 
@@ -45,10 +45,11 @@ def answer_here(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> d
 def trained(tmp_path_factory: pytest.TempPathFactory, data_folder: Path) -> Path:
     folder = tmp_path_factory.mktemp("cli")
     golden = synthetic_set(data_folder)
-    made = answer(
+    done = run(
         "train", golden.text, "--network", folder / "net", "--tagger", "gold", "--ever-pos", golden.ever_pos,
-        "--max-sequences", "200", "--workers", "2",
+        "--max-sequences", "200", "--workers", "2", "--json",
     )  # fmt: skip
+    made = read_answer(done.stdout)
     assert {k: made[k] for k in ("sequences", "trained", "tokens", "connections")} == {
         "sequences": 200,
         "trained": 173,
@@ -80,14 +81,12 @@ def test_evaluate(trained: Path, data_folder: Path) -> None:
     assert made["tokens"] == 662
 
 
-def test_first_sequence_passes_over_without_touching_dictionaries(
-    trained: Path, data_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_first_sequence_passes_over_without_touching_dictionaries(trained: Path, data_folder: Path) -> None:
     text = synthetic_set(data_folder).test_text
     common = ("evaluate", trained / "net", text, "--tagger", "gold", "--workers", "0")
     limit = ("--max-sequences", "10")
-    parts = [answer_here(capsys, *common, "--first-sequence", str(first), *limit) for first in (0, 10, 20)]
-    whole = answer_here(capsys, *common, "--max-sequences", "30")
+    parts = [answer(*common, "--first-sequence", str(first), *limit) for first in (0, 10, 20)]
+    whole = answer(*common, "--max-sequences", "30")
     assert sum(part["sequences"] for part in parts) == whole["sequences"] == 30
     # No word of this text is new to the network, so passing over a part changes nothing here.
     assert sum(part["prediction_tokens"] for part in parts) == whole["prediction_tokens"]
@@ -121,9 +120,7 @@ def test_draw(trained: Path) -> None:
     assert "river" in picture
 
 
-def test_encode_then_train_gives_the_same_bytes(
-    trained: Path, data_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_encode_then_train_gives_the_same_bytes(trained: Path, data_folder: Path) -> None:
     golden = synthetic_set(data_folder)
     made = answer(
         "encode", golden.text, "--out", trained / "corpus", "--tagger", "gold", "--ever-pos", golden.ever_pos,
@@ -132,11 +129,11 @@ def test_encode_then_train_gives_the_same_bytes(
     assert (made["sequences"], made["trained"], made["no_delimiter"]) == (200, 173, 27)
     answer("train", trained / "corpus", "--network", trained / "from_corpus", "--workers", "1")
     for network in ("net", "from_corpus"):
-        answer_here(capsys, "export", trained / network, "--out", trained / f"{network}_bytes.npz")
+        answer("export", trained / network, "--out", trained / f"{network}_bytes.npz")
     files = [(trained / f"{network}_bytes.npz").read_bytes() for network in ("net", "from_corpus")]
     assert files[0] == files[1]
-    again = answer_here(
-        capsys, "train", golden.text, "--network", trained / "from_corpus", "--tagger", "gold",
+    again = answer(
+        "train", golden.text, "--network", trained / "from_corpus", "--tagger", "gold",
         "--max-sequences", "200", "--workers", "0",
     )  # fmt: skip
     assert again["sequences"] == 0, "a corpus and the text it was made from are the same text"
@@ -181,8 +178,9 @@ def test_a_running_scheduler_is_used(trained: Path, data_folder: Path) -> None:
     assert made["sequences"] == 5
 
 
-def test_help_teaches() -> None:
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     shown = run("--help").stdout
     for command in ("encode", "train", "evaluate", "generate", "inspect", "export", "draw"):
         assert command in shown
-        assert "--scheduler" in run(command, "--help").stdout
+        assert run_here([command, "--help"]) == 0
+        assert "--scheduler" in capsys.readouterr().out
