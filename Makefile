@@ -4,6 +4,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
+COMPILED := .venv/compiled
+# Modules are compiled when they are imported: most of what is installed never is.
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 # Test files that run at the same time; most of their time is spent waiting for processes.
 JOBS ?= 3
 
@@ -11,9 +14,14 @@ JOBS ?= 3
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,docs,hub]"
+	$(INSTALL) torch
+	$(INSTALL) --editable ".[dev,docs,hub]"
 	touch $(READY)
+
+# Once, and not by every process of the tests at the same time.
+$(COMPILED): $(READY)
+	$(BIN)/giaann-dask compile v1 & $(BIN)/giaann-dask compile v2 best; wait
+	touch $(COMPILED)
 
 demo: $(READY)
 	rm -rf demo && mkdir demo
@@ -23,10 +31,10 @@ demo: $(READY)
 	$(BIN)/giaann-dask draw demo/village --out demo/village.svg
 	$(BIN)/giaann-dask inspect demo/village
 
-test: $(READY)
+test: $(COMPILED)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not slow"
 
-test-all: $(READY)
+test-all: $(COMPILED)
 	$(BIN)/pytest
 	GIAANN_DOCS_PROCESSES=1 $(BIN)/pytest docs
 
@@ -41,14 +49,14 @@ types: $(READY)
 	$(BIN)/mypy benchmarks
 	for script in workflows/*.py; do $(BIN)/mypy $$script || exit 1; done
 
-doctest: $(READY)
+doctest: $(COMPILED)
 	$(BIN)/pytest --doctest-modules giaann_dask
 
-notebooks: $(READY)
+notebooks: $(COMPILED)
 	$(BIN)/pytest --nbmake notebooks --nbmake-timeout 300
 
 # The site is in build/docs: python -m http.server --directory build/docs
-docs: $(READY)
+docs: $(COMPILED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/pytest -n 2 --dist loadfile docs
 

@@ -178,6 +178,10 @@ def test_a_running_scheduler_is_used(trained: Path, data_folder: Path) -> None:
     assert made["sequences"] == 5
 
 
+def test_compile_ahead() -> None:
+    assert list(answer("compile", "v2")["seconds"]) == ["v2"]
+
+
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     shown = run("--help").stdout
     for command in ("encode", "train", "evaluate", "generate", "inspect", "export", "draw"):

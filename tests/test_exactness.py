@@ -31,7 +31,7 @@ pytestmark = pytest.mark.cluster
     [
         pytest.param(1, 500, 1, 20_000, 1, "corpus", marks=pytest.mark.slow),
         (2, 200, 8, 10_000, 3, "least-overlap"),
-        (4, 1000, 3, 60_000, 1, "random"),
+        pytest.param(4, 1000, 3, 60_000, 1, "random", marks=pytest.mark.slow),
     ],
 )
 def test_workers_batches_and_regions_do_not_matter(
@@ -169,7 +169,9 @@ def test_golden_synthetic(two_workers: Client, data_folder: Path, tmp_path: Path
     check_golden(two_workers, golden, tmp_path, files[::every])
 
 
-@pytest.mark.parametrize("name", EWT_NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name.endswith("N1000") else ()) for name in EWT_NAMES]
+)
 def test_golden_ewt(two_workers: Client, shared_folder: Path, tmp_path: Path, name: str) -> None:
     golden = ewt_set(shared_folder, name)
     check_golden(two_workers, golden, tmp_path, comparable(golden.folder)[::6])

@@ -47,7 +47,9 @@ def train(
     return network.export(path.with_suffix(".npz")).connections.read_bytes(), network, report, events
 
 
-@pytest.mark.parametrize("placement", ["hash", pytest.param("balanced", marks=pytest.mark.slow), "co-occurrence"])
+@pytest.mark.parametrize(
+    "placement", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("hash", "balanced")), "co-occurrence"]
+)
 def test_splits_change_no_exported_byte(tmp_path: Path, village: tuple[Path, Path, bytes], placement: str) -> None:
     first, second, expected = village
     small = {"region_bytes": 40_000, "hot_bytes": 0, "commit_sequences": 300, "placement": placement}

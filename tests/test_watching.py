@@ -275,7 +275,7 @@ def test_every_query_of_the_dashboard_for_grafana_names_a_metric_that_is_there(t
     named = {name for query in queries for name in re.findall(r"giaann_[a-z_]+", query)}
     assert len(queries) > 12
     assert named <= set(values), "a query would show nothing"
-    page = (ROOT / "docs" / "monitoring.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "monitoring.md").read_text()
     assert [name for name in values if not name.endswith("_bucket") and name.split("_seconds_")[0] not in page] == []
 
 
@@ -350,7 +350,7 @@ def test_events_go_to_a_file_as_documented(
     assert by_name["Committed"][-1]["commit"] == made["commit"]
     assert sum(line["steps"] for line in by_name["SequencesEvaluated"]) == measured["prediction_tokens"]
     assert sum(each["connections"] for each in by_name["RegionsMeasured"][-1]["regions"]) == made["connections"]
-    page = (ROOT / "docs" / "monitoring.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "monitoring.md").read_text()
     for event in (*get_args(Event), RegionMeasured):
         assert f"`{event.__name__}`" in page
         assert [field.name for field in fields(event) if f"`{field.name}`" not in page] == [], event.__name__

@@ -16,7 +16,14 @@ from workflow_scripts import script
 import giaann_dask as gd
 from giaann_dask.api import new_inputs
 from giaann_dask.data import sample_text
-from giaann_dask.errors import OptionError, StoreDamagedError, StoreExistsError, StoreUnreachableError, StoreWriteError
+from giaann_dask.errors import (
+    OptionError,
+    StoreDamagedError,
+    StoreExistsError,
+    StoreMissingError,
+    StoreUnreachableError,
+    StoreWriteError,
+)
 from giaann_dask.network import copying
 from giaann_dask.network.copying import NetworkPlace, copy_commit
 from giaann_dask.workflows.exits import CheckFailedError, TryAgainError, run_script, status_of
@@ -85,7 +92,12 @@ def test_wrong_settings_are_one_line(
 
 def test_the_settings_of_the_documentation_are_settings() -> None:
     root = Path(__file__).resolve().parent.parent
-    example = (root / "docs" / "workflows.md").read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
+    example = (
+        (root / "docs" / "how-to" / "workflows.md")
+        .read_text(encoding="utf-8")
+        .partition("```toml\n")[2]
+        .partition("```")[0]
+    )
     tables = tomllib.loads(example)
     assert set(tables) < set(TABLES)
     for table in set(tables) - {"common"}:
@@ -216,7 +228,7 @@ def test_a_copy_that_ends_early_or_wrong_is_not_seen(
     monkeypatch.setattr(copying, "_verify", killed)
     with pytest.raises(KeyboardInterrupt):
         copy_commit(source, place)
-    with pytest.raises(StoreDamagedError):
+    with pytest.raises(StoreMissingError, match="no commit yet"):
         gd.Network(tmp_path / "copy")
     monkeypatch.setattr(copying, "_verify", verify)
     first = copy_commit(source, place, older)

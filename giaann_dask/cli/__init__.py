@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import click
 
 from giaann_dask.cli.commands import giaann_dask
+from giaann_dask.cli.compiling import compile_ahead
 from giaann_dask.cli.doctor import doctor
 from giaann_dask.cli.engine import cluster, compact
 from giaann_dask.cli.picturing import draw, report
@@ -24,7 +25,7 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 DEFECT = 1
 
-for command in (cluster, compact, doctor, draw, report, serve, tokenizer):
+for command in (cluster, compact, compile_ahead, doctor, draw, report, serve, tokenizer):
     giaann_dask.add_command(command)
 
 

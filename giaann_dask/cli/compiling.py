@@ -1,0 +1,64 @@
+"""The command that compiles ahead what is otherwise compiled at first use: ``giaann-dask compile``.
+
+Covers: using everything once, on a little text. Does not cover: the compiled code (numba keeps it beside the
+modules, or where ``NUMBA_CACHE_DIR`` says).
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+
+import click
+
+from giaann_dask.cli.logs import log_options
+from giaann_dask.cli.options import silence_dask
+from giaann_dask.cli.progress import waiting
+from giaann_dask.cli.showing import answer, figures
+
+PROFILES = ("v1", "v2", "best")
+_LINES = 30
+_PROMPT = "The old miller carried the flour"
+
+
+@click.command("compile")
+@click.argument("profiles", nargs=-1, type=click.Choice(PROFILES))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@log_options
+def compile_ahead(profiles: tuple[str, ...], as_json: bool) -> None:
+    """Compile now what is otherwise compiled when it is first used, for all PROFILES or those named.
+
+    Once for every installation, about a minute: the first training, evaluation and continuation are quick then.
+    """
+    silence_dask()
+    seconds = {}
+    for profile in profiles or PROFILES:
+        started = time.perf_counter()
+        with waiting(f"compile {profile}"):
+            _use(profile)
+        seconds[profile] = round(time.perf_counter() - started, 1)
+    answer({"seconds": seconds}, as_json, figures(seconds, *seconds))
+
+
+def _use(profile: str) -> None:
+    """Train, evaluate, continue and compact a network of a profile, in this process."""
+    import giaann_dask as gd
+    from giaann_dask.data import sample_text
+    from giaann_dask.network.store import NetworkStore
+    from giaann_dask.training.maintenance import compact_network
+
+    with tempfile.TemporaryDirectory() as folder, gd.connect(workers=0) as client:
+        text = Path(folder, "text.txt")
+        with sample_text().open(encoding="utf-8") as lines:
+            text.write_text("".join(islice(lines, _LINES)), encoding="utf-8")
+        options = gd.TrainingOptions(batch_sequences=10, selection=gd.SelectionOptions(order="least-overlap"))
+        rule = gd.Specification(profile=profile, regions=2)
+        network, _ = gd.train(text, Path(folder, "net"), client=client, specification=rule, options=options)
+        if profile == "best":
+            network.score(text, client=client)
+        else:
+            network.evaluate(text, client=client)
+        network.generate(_PROMPT, client=client, options=gd.GenerationOptions(tokens=2))
+        compact_network(client, NetworkStore(network.path))
