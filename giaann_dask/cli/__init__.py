@@ -47,6 +47,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), BAD_INPUT)
     except click.ClickException as error:
         return _fail(error.format_message(), BAD_INPUT)
+    except (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError) as error:
+        remedy = "expected a path that may be used so; choose another, or change who may"
+        return _fail(f"{error.filename}: {error.strerror}; {remedy}", BAD_INPUT)
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted; what was committed is kept, run the command again to go on", INTERRUPTED)
     except BrokenPipeError:

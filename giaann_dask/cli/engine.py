@@ -24,7 +24,7 @@ from giaann_dask.cli.stopping import stop_on_signals
 @click.command()
 @click.option("--storage", type=int, default=2, show_default=True, help="Workers that hold columns.")
 @click.option("--compute", type=int, default=2, show_default=True, help="Workers that compute.")
-@click.option("--port", type=int, default=0, help="Port of the scheduler; any free one by default.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of the scheduler; any free one by default.")
 @click.option("--scheduler-file", type=click.Path(path_type=Path), help="Write the address to this file.")
 @click.option("--threads", type=int, default=1, show_default=True, help="Threads of each worker.")
 @click.option("--memory-limit", metavar="SIZE", help="Memory of each worker, as 4GiB.")
