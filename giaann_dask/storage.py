@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -129,6 +130,19 @@ read and write; train there and copy the folder afterwards
         )
 
 
+def require_writable(path: Path) -> None:
+    """Make the folder of a file that will be written, and raise a `StoreRefusedError` if it cannot be.
+
+    Better before hours of work than after them.
+    """
+    with writing(str(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
 @contextmanager
 def writing(what: str) -> Iterator[None]:
     """Turn the failures of a store that cannot be written into a `StoreWriteError`, or a `StoreRefusedError`."""
@@ -199,5 +213,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # Icechunk draws a cross before what it says.
+    lines = [line.strip().removeprefix("x ").strip("× ") for line in str(error).splitlines() if line.strip()]
     return lines[0][:200] if lines else type(error).__name__

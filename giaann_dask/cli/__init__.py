@@ -6,6 +6,7 @@ the commands (`commands`), their common options (`options`) and what they show (
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,11 @@ from giaann_dask.errors import GiaannError
 BAD_INPUT = 2
 INTERRUPTED = 130
 DEFECT = 1
+# A file that may not be written, a folder that is a file, a full disk.
+_OF_THE_SYSTEM = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+)
 
 for command in (cluster, compact, doctor, draw, report, serve, tokenizer):
     giaann_dask.add_command(command)
@@ -47,9 +53,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), BAD_INPUT)
     except click.ClickException as error:
         return _fail(error.format_message(), BAD_INPUT)
-    except (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError) as error:
-        remedy = "expected a path that may be used so; choose another, or change who may"
-        return _fail(f"{error.filename}: {error.strerror}; {remedy}", BAD_INPUT)
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted; what was committed is kept, run the command again to go on", INTERRUPTED)
     except BrokenPipeError:
@@ -57,6 +60,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
+            where = error.filename or "standard output"
+            return _fail(f"{where}: {error.strerror}; expected a path that can be written; choose another", BAD_INPUT)
         if os.environ.get("GIAANN_TRACEBACK"):
             raise
         detail = " ".join(str(error).split())[:300]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @click.command()
 @NETWORK
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; others need a key.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 takes any free one.")
+@click.option("--port", type=int, default=8000, show_default=True, help="Port; 0 takes any free one.")
 @click.option(
     "--api-key",
     envvar="GIAANN_API_KEY",

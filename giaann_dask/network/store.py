@@ -40,7 +40,16 @@ from giaann_dask.network.manifest import Manifest
 from giaann_dask.network.packing import PackedRegionRun, PackedRun
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.stored_vocabulary import read_vocabulary, rewrite_changed, write_vocabulary
-from giaann_dask.storage import append_values, create_array, read_array, read_json, reading, require_folder, write_json, writing
+from giaann_dask.storage import (
+    append_values,
+    create_array,
+    read_array,
+    read_json,
+    reading,
+    require_folder,
+    write_json,
+    writing,
+)
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
