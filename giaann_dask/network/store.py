@@ -131,8 +131,12 @@ class NetworkStore:
         ------
         StoreWriteError
             If another process holds it.
+        StoreRefusedError
+            If this user may not write here.
         """
-        with (self.path / "writer.lock").open("w") as file:
+        with writing(f"network {self.path}"):
+            opened = (self.path / "writer.lock").open("w")
+        with opened as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
