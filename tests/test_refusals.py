@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -106,7 +107,7 @@ def test_a_scheduler_file_that_is_none(tmp_path: Path) -> None:
 def test_a_dashboard_that_cannot_be() -> None:
     with pytest.raises(OptionError, match="dashboard"):
         ClusterOptions(dashboard="nonsense")
-    with pytest.raises(ClusterError, match="no cluster could be started"):
+    with pytest.raises(ClusterError, match=r"no cluster could be started.*--dashboard"):
         gd.connect(options=ClusterOptions(workers=0, dashboard="nowhere.invalid:8787"))
 
 
@@ -124,3 +125,13 @@ def test_the_stage_and_its_rate_have_room_on_any_terminal(width: int) -> None:
     with _bars(console) as bars:
         bars.add_task("train", total=405, completed=200, unit="", note="committed", rate="200 of ~405")
     assert re.search(r"train .*200 of ~405", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue()))
+
+
+def test_a_dashboard_whose_port_is_taken_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[object, ...]] = []
+    monkeypatch.setattr("giaann_dask.cluster.connecting._LOG.warning", lambda *message: said.append(message))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with gd.connect(options=ClusterOptions(workers=0, dashboard=f"127.0.0.1:{port}")) as client:
+            found = client.cluster.scheduler_info["services"]["dashboard"]
+    assert said == [("port %s is taken; the dashboard is at port %s instead", port, found)]

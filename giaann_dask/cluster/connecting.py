@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import dask
 from distributed import Client, Scheduler, SpecCluster, TimeoutError
@@ -234,9 +233,10 @@ def _tell(what: str, client: Client) -> None:
 
 def _tell_moved(client: Client, options: ClusterOptions) -> None:
     """Say where the dashboard is when its port was taken and Dask has taken another one."""
-    wanted = (options.dashboard or "0").rpartition(":")[2]
-    if int(wanted) and urlsplit(client.dashboard_link).port != int(wanted):
-        _LOG.warning("port %s is taken; the dashboard is at %s", wanted, client.dashboard_link)
+    wanted = int((options.dashboard or "0").rpartition(":")[2])
+    found = client.cluster.scheduler_info["services"].get("dashboard", wanted)
+    if wanted and found != wanted:
+        _LOG.warning("port %s is taken; the dashboard is at port %s instead", wanted, found)
 
 
 @contextmanager
@@ -247,11 +247,14 @@ def _starting() -> Iterator[None]:
     except RuntimeError as error:
         if isinstance(error, GiaannError):
             raise
-        raise ClusterError(
-            f"no cluster could be started here: {error.__cause__ or error}",
-            "addresses and ports of this machine that are free",
-            "choose another --port or --dashboard",
-        ) from error
+        cause = error.__cause__ or error
+        # OSError: nothing can listen there. Else a worker has died while it was started.
+        expected, remedy = (
+            ("addresses and ports of this machine that are free", "choose another --port or --dashboard")
+            if isinstance(cause, OSError)
+            else ("workers that start", "run the same command again, with fewer workers where memory is short")
+        )
+        raise ClusterError(f"no cluster could be started here: {cause}", expected, remedy) from error
 
 
 def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int = 0) -> SpecCluster:
