@@ -12,7 +12,8 @@ from sybil import Document
 from sybil.parsers.markdown.lexers import RawFencedCodeBlockLexer
 
 PAGES = sorted(Path(__file__).parent.rglob("*.md"))
-SITE = Path(__file__).parent.parent / "build" / "docs"
+ROOT = Path(__file__).parent.parent
+SITE = ROOT / "build" / "docs"
 ANYTHING = RawFencedCodeBlockLexer(re.compile(r"[^\n]*\n"))
 
 
@@ -38,6 +39,14 @@ def test_every_fence_is_a_test(page: Path) -> None:
     for region in fences:
         assert any(region.start <= start < region.end for start in tested), document.text[region.start : region.end]
     assert fences or "```" not in document.text
+
+
+def test_no_merge_was_left_half_done_and_every_relative_link_leads_to_a_file() -> None:
+    for page in [*PAGES, *ROOT.glob("*.md")]:
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r"^(<{7} |>{7} |={7}$)", text, re.MULTILINE), page
+        links = re.findall(r"\]\((?!\w+:)([^)#\s]+)", text)
+        assert [link for link in links if not (page.parent / link).exists()] == [], page
 
 
 def test_an_unmarked_block_in_an_unknown_language_fails(tmp_path: Path) -> None:

@@ -91,6 +91,10 @@ class StoreWriteError(GiaannError, OSError):
     """A store could not be written, for example because the disk is full."""
 
 
+class StoreRefusedError(GiaannError, PermissionError):
+    """A path that the system does not let be written: no permission, or a part of it is a file."""
+
+
 class StoreUnreachableError(GiaannError, ConnectionError):
     """A store on another machine that does not answer now."""
 

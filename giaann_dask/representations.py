@@ -31,6 +31,8 @@ _BAR = (
     "background:rgba(128,128,128,.3);overflow:hidden;vertical-align:middle"
 )
 _FILL = "display:block;height:100%;background:#3b82c4"
+# As wide for every share, so that bars below each other begin at one place.
+_SHARE = "display:inline-block;min-width:4.5em;text-align:right"
 
 
 @dataclass(frozen=True)
@@ -158,4 +160,4 @@ def bar(value: float) -> str:
     else:
         raise ValueError(f"a share of {value}; expected 0 to 1")
     fill = f'<span style="{_FILL};width:{share:.2f}%"></span>'
-    return f'<span><span style="{_BAR}">{fill}</span><span>{text}</span></span>'
+    return f'<span><span style="{_BAR}">{fill}</span><span style="{_SHARE}">{text}</span></span>'

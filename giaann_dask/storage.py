@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec
 
-from giaann_dask.errors import GiaannError, OptionError, StoreDamagedError, StoreWriteError
+from giaann_dask.errors import GiaannError, OptionError, StoreDamagedError, StoreRefusedError, StoreWriteError
 
 CHUNK = 262_144
 
@@ -32,6 +33,7 @@ _FULL = (
     "os error 27",
     "errno 27",
 )
+_REFUSED = ("permission denied", "os error 13", "not permitted", "not a directory", "is a directory")
 
 
 def create_array(group: zarr.Group, name: str, values: npt.NDArray[Any], chunk: int = CHUNK) -> zarr.Array[Any]:
@@ -128,14 +130,33 @@ read and write; train there and copy the folder afterwards
         )
 
 
+def require_writable(path: Path) -> None:
+    """Make the folder of a file that will be written, and raise a `StoreRefusedError` if it cannot be.
+
+    Better before hours of work than after them.
+    """
+    with writing(str(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
 @contextmanager
 def writing(what: str) -> Iterator[None]:
-    """Turn the failures of a store that cannot be written into a `StoreWriteError`."""
+    """Turn the failures of a store that cannot be written into a `StoreWriteError`, or a `StoreRefusedError`."""
     try:
         yield
     except GiaannError:
         raise
     except Exception as error:
+        if is_refusal(error):
+            raise StoreRefusedError(
+                f"{what} could not be written: {_first_line(error)}",
+                "a path that may be written",
+                "choose another, or change who may write there",
+            ) from error
         if is_disk_failure(error):
             raise StoreWriteError(
                 f"{what} could not be written: {_first_line(error)}",
@@ -162,16 +183,36 @@ def reading(what: str) -> Iterator[None]:
 
 def is_disk_failure(error: BaseException) -> bool:
     """Return whether an error, or one that caused it, says that the disk is full or refuses data."""
+    return any(
+        (isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS))
+        or any(sign in str(seen).lower() for sign in _FULL)
+        for seen in _causes(error)
+    )
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return whether an error, or one that caused it, says that a path may not be written, or cannot exist.
+
+    Examples
+    --------
+    >>> is_refusal(PermissionError(13, "Permission denied")), is_refusal(ValueError("other"))
+    (True, False)
+    """
+    # The last one comes of making a folder where a file is.
+    kinds = (PermissionError, NotADirectoryError, IsADirectoryError, FileNotFoundError, FileExistsError)
+    return any(
+        isinstance(seen, kinds) or any(sign in str(seen).lower() for sign in _REFUSED) for seen in _causes(error)
+    )
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
-            return True
-        if any(sign in str(seen).lower() for sign in _FULL):
-            return True
+        yield seen
         seen = seen.__cause__ or seen.__context__
-    return False
 
 
 def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # Icechunk draws a cross before what it says.
+    lines = [line.strip().removeprefix("x ").strip("× ") for line in str(error).splitlines() if line.strip()]
     return lines[0][:200] if lines else type(error).__name__

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -30,6 +32,24 @@ def describe() -> dict[str, Any]:
         "hash": hash("a word"),
         "environment": dict(os.environ),
     }
+
+
+BLOCKED_SIGNALS = """
+from multiprocessing import forkserver
+from pathlib import Path
+from giaann_dask.cluster import forking
+
+forking.MODULES = ()
+forking.begin_fork_server({})
+status = Path(f"/proc/{forkserver._forkserver._forkserver_pid}/status").read_text()
+print(next(line.split()[1] for line in status.splitlines() if line.startswith("SigBlk")))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+def test_ctrl_c_in_a_terminal_does_not_reach_what_workers_are_copied_from() -> None:
+    blocked = subprocess.check_output([sys.executable, "-c", BLOCKED_SIGNALS], text=True)
+    assert int(blocked, 16) >> (signal.SIGINT - 1) & 1
 
 
 @pytest.mark.cluster

@@ -6,6 +6,7 @@ the commands (`commands`), their common options (`options`) and what they show (
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,11 @@ from giaann_dask.errors import GiaannError
 BAD_INPUT = 2
 INTERRUPTED = 130
 DEFECT = 1
+# A file that may not be written, a folder that is a file, a full disk.
+_OF_THE_SYSTEM = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+)
 
 for command in (cluster, compact, compile_ahead, doctor, draw, report, serve, tokenizer):
     giaann_dask.add_command(command)
@@ -55,6 +61,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
+            where = error.filename or "standard output"
+            return _fail(f"{where}: {error.strerror}; expected a path that can be written; choose another", BAD_INPUT)
         if os.environ.get("GIAANN_TRACEBACK"):
             raise
         detail = " ".join(str(error).split())[:300]

@@ -208,6 +208,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
     where = cluster_options(values)
     from giaann_dask.api import EvaluationOptions, Network, connect
     from giaann_dask.diagnostics.evaluation_report import check_report_name, save_report
+    from giaann_dask.storage import require_writable
 
     opened = Network(network, values["commit"])
     check_baseline(opened, values)
@@ -216,6 +217,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
         return
     for path in reports:
         check_report_name(path)
+        require_writable(path)
     options = EvaluationOptions(
         inference=read_inference_options(values, values["feed"]),
         maximum_sequences=values["max_sequences"],

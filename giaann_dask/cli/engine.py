@@ -24,7 +24,9 @@ from giaann_dask.cli.stopping import stop_on_signals
 @click.command()
 @click.option("--storage", type=int, default=2, show_default=True, help="Workers that hold columns.")
 @click.option("--compute", type=int, default=2, show_default=True, help="Workers that compute.")
-@click.option("--port", type=int, default=0, help="Port of the scheduler; any free one by default.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port of the scheduler; any free one by default."
+)
 @click.option("--scheduler-file", type=click.Path(path_type=Path), help="Write the address to this file.")
 @click.option("--threads", type=int, default=1, show_default=True, help="Threads of each worker.")
 @click.option("--memory-limit", metavar="SIZE", help="Memory of each worker, as 4GiB.")
@@ -49,8 +51,11 @@ def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, 
 
     from giaann_dask.cluster import ClusterOptions, start_cluster
     from giaann_dask.diagnostics.watching.reporter import watch
+    from giaann_dask.storage import require_writable
 
     options = ClusterOptions(**values)
+    if scheduler_file is not None:
+        require_writable(scheduler_file)
     with stop_on_signals("stopping the cluster") as stop, ExitStack() as resources:
         with waiting(f"start {storage + compute} workers"):
             started = resources.enter_context(start_cluster({"storage": storage, "compute": compute}, options, port))
@@ -58,7 +63,10 @@ def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, 
             watch(client)
         ready = {"scheduler": started.scheduler_address, "dashboard": started.dashboard_link}
         if scheduler_file is not None:
-            scheduler_file.write_text(json.dumps({"address": started.scheduler_address}), encoding="utf-8")
+            # Whole at once: others wait for it.
+            partial = scheduler_file.with_name(f"{scheduler_file.name}.part")
+            partial.write_text(json.dumps({"address": started.scheduler_address}), encoding="utf-8")
+            partial.replace(scheduler_file)
         answer(ready, as_json, figures(ready, *ready))
         _wait(stop)
     if scheduler_file is not None:

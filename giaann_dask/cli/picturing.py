@@ -182,8 +182,10 @@ def report(network: Path, out: Path, inputs: tuple[str, ...], **values: Any) -> 
     --workers or --scheduler names, each is a task.
     """
     from giaann_dask.diagnostics.network_report.page import check_report_path
+    from giaann_dask.storage import require_writable
 
     check_report_path(out)
+    require_writable(out)
     where = cluster_options(values, LOCAL)
     from giaann_dask.api import EvaluationOptions, Network, connect
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 _LOG = logging.getLogger("giaann_dask.progress")
+# Widths of the terminal, in characters, below which there is room for less.
+_NARROW, _WIDE = 56, 80
 
 
 @dataclass(frozen=True)
@@ -139,15 +141,23 @@ def _bars(where: Any) -> Progress:
         TimeRemainingColumn,
     )
 
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description:<10}"),
-        BarColumn(bar_width=16),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("left  {task.fields[note]}"),
-    )
+    name, rate = TextColumn("{task.description:<10}"), TextColumn("{task.fields[rate]}")
+    columns: tuple[Any, ...]
+    # Without room for all, rich would shorten what matters: the stage and its rate.
+    if where.width < _NARROW:
+        columns = (name, rate)
+    elif where.width < _WIDE:
+        columns = (SpinnerColumn(), name, rate, TimeRemainingColumn(), TextColumn("left"))
+    else:
+        times = (TimeElapsedColumn(), TimeRemainingColumn())
+        columns = (
+            SpinnerColumn(),
+            name,
+            BarColumn(bar_width=16),
+            rate,
+            *times,
+            TextColumn("left  {task.fields[note]}"),
+        )
     return Progress(*columns, console=where, disable=not where.is_terminal, transient=True)
 
 

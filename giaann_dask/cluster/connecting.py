@@ -7,9 +7,11 @@ Does not cover: which worker does what (`roles`) and what is computed.
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from giaann_dask.cluster.roles import COMPUTE, STORAGE
 from giaann_dask.cluster.surviving import LastingNanny, scheduler_arguments, set_defaults
 from giaann_dask.dask_types import register
 from giaann_dask.device import select_device
-from giaann_dask.errors import ClusterError, InputMissingError, OptionError
+from giaann_dask.errors import ClusterError, GiaannError, InputFormatError, InputMissingError, OptionError
 from giaann_dask.optional import import_optional
 
 _LOG = logging.getLogger(__name__)
@@ -54,9 +56,9 @@ def connect(
     Raises
     ------
     ClusterError
-        If the scheduler does not answer in time.
-    InputMissingError
-        If the scheduler file does not exist.
+        If the scheduler does not answer in time, or no cluster can be started here.
+    InputMissingError, InputFormatError
+        If the scheduler file does not exist, or names no address.
 
     Examples
     --------
@@ -68,14 +70,16 @@ def connect(
     register()
     if chosen.scheduler is not None or chosen.scheduler_file is not None:
         return _join(chosen)
-    with warnings.catch_warnings(), keeping_memory(chosen.memory_bytes, chosen.workers or _default_workers()):
-        # A busy dashboard port is announced by Dask with another port; nothing the user must act on.
+    kept = keeping_memory(chosen.memory_bytes, chosen.workers or _default_workers())
+    with warnings.catch_warnings(), kept, _starting():
+        # A busy dashboard port is told below.
         warnings.simplefilter("ignore")
         if wants_cuda(chosen):
             client: Client = OwningClient(_cuda_cluster(chosen))
         else:
             client = Client(**_local_arguments(chosen))
     _tell("started", client)
+    _tell_moved(client, chosen)
     return client
 
 
@@ -186,19 +190,36 @@ def _join(options: ClusterOptions) -> Client:
         raise InputMissingError(
             f"there is no scheduler file {options.scheduler_file}",
             "the file that a running scheduler has written",
-            "start one with: dask scheduler --scheduler-file FILE",
+            "start one with: giaann-dask cluster --scheduler-file FILE, or dask scheduler --scheduler-file FILE",
         )
-    where = {"scheduler_file": options.scheduler_file} if options.scheduler is None else {}
+    address = options.scheduler or _address(str(options.scheduler_file))
     try:
-        client = Client(options.scheduler, timeout=options.connect_timeout_s, **where)
+        client = Client(address, timeout=options.connect_timeout_s)
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
-            f"no scheduler answers at {options.scheduler or options.scheduler_file}",
+            f"no scheduler answers at {address}{_named_by(options)}",
             "the address of a running Dask scheduler",
             "check the address, or leave it out to start workers on this machine",
         ) from error
     _tell("joined", client)
     return client
+
+
+def _address(file: str) -> str:
+    """Return the address that a scheduler has written to a file."""
+    try:
+        address = json.loads(Path(file).read_text(encoding="utf-8"))["address"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InputFormatError(
+            f"the scheduler file {file} names no address",
+            "the JSON file that a running scheduler has written",
+            "name that file, or the address with --scheduler",
+        ) from error
+    return str(address)
+
+
+def _named_by(options: ClusterOptions) -> str:
+    return "" if options.scheduler_file is None else f", which {options.scheduler_file} names"
 
 
 def _tell(what: str, client: Client) -> None:
@@ -208,6 +229,32 @@ def _tell(what: str, client: Client) -> None:
         threads = sum(worker["nthreads"] for worker in workers.values())
         address = client.scheduler.address
         _LOG.info("%s the cluster at %s: %s workers, %s threads", what, address, len(workers), threads)
+
+
+def _tell_moved(client: Client, options: ClusterOptions) -> None:
+    """Say where the dashboard is when its port was taken and Dask has taken another one."""
+    wanted = int((options.dashboard or "0").rpartition(":")[2])
+    found = client.cluster.scheduler_info["services"].get("dashboard", wanted)
+    if wanted and found != wanted:
+        _LOG.warning("port %s is taken; the dashboard is at port %s instead", wanted, found)
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    """Turn what Dask raises when a cluster cannot start into a `ClusterError`."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, GiaannError):
+            raise
+        cause = error.__cause__ or error
+        # OSError: nothing can listen there. Else a worker has died while it was started.
+        expected, remedy = (
+            ("addresses and ports of this machine that are free", "choose another --port or --dashboard")
+            if isinstance(cause, OSError)
+            else ("workers that start", "run the same command again, with fewer workers where memory is short")
+        )
+        raise ClusterError(f"no cluster could be started here: {cause}", expected, remedy) from error
 
 
 def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int = 0) -> SpecCluster:
@@ -231,6 +278,8 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
     ------
     OptionError
         If there is no worker of a role.
+    ClusterError
+        If it cannot be started, for example because the port is taken.
     """
     for role in (STORAGE, COMPUTE):
         if counts.get(role, 0) < 1:
@@ -262,7 +311,7 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
             "dashboard_address": options.dashboard or "127.0.0.1:0",
         },
     }
-    with keeping_memory(options.memory_bytes, len(workers)):
+    with keeping_memory(options.memory_bytes, len(workers)), _starting():
         cluster = SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.CRITICAL)
     _LOG.info("started a cluster at %s: %s", cluster.scheduler_address, ", ".join(workers))
     return cluster

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 
 import dask
 from distributed.utils import get_mp_context
@@ -83,8 +84,24 @@ def begin_fork_server(variables: Mapping[str, str]) -> dict[str, str]:
     with _environment(variables) as whole:
         if not _started_with:
             _started_with.update(whole)
-        forkserver.ensure_running()
+        with _not_interrupted():
+            forkserver.ensure_running()
     return {name: value for name, value in os.environ.items() if _started_with.get(name) != value}
+
+
+@contextmanager
+def _not_interrupted() -> Iterator[None]:
+    """Hold Ctrl-C back, which the server takes over: a terminal sends it to all, while it imports, too.
+
+    What this process is to do about it, it does afterwards; its workers stop when it says so.
+    """
+    # When this starts something, it lets Ctrl-C through again; where it runs already, it does nothing.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ Covers: the choices of a cluster, validated. Does not cover: making one (`connec
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -86,6 +87,8 @@ class ClusterOptions:
             raise OptionError(f"threads is {self.threads}", "1 or more", "choose another number")
         if self.hang_timeout_s is not None and self.hang_timeout_s < 1:
             raise OptionError(f"hang-timeout is {self.hang_timeout_s:g} seconds", "1 or more", "choose another time")
+        if self.dashboard is not None and not re.fullmatch(r"(.*:)?\d{1,5}", self.dashboard):
+            raise OptionError(f"dashboard is {self.dashboard!r}", "an address such as :8787", "choose another")
         for name, value, allowed in (
             ("protocol", self.protocol, PROTOCOLS),
             ("device", self.device, DEVICE_NAMES),

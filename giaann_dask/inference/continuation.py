@@ -245,4 +245,6 @@ class Continuation:
                 shown.extend(token.lines())
         if self.stop is not None:
             shown.append(f"(stopped after {len(self.tokens)} tokens: {self.stop})")
+        if not self.tokens:
+            shown.append("No trained sentence goes on like this: begin as your text does, or train more of it.")
         return shown

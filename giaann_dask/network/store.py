@@ -40,7 +40,16 @@ from giaann_dask.network.manifest import Manifest
 from giaann_dask.network.packing import PackedRegionRun, PackedRun
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.stored_vocabulary import read_vocabulary, rewrite_changed, write_vocabulary
-from giaann_dask.storage import append_values, create_array, read_array, read_json, reading, write_json, writing
+from giaann_dask.storage import (
+    append_values,
+    create_array,
+    read_array,
+    read_json,
+    reading,
+    require_folder,
+    write_json,
+    writing,
+)
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
@@ -67,12 +76,15 @@ class NetworkStore:
 
     Raises
     ------
+    OptionError
+        If the path names an object store.
     StoreMissingError, StoreDamagedError
         If there is none, or if it cannot be opened.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        require_folder(self.path)
         if not self.path.is_dir() or not (self.path / "refs").exists():
             raise StoreMissingError(f"there is no network at {path}", "a folder that train has made", "check the path")
         with reading(f"network {path}"):
@@ -119,8 +131,12 @@ class NetworkStore:
         ------
         StoreWriteError
             If another process holds it.
+        StoreRefusedError
+            If this user may not write here.
         """
-        with (self.path / "writer.lock").open("w") as file:
+        with writing(f"network {self.path}"):
+            opened = (self.path / "writer.lock").open("w")
+        with opened as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:

@@ -84,7 +84,8 @@ def read_request(body: bytes, limits: Limits, *, draws: bool = False) -> Complet
     fields = _object(body)
     for name in fields:
         if name not in _KNOWN and name not in _IGNORED and name not in _FIXED:
-            raise _wrong(name, "is not known", f"one of {', '.join(sorted(_KNOWN))}")
+            known = sorted(_KNOWN | {"temperature", "seed"} if draws else _KNOWN)
+            raise _wrong(name, "is not known", f"one of {', '.join(known)}")
     for name, (allowed, reason) in _FIXED.items():
         value = None if draws and name == "temperature" else fields.get(name)
         if value is not None and (isinstance(value, bool) or value not in allowed):

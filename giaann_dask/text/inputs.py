@@ -76,6 +76,10 @@ def resolve_inputs(inputs: Sequence[str | os.PathLike[str]]) -> list[Path | Data
             resolved.append(_parse_dataset(each))
         elif each and os.path.exists(each):
             resolved.extend(_expand(Path(each), named=True))
+        elif "://" in each:
+            raise InputMissingError(
+                f"the input {each!r} is an address", "files of this machine, or hf:NAME", "copy the files here first"
+            )
         elif glob.has_magic(each):
             resolved.extend(_match(each))
         else:

@@ -46,6 +46,8 @@ def status_of(error: BaseException) -> int:
         # Of the system: a file that may not be written, a folder that is a file.
         case GiaannError() | click.ClickException() | PermissionError() | NotADirectoryError() | IsADirectoryError():
             return BAD_INPUT
+        case FileExistsError():
+            return BAD_INPUT
         case KeyboardInterrupt() | click.Abort():
             return INTERRUPTED
     return DEFECT

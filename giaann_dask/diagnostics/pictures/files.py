@@ -50,7 +50,7 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
 def check_suffix(path: Path, suffixes: tuple[str, ...]) -> None:
     """Raise an OptionError when the name of a picture ends otherwise."""
     if path.suffix.lower() not in suffixes:
-        raise OptionError(f"the picture {path}", f"a name that ends in {', '.join(suffixes)}", "rename it")
+        raise OptionError(f"the file name {path}", f"a name that ends in {', '.join(suffixes)}", "rename it")
 
 
 def write_picture(path: Path, content: bytes) -> Path:

@@ -114,8 +114,10 @@ def page_of(graph: nx.DiGraph, colouring: Colouring, options: DrawOptions, title
     neurons.selected.js_on_change("indices", follow)
     caption = caption or caption_of(graph, options.colour)
     told = _head(colouring, caption, title)
-    head = models.Div(disable_math=True, text=told, styles={"color": theme.text})
-    layout = layouts.column(head, layouts.row(figure, panel), styles={"background": theme.page, "padding": "12px"})
+    # No wider than the window: what is read stays in sight, and the panel goes below the figure where it must.
+    head = models.Div(disable_math=True, text=told, styles={"color": theme.text, "max-width": "calc(100vw - 50px)"})
+    both = layouts.row(figure, panel, styles={"flex-wrap": "wrap", "max-width": "calc(100vw - 50px)"})
+    layout = layouts.column(head, both, styles={"background": theme.page, "padding": "12px"})
     made: str = embed.file_html(layout, resources.INLINE, title)
     return made.replace("<body>", f'<body style="background:{theme.page}">', 1)
 

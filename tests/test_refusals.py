@@ -1,0 +1,137 @@
+"""What the system or a user's slip refuses: one line and exit code 2, never a defect, and before hours of work."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import socket
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import giaann_dask as gd
+from giaann_dask.cli import run
+from giaann_dask.cli.progress import _bars
+from giaann_dask.cli.showing import figures
+from giaann_dask.cluster import ClusterOptions
+from giaann_dask.errors import (
+    ClusterError,
+    InputFormatError,
+    InputMissingError,
+    OptionError,
+    StoreRefusedError,
+    StoreWriteError,
+)
+from giaann_dask.network.store import NetworkStore
+from giaann_dask.storage import require_writable, writing
+from giaann_dask.text.inputs import resolve_inputs
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PermissionError(errno.EACCES, "Permission denied"),
+        NotADirectoryError(errno.ENOTDIR, "Not a directory"),
+        FileExistsError(errno.EEXIST, "File exists"),
+        RuntimeError("x object store error: Permission denied (os error 13)"),
+    ],
+)
+def test_what_may_not_be_written_is_no_full_disk(error: Exception) -> None:
+    with pytest.raises(StoreRefusedError, match="may be written"), writing("the network"):
+        raise error
+
+
+def test_a_full_disk_is_no_refusal() -> None:
+    with pytest.raises(StoreWriteError, match="room"), writing("the network"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_file_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text")
+    require_writable(tmp_path / "new" / "report.html")
+    for refused in (tmp_path / "file" / "report.html", tmp_path):
+        with pytest.raises(StoreRefusedError):
+            require_writable(refused)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("report", "none", "--out", "file/report.html"),
+        ("cluster", "--scheduler-file", "file/scheduler.json"),
+        ("cluster", "--port", "99999"),
+        ("train", "file", "--network", "net", "--dashboard", "nonsense"),
+        ("train", "file", "--network", "net", "--scheduler-file", "file"),
+        ("inspect", "s3://bucket/net"),
+    ],
+)
+def test_one_line_and_exit_code_2(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("The old miller carried the flour to the baker before the storm.")
+    assert run(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "TRACEBACK" not in said
+    assert os.listdir() == ["file"]
+
+
+def test_standard_output_that_is_full(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("giaann_dask.cli.giaann_dask.main", fail)
+    assert run(["inspect"]) == 2
+    assert "standard output: No space left" in capsys.readouterr().err
+
+
+def test_addresses_are_no_inputs() -> None:
+    for address in ("s3://bucket/book.txt", "https://example.org/*.txt"):
+        with pytest.raises(InputMissingError, match="is an address"):
+            resolve_inputs([address])
+    with pytest.raises(OptionError, match="object store"):
+        NetworkStore("s3://bucket/net")
+
+
+def test_a_scheduler_file_that_is_none(tmp_path: Path) -> None:
+    for content in ("", "text", "[]", "{}"):
+        (tmp_path / "scheduler.json").write_text(content)
+        with pytest.raises(InputFormatError, match="names no address"):
+            gd.connect(options=ClusterOptions(scheduler_file=str(tmp_path / "scheduler.json")))
+
+
+def test_a_dashboard_that_cannot_be() -> None:
+    with pytest.raises(OptionError, match="dashboard"):
+        ClusterOptions(dashboard="nonsense")
+    with pytest.raises(ClusterError, match=r"no cluster could be started.*--dashboard"):
+        gd.connect(options=ClusterOptions(workers=0, dashboard="nowhere.invalid:8787"))
+
+
+def test_lists_are_shown_as_a_person_writes_them() -> None:
+    assert figures({"new_files": ["a.txt", "b.txt"], "others": []}, "new_files", "others") == [
+        "new files  a.txt, b.txt",
+        "others     none",
+    ]
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
+def test_the_stage_and_its_rate_have_room_on_any_terminal(width: int) -> None:
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=width)
+    with _bars(console) as bars:
+        bars.add_task("train", total=405, completed=200, unit="", note="committed", rate="200 of ~405")
+    assert re.search(r"train .*200 of ~405", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue()))
+
+
+def test_a_dashboard_whose_port_is_taken_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[object, ...]] = []
+    monkeypatch.setattr("giaann_dask.cluster.connecting._LOG.warning", lambda *message: said.append(message))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with gd.connect(options=ClusterOptions(workers=0, dashboard=f"127.0.0.1:{port}")) as client:
+            found = client.cluster.scheduler_info["services"]["dashboard"]
+    assert said == [("port %s is taken; the dashboard is at port %s instead", port, found)]
