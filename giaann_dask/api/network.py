@@ -64,10 +64,11 @@ class Network(Summarised):
     Examples
     --------
     >>> import tempfile
+    >>> import giaann_dask as gd
     >>> from giaann_dask.data import sample_text
-    >>> with connect(workers=0) as client:
-    ...     path = train(sample_text(), Path(tempfile.mkdtemp()) / "village", client=client)[0].path
-    >>> Network(path).generate("The old miller carried the flour").text
+    >>> with gd.connect(workers=0) as client:
+    ...     path = gd.train(sample_text(), Path(tempfile.mkdtemp()) / "village", client=client)[0].path
+    >>> gd.Network(path).generate("The old miller carried the flour").text
     'to the baker .'
     """
 

@@ -69,9 +69,10 @@ def encode(
     Examples
     --------
     >>> import tempfile
+    >>> import giaann_dask as gd
     >>> from giaann_dask.data import sample_test_text
-    >>> with connect(workers=0) as client:
-    ...     corpus = encode(sample_test_text(), Path(tempfile.mkdtemp()) / "corpus", client=client)
+    >>> with gd.connect(workers=0) as client:
+    ...     corpus = gd.encode(sample_test_text(), Path(tempfile.mkdtemp()) / "corpus", client=client)
     >>> len(corpus), corpus.tokens
     (40, 642)
     """
@@ -127,11 +128,12 @@ def train(
     Examples
     --------
     >>> import tempfile
+    >>> import giaann_dask as gd
     >>> from giaann_dask.data import sample_test_text
     >>> folder = Path(tempfile.mkdtemp())
-    >>> with connect(workers=0) as client:
-    ...     network, report = train(sample_test_text(), folder / "evening", client=client)
-    ...     _, again = train(sample_test_text(), folder / "evening", client=client)
+    >>> with gd.connect(workers=0) as client:
+    ...     network, report = gd.train(sample_test_text(), folder / "evening", client=client)
+    ...     _, again = gd.train(sample_test_text(), folder / "evening", client=client)
     >>> report.sequences, again.sequences
     (40, 0)
     >>> network.manifest.connections
