@@ -35,7 +35,7 @@ test: $(COMPILED)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test-all: $(COMPILED)
-	$(BIN)/pytest
+	$(BIN)/pytest --hypothesis-profile thorough
 	GIAANN_DOCS_PROCESSES=1 $(BIN)/pytest docs
 
 check: lint types doctest notebooks docs

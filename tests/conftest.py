@@ -13,8 +13,11 @@ import giaann_dask as gd
 ROOT = Path(__file__).resolve().parent.parent
 
 # Examples take as long as the machine and its other users let them: what is tested is what they give.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")
+# Few of them in the ordinary tests, others in every run; many where there is time, `make test-all`.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", patient, max_examples=40)
+settings.register_profile("thorough", patient, max_examples=200)
+settings.load_profile("quick")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -169,9 +169,8 @@ def test_golden_synthetic(two_workers: Client, data_folder: Path, tmp_path: Path
     check_golden(two_workers, golden, tmp_path, files[::every])
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name.endswith("N1000") else ()) for name in EWT_NAMES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EWT_NAMES)
 def test_golden_ewt(two_workers: Client, shared_folder: Path, tmp_path: Path, name: str) -> None:
     golden = ewt_set(shared_folder, name)
     check_golden(two_workers, golden, tmp_path, comparable(golden.folder)[::6])

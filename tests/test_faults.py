@@ -161,6 +161,7 @@ def test_one_writer_at_a_time(undisturbed: Undisturbed, tmp_path: Path) -> None:
             gd.train(undisturbed.text, tmp_path / "net", client=client)
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_write_is_one_line(undisturbed: Undisturbed, tmp_path: Path) -> None:
     text, _, expected = undisturbed
     options = gd.TrainingOptions(maximum_sequences=SENTENCES)

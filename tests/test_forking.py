@@ -68,6 +68,7 @@ def test_copies_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len({one["hash"] for one in found}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_the_copied_process_is_started_again() -> None:
     with gd.connect(workers=1) as client:

@@ -191,7 +191,7 @@ def test_synthetic_steps(name: str) -> None:
         follow(path, run)
 
 
-@pytest.mark.parametrize("feed", ["test_pred", "train_pred"])
+@pytest.mark.parametrize("feed", [pytest.param("test_pred", marks=pytest.mark.slow), "train_pred"])
 def test_sample_without_a_soma(feed: str) -> None:
     folder = golden("v2_word_nolif")
     follow(folder / f"infer_{feed}.jsonl.gz", v2_run(folder))

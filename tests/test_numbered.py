@@ -86,6 +86,7 @@ def test_other_branches_are_encoded_again(client: Client, corpora: list[gd.Encod
     assert set(names) == {"encode"}
 
 
+@pytest.mark.slow
 def test_a_network_of_a_corpus_equals_one_of_its_text(
     client: Client, corpora: list[gd.EncodedCorpus], tmp_path: Path
 ) -> None:

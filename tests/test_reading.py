@@ -240,6 +240,7 @@ def test_a_long_line_is_not_read_into_memory(tmp_path: Path) -> None:
     assert peak < 4 << 20
 
 
+@pytest.mark.slow
 def test_many_lines_are_not_held_in_memory(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt.gz", b"Some words that make up a line of text.\n" * 250_000)
     tracemalloc.start()

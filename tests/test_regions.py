@@ -107,6 +107,7 @@ def test_cold_runs_are_packed(tmp_path: Path, village: tuple[Path, Path, bytes])
     assert cold[-2].hot_bytes < hot[-2].hot_bytes / 2
 
 
+@pytest.mark.slow
 def test_old_commits_are_forgotten_while_training(tmp_path: Path, village: tuple[Path, Path, bytes]) -> None:
     first, second, expected = village
     _, every, _, _ = train([first, second], tmp_path / "all", commit_sequences=200)

@@ -113,6 +113,7 @@ def test_nights_weeks_and_backups(tmp_path: Path, capsys: pytest.CaptureFixture[
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.parametrize("sentences", [200, pytest.param(8000, marks=pytest.mark.slow)])
 def test_a_killed_night_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str], sentences: int) -> None:
