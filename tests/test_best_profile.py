@@ -116,6 +116,7 @@ def test_a_network_holds_the_counts_of_its_text(network: gd.Network) -> None:
     assert network.describe()["connections"] == manifest.connections
 
 
+@pytest.mark.slow
 def test_plain_text_of_any_sentences(tmp_path: Path) -> None:
     text = tmp_path / "a.txt"
     text.write_text("Hm. The CAT sat; the cat Slept!\n\nOne\n\n" + "so it goes on " * 40 + ".\n", encoding="utf-8")

@@ -178,6 +178,7 @@ def test_increments_are_divided_where_they_were_computed(tmp_path: Path) -> None
     assert where["integrate"] - compute
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_compaction_changes_no_exported_byte(tmp_path: Path) -> None:
     from giaann_dask.network.store import NetworkStore

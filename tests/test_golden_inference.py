@@ -206,7 +206,8 @@ def test_synthetic_files_are_all_there() -> None:
     assert len(inference_files(SYN_FOLDER)) == 48
 
 
-@pytest.mark.parametrize("name", [*EWT_FOLDERS[:2], pytest.param(EWT_FOLDERS[2], marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EWT_FOLDERS)
 def test_ewt_sample(name: str, shared_folder: Path) -> None:
     folder = shared_folder / "golden" / "v1" / name
     run = golden_run(folder)

@@ -67,6 +67,7 @@ def test_synthetic_words(data_folder: Path) -> None:
     check_words(synthetic_words(data_folder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORDS)
 def test_ewt_words(shared_folder: Path, name: str) -> None:
     check_words(ewt_words(shared_folder, name))
@@ -88,6 +89,7 @@ def test_synthetic_subwords(data_folder: Path) -> None:
     check_subwords(synthetic_subwords(data_folder), over=81)
 
 
+@pytest.mark.slow
 def test_ewt_subwords(shared_folder: Path) -> None:
     pytest.importorskip("tokenizers")
     check_subwords(ewt_subwords(shared_folder), over=None)

@@ -90,6 +90,7 @@ def logged(capfd: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capfd.readouterr().err.splitlines()]
 
 
+@pytest.mark.slow
 def test_logs_are_lines_of_json(text: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arguments = ["train", str(text), "--network", str(tmp_path / "net"), "--workers", "0", "--log-json"]
     assert run(arguments) == 0

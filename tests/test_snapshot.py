@@ -77,6 +77,7 @@ def answered(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict
     return values
 
 
+@pytest.mark.slow
 def test_every_command_takes_an_older_commit(grown: Grown, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here, older = ("--workers", "0"), ("--commit", grown.first)
     commands: list[tuple[str | Path, ...]] = [

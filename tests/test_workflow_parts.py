@@ -170,6 +170,7 @@ def test_new_is_what_neither_network_nor_earlier_inputs_hold(network: Path, tmp_
     assert begun.new_characters == begun.characters, "a part that was begun is not known"
 
 
+@pytest.mark.slow
 def test_copies_of_commits(network: Path, tmp_path: Path) -> None:
     source, place = NetworkPlace(str(network)), NetworkPlace(str(tmp_path / "copy"))
     newest, older = (commit for commit, _ in gd.Network(network).commits()[:2])

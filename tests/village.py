@@ -10,7 +10,7 @@ from giaann_dask.data.village import ADJECTIVES, NOUNS, VERBS, write_village
 from giaann_dask.text.reading import ReadOptions
 
 # Of the text that fault tests train on while something happens.
-SENTENCES = 12_000
+SENTENCES = 8_000
 SMALL_PARTS = gd.TextOptions(reading=ReadOptions(part_characters=30_000))
 
 
