@@ -232,12 +232,12 @@ class PooledModel:
         """
         text = self.text(stream)
         chance, others = distribution(text, self.evidence, self.options.pooling, token)
-        names = (*self.tables.words, *self._unknown(stream)[0])
+        names = (*self.tables.words, *self.number_words(stream)[0])
         return dict(zip(names, chance.tolist(), strict=True)), float(others)
 
     def text(self, stream: TokenStream) -> Text:
         """Return a text with the probabilities of its unknown words added to those of the known ones."""
-        unknown, number = self._unknown(stream)
+        unknown, number = self.number_words(stream)
         return self.words_with(unknown)._replace(
             words=number[stream.index], document=stream.document, rows=self.tables.find_rows(stream)
         )
@@ -271,7 +271,7 @@ class PooledModel:
         arrays = (tables.pointer, tables.word, tables.evidence, tables.discounted, tables.freed)
         return Evidence(*arrays, min(self.options.chain, tables.kinds))
 
-    def _unknown(self, stream: TokenStream) -> tuple[tuple[str, ...], Integers]:
+    def number_words(self, stream: TokenStream) -> tuple[tuple[str, ...], Integers]:
         """Return the unknown words of a text, and the number of each of its words."""
         number = self.tables.word_numbers(stream.keys)
         missing = np.flatnonzero(number == NONE)

@@ -58,11 +58,9 @@ class TextContinuation:
         self.prompt = tuple(word for sentence in sentences for word in sentence)
         self._model, self._options, self._given = model, options, len(self.prompt)
         stream = TokenStream.from_documents([sentences])
-        number = model.tables.word_numbers(stream.keys)
-        missing = np.flatnonzero(number == NONE)
-        number[missing] = len(model.tables.words) + np.arange(len(missing))
-        self._names = (*model.tables.words, *(stream.words[at] for at in missing.tolist()))
-        self._text = self._with_room(model.words_with(self._names[len(model.tables.words) :]), number[stream.index])
+        unknown, number = model.number_words(stream)
+        self._names = (*model.tables.words, *unknown)
+        self._text = self._with_room(model.words_with(unknown), number[stream.index])
         self._sentence = [word.lower() for word in sentences[-1]]
         self._draws = np.random.default_rng(options.sampling.seed)
 
