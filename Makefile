@@ -5,7 +5,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 COMPILED := .venv/compiled
-# Modules are compiled when they are imported: most of what is installed never is.
+# Modules are compiled when they are first imported, as most of what is installed never is; and what was compiled
+# is kept, wherever this runs.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 # Test files that run at the same time; most of their time is spent waiting for processes.
 JOBS ?= 3
