@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ import giaann_dask as gd
 from giaann_dask.diagnostics.evaluation_report import draw_evaluation
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.evaluating.accuracy import StepCounts
+from giaann_dask.inference.evaluating.code_length import CodeLength
 from giaann_dask.inference.evaluating.evaluation import EvaluationReport
 from giaann_dask.inference.evaluating.matching import Predictions, match_predictions, match_ranks
 from giaann_dask.inference.evaluating.recording import StepRecords
@@ -57,7 +60,7 @@ def random_block(rng: np.random.Generator, neurons: np.ndarray, sequences: int) 
 
 
 def recorded(session: Any, block: EncodedBlock, ranks: int) -> tuple[Predictions, list[StepTrace]]:
-    records, traces = StepRecords(block, ranks), []
+    records, traces = StepRecords(block, ranks, probability=ranks > 1), []
 
     def observe(trace: StepTrace) -> None:
         traces.append(trace)
@@ -77,6 +80,15 @@ def ranked_plainly(trace: StepTrace) -> list[int]:
         return []
     pairs = zip((-trace.candidates.value).tolist(), trace.candidates.neuron.tolist(), strict=True)
     return [neuron for _, neuron in sorted(pairs)]
+
+
+def share_plainly(trace: StepTrace, target: int) -> float:
+    """The share that the token's neuron has of what all candidates are activated, rounded once."""
+    if trace.candidates is None:
+        return 0.0
+    values = dict(zip(trace.candidates.neuron.tolist(), map(Fraction, trace.candidates.value.tolist()), strict=True))
+    positive = {neuron: value for neuron, value in values.items() if value > 0}
+    return float(positive.get(target, Fraction(0))) / float(sum(positive.values())) if positive else 0.0
 
 
 @settings(max_examples=60, deadline=None)
@@ -107,6 +119,11 @@ def test_both_paths_keep_the_same_best_candidates(
     best = np.column_stack([expected.predicted, expected.runners_up])
     for trace, row in zip(kept, best.tolist(), strict=True):
         assert (ranked_plainly(trace) + [-1] * RANKS)[:RANKS] == row
+    shares = [share_plainly(*pair) for pair in zip(kept, expected.target.tolist(), strict=True)]
+    assert found.probability is not None
+    assert found.probability.tolist() == expected.probability.tolist() == shares
+    assert alone.probability is None
+    event(f"probabilities {bool(any(shares))}")
     event(f"runners-up {bool((best[:, 1:] >= 0).any())}")
 
 
@@ -205,7 +222,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, EvaluationRep
             ("fed", (1, 3), "prediction"),
         ):
             rules = InferenceOptions(feed=feed)  # type: ignore[arg-type]
-            options = gd.EvaluationOptions(top_k=top_k, inference=rules)
+            options = gd.EvaluationOptions(top_k=top_k, inference=rules, bits_per_byte=name == "ranks")
             found[name] = network.evaluate(other, client=client, options=options)
         for name in ("bare", "told"):
             words = gd.TextOptions(parts_of_speech=name == "told")
@@ -223,6 +240,25 @@ def test_asking_for_more_changes_nothing_else(reports: dict[str, EvaluationRepor
     assert shares[0] == plain.top1 < shares[1] <= shares[2]
     for one, other in zip(plain.accuracy.by_part, ranks.accuracy.by_part, strict=True):
         assert (one.name, one.steps, one.matches[1]) == (other.name, other.steps, other.matches[1])
+
+
+def test_bits_per_byte(reports: dict[str, EvaluationReport]) -> None:
+    assert reports["plain"].as_dict()["code_length"] is reports["plain"].code_length is None
+    found = reports["ranks"].code_length
+    assert found is not None
+    assert found.tokens == reports["ranks"].prediction_tokens
+    assert reports["ranks"].without_prediction <= found.impossible < found.tokens
+    assert 3 * found.tokens < found.nbytes < 8 * found.tokens, "words of the village and their spaces"
+    assert 0 < found.mean_probability < 1 - found.impossible / found.tokens
+    values = reports["ranks"].as_dict()["code_length"]
+    assert values["bits_per_byte"] is None, "a token of probability 0 has no code"
+    assert values["modified_bits_per_byte"] == -math.log2(found.mean_probability) * found.tokens / found.nbytes
+
+
+def test_bits_per_byte_without_tokens_and_without_hope() -> None:
+    assert CodeLength.of(np.zeros(0), 0).as_dict()["bits_per_byte"] == 0.0
+    nothing = CodeLength.of(np.zeros(3), 5).as_dict()
+    assert (nothing["impossible"], nothing["bits_per_byte"], nothing["modified_bits_per_byte"]) == (3, None, None)
 
 
 def test_groups_add_up(reports: dict[str, EvaluationReport]) -> None:
@@ -250,7 +286,8 @@ def test_the_report_for_programs_and_people(reports: dict[str, EvaluationReport]
     assert values["top_k"] == {str(k): report.accuracy.overall.share(k) for k in (1, 3, 10)}
     assert values["by_part_of_speech"][0]["top"].keys() == {"1", "3", "10"}
     assert values["share_without_candidates"] == values["without_candidates"] / values["prediction_tokens"]
-    lines = report.lines()
+    coded, *lines = report.lines()
+    assert coded.startswith("bits per byte inf (")
     assert lines[0].split()[:4] == ["token", "top-1", "top-3", "top-10"]
     assert len(lines) == 2 + len(report.accuracy.by_position) + len(report.accuracy.by_part)
     assert "top-10" in str(report)

@@ -172,6 +172,11 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     help="Count how often one of the K best candidates is right, for every K named.",
 )
 @click.option(
+    "--bits-per-byte",
+    is_flag=True,
+    help="Also sum up the probabilities of the tokens; profile best always does.",
+)
+@click.option(
     "--report",
     "reports",
     multiple=True,
@@ -225,6 +230,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
         device=values["device"],
         rows=read_row_options(values),
         top_k=read_numbers("top-k", values["top_k"]),
+        bits_per_byte=values["bits_per_byte"],
     )
     text = read_text_options(values)
     workload = Workload(inputs, values["text_field"], options.maximum_sequences)

@@ -15,6 +15,7 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from distributed import Client, Future
 
 from giaann_dask.cluster import ask_scheduler, result, task_key
@@ -24,7 +25,8 @@ from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, Streame
 from giaann_dask.errors import EmptyInputError, OptionError
 from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated, ignore
 from giaann_dask.inference.evaluating.accuracy import Accuracy, StepCounts
-from giaann_dask.inference.evaluating.matching import NO_PREDICTION, Predictions, match_ranks
+from giaann_dask.inference.evaluating.code_length import CodeLength, token_bytes
+from giaann_dask.inference.evaluating.matching import NO_PREDICTION, Predictions, match_ranks, target_names
 from giaann_dask.inference.evaluating.recording import StepRecords
 from giaann_dask.inference.opened import (
     FlagChange,
@@ -50,7 +52,6 @@ from giaann_dask.inference.rules import (
     sends_strengths,
 )
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence
-from giaann_dask.inference.v2.options import V2Options
 from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Run
@@ -107,6 +108,8 @@ class EvaluationReport(Summarised):
         whole regions were copied.
     options : InferenceOptions or V2Options
         The rules of inference.
+    code_length : CodeLength or None
+        Bits per byte, where they were asked for.
     """
 
     sequences: int
@@ -124,12 +127,14 @@ class EvaluationReport(Summarised):
     unreached: int = 0
     rows: RowFigures | None = None
     options: Rules = field(default_factory=InferenceOptions)
+    code_length: CodeLength | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
         values = {name: value for name, value in vars(self).items() if name != "accuracy"}
         values["options"] = asdict(self.options)
-        values["rows"] = None if self.rows is None else self.rows.as_dict()
+        for name in ("rows", "code_length"):
+            values[name] = None if values[name] is None else values[name].as_dict()
         return values | self.accuracy.as_dict()
 
     def summary(self) -> Summary:
@@ -147,8 +152,9 @@ class EvaluationReport(Summarised):
         return Summary("Evaluation", rows)
 
     def lines(self) -> list[str]:
-        """Return accuracy by position and by part of speech for a person."""
-        return self.accuracy.lines()
+        """Return bits per byte, and accuracy by position and by part of speech, for a person."""
+        coded = [] if self.code_length is None else [f"bits per byte {self.code_length.line()}"]
+        return [*coded, *self.accuracy.lines()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +176,8 @@ class EvaluationOptions:
     top_k : tuple of int
         Every k for which it is counted how often one of the k best candidates is right, up to 1,000; 1 is
         always among them. Candidates are ranked by value, then in (column, feature) order.
+    bits_per_byte : bool
+        Whether the probabilities of tokens are summed up, too (`evaluating.code_length`).
 
     Raises
     ------
@@ -188,6 +196,7 @@ class EvaluationOptions:
     device: str = "auto"
     rows: RowOptions = field(default_factory=RowOptions)
     top_k: tuple[int, ...] = (1,)
+    bits_per_byte: bool = False
 
     def __post_init__(self) -> None:
         wrong = [k for k in self.top_k if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MAXIMUM_RANKS]
@@ -233,7 +242,7 @@ def evaluate_network(
     started = time.perf_counter()
     specification = reader.manifest().specification
     inference = fitting_rules(specification, options.inference)
-    tally = _Tally(observer, reader.saved_vocabulary(), options.top_k[-1], isinstance(inference, V2Options))
+    tally = _Tally(observer, reader.saved_vocabulary(), options, specification)
     regions = open_regions(client, reader, options.rows)
     flags = submit_flags(client, reader, auxiliary_kinds(inference))
     base = flags_of(tally.vocabulary)
@@ -245,7 +254,7 @@ def evaluate_network(
     stream = EncodingStream(client, tally.vocabulary, sources, stream_options)
     pending: deque[Future] = deque()
     limit = 4 * max(1, sum(ask_scheduler(client, "ncores").values()))
-    rules = (specification, inference, options.device, options.top_k[-1])
+    rules = (specification, inference, options.device, options.top_k[-1], options.bits_per_byte)
     arguments = (rules, submit_placement(client, reader), regions)
     for block in stream.blocks(inputs):
         change = FlagChange.between(base, tally.vocabulary)
@@ -297,11 +306,12 @@ def infer(
     options: Rules,
     device: str,
     ranks: int = 1,
+    probability: bool = False,
 ) -> Predictions:
-    """Predict the tokens of some sequences of a block, keeping the best candidates, as a task."""
+    """Predict the tokens of some sequences of a block, keeping what is asked of the candidates, as a task."""
     rows = row_source(placement, regions, trim=Trim(strengths=sends_strengths(options)))
     session = open_session(specification, rows, flags, options=options, device=rules_device(options, device))
-    records = StepRecords(block, ranks)
+    records = StepRecords(block, ranks, probability=probability)
     for q in range(*span):
         _fetch_ahead(rows, block, q, span, options)
         if block.status[q] != CANDIDATE:
@@ -313,7 +323,7 @@ def infer(
             number=block.first_sequence + q,
         )
         with one_thread():
-            outcome = session.run_sequence(sequence, observer=records.observe if ranks > 1 else None)
+            outcome = session.run_sequence(sequence, observer=records.observe if records.observing else None)
         records.add(q, outcome)
     return records.predictions(rows.own_figures)
 
@@ -337,11 +347,16 @@ def _fetch_ahead(
 class _Tally:
     """Adds up what tasks return."""
 
-    def __init__(self, observer: Observer, vocabulary: Vocabulary, ranks: int, by_name: bool) -> None:
+    def __init__(
+        self, observer: Observer, vocabulary: Vocabulary, options: EvaluationOptions, specification: Specification
+    ) -> None:
         self.vocabulary = vocabulary
         self.sequences = 0
-        self.counts = StepCounts.empty(ranks)
-        self._observer, self._by_name = observer, by_name
+        self.counts = StepCounts.empty(options.top_k[-1])
+        self._observer, self._by_name = observer, specification.profile == "v2"
+        self._subwords = specification.tokens == "subwords"
+        self._probabilities: list[npt.NDArray[np.float64]] | None = [] if options.bits_per_byte else None
+        self._bytes = 0
         self._by_status = np.zeros(len(STATUS_NAMES), np.int64)
         self._tokens = self._stopped = self._without = 0
         self._rows: RowFigures | None = None
@@ -356,6 +371,9 @@ class _Tally:
         self._tokens += predictions.tokens
         self._stopped += predictions.stopped
         self._without += int((predictions.predicted == NO_PREDICTION).sum())
+        if self._probabilities is not None and predictions.probability is not None:
+            self._probabilities.append(predictions.probability)
+            self._bytes += token_bytes(target_names(predictions, self.vocabulary), self._subwords)
         if predictions.rows is not None:
             self._rows = predictions.rows if self._rows is None else self._rows + predictions.rows
         sequences = len(np.unique(predictions.sequence))
@@ -379,4 +397,9 @@ class _Tally:
             accuracy=accuracy,
             rows=self._rows,
             options=options,
+            code_length=None if self._probabilities is None else self._code_length(),
         )
+
+    def _code_length(self) -> CodeLength:
+        none = np.zeros(0, np.float64)
+        return CodeLength.of(np.concatenate([none, *(self._probabilities or ())]), self._bytes)

@@ -7,7 +7,6 @@ a task (`evaluating.recording`), and what they add up to (`evaluating.accuracy`)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +49,8 @@ class Predictions:
         Sequences that ended before their last token.
     rows : RowFigures or None
         How rows were come by; None where all were here.
+    probability : ndarray or None
+        That of each token (see `evaluating.code_length`), float64; None where it was not asked for.
     """
 
     sequence: npt.NDArray[np.int64]
@@ -63,6 +64,7 @@ class Predictions:
     tokens: int
     stopped: int
     rows: RowFigures | None = None
+    probability: npt.NDArray[np.float64] | None = None
 
 
 def match_predictions(
@@ -133,14 +135,8 @@ def _match(
     return right
 
 
-def join(parts: Sequence[Predictions]) -> Predictions:
-    """Return the predictions of several tasks as one; of one at least, all with as many runners-up."""
-    rows = [p.rows for p in parts if p.rows is not None]
-    columns = ("sequence", "position", "predicted", "target", "part", "candidates", "runners_up")
-    return Predictions(
-        **{name: np.concatenate([getattr(p, name) for p in parts]) for name in columns},
-        surface=tuple(word for p in parts for word in p.surface),
-        tokens=sum(p.tokens for p in parts),
-        stopped=sum(p.stopped for p in parts),
-        rows=sum(rows[1:], rows[0]) if rows else None,
-    )
+def target_names(predictions: Predictions, vocabulary: Vocabulary) -> list[str]:
+    """Return the word of each step's token: the form that a noun has in the text, or a feature's name."""
+    column, feature = unpack_neuron(predictions.target)
+    pairs = zip(column.tolist(), feature.tolist(), predictions.surface, strict=True)
+    return [vocabulary.features[f] if f else surface or vocabulary.concepts[c] for c, f, surface in pairs]

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.inference.candidates import Candidates
+from giaann_dask.inference.evaluating.code_length import token_probability
 from giaann_dask.inference.evaluating.matching import NO_PREDICTION, Predictions
 from giaann_dask.inference.rows.hot import RowFigures
 from giaann_dask.inference.sequence import SequenceResult, StepResult, StepTrace
@@ -27,11 +29,15 @@ class StepRecords:
         Which holds the sequences.
     ranks : int
         How many of the best candidates of each step are kept, 1 or more.
+    probability : bool
+        Whether the probabilities of tokens are kept, too.
     """
 
-    def __init__(self, block: EncodedBlock, ranks: int) -> None:
+    def __init__(self, block: EncodedBlock, ranks: int, *, probability: bool = False) -> None:
         self._block = block
         self._ranks = ranks
+        self._shares: list[float] | None = [] if probability else None
+        self._found: dict[int, Candidates] = {}
         self._best: dict[int, npt.NDArray[np.int64]] = {}
         # Of each step: sequence, position, predicted neuron, candidates.
         self._steps: list[tuple[int, int, int, int]] = []
@@ -39,12 +45,19 @@ class StepRecords:
         self._runners_up: list[npt.NDArray[np.int64]] = []
         self._tokens = self._stopped = 0
 
+    @property
+    def observing(self) -> bool:
+        """Whether the candidates of steps are looked at."""
+        return self._ranks > 1 or self._shares is not None
+
     def observe(self, trace: StepTrace) -> None:
         """Keep the best candidates of a step of the sequence that is under way; an observer of sessions.
 
         Where only the best one is kept, which results tell as well, there is nothing to observe.
         """
         if trace.candidates is not None:
+            if self._shares is not None:
+                self._found[trace.result.index] = trace.candidates
             self._best[trace.result.index] = trace.candidates.ranked(self._ranks)[0]
 
     def add(self, place: int, outcome: SequenceResult) -> None:
@@ -69,7 +82,10 @@ class StepRecords:
             self._token.append(low + step.index)
             if self._ranks > 1:
                 self._runners_up.append(self._others(step))
+            if self._shares is not None:
+                self._shares.append(self._share(step.index, low + step.index))
         self._best.clear()
+        self._found.clear()
 
     def _others(self, step: StepResult) -> npt.NDArray[np.int64]:
         """Return the candidates after the predicted one; none where it was rejected, as all are then."""
@@ -79,6 +95,11 @@ class StepRecords:
             rest = best[best != step.predicted][: self._ranks - 1]
             others[: len(rest)] = rest
         return others
+
+    def _share(self, index: int, token: int) -> float:
+        """Return the probability of a token; 0 where a step had no candidates."""
+        found, block = self._found.get(index), self._block
+        return token_probability(found, _neuron(block, token)) if found is not None else 0.0
 
     def predictions(self, rows: RowFigures | None = None) -> Predictions:
         """Return what was added, with the figures of the rows that it took."""
@@ -97,4 +118,10 @@ class StepRecords:
             tokens=self._tokens,
             stopped=self._stopped,
             rows=rows,
+            probability=None if self._shares is None else np.array(self._shares, np.float64),
         )
+
+
+def _neuron(block: EncodedBlock, token: int) -> int:
+    """Return the neuron key of a token of a block."""
+    return int(pack_neuron(block.column[token : token + 1], block.feature[token : token + 1])[0])
