@@ -52,15 +52,19 @@ def read_prompts(reader: CommitReader, text: str, wanted: int, words: int) -> li
     )
     sources = SourceOptions(tagger="lexicon", ever=reader.ever(), filter=limits)
     options = StreamOptions(branches=specification.branches, maximum_sequences=2 * wanted)
+    vocabulary = reader.saved_vocabulary()
+    features = len(vocabulary.features)
     with gd.connect(workers=0) as client:
-        stream = EncodingStream(client, reader.saved_vocabulary(), sources, options)
+        stream = EncodingStream(client, vocabulary, sources, options)
         for streamed in stream.blocks([text]):
             block = result(streamed.encoded)
             for q in np.flatnonzero(block.status[: streamed.mapping.sequences] == CANDIDATE).tolist():
-                part = slice(int(block.offsets[q]), int(block.offsets[q + 1]))
-                neuron = pack_neuron(block.column[part], block.feature[part])[:words]
-                noun = block.feature[part][:words] == 0
-                found.append(PreparedSequence(neuron=neuron, noun=noun, number=reader.manifest().sequences))
+                part = slice(int(block.offsets[q]), int(block.offsets[q]) + words)
+                # Of words that no trained sequence had, the network knows no flags.
+                if block.feature[part].max() < features:
+                    neuron = pack_neuron(block.column[part], block.feature[part])
+                    number = reader.manifest().sequences
+                    found.append(PreparedSequence(neuron=neuron, noun=block.feature[part] == 0, number=number))
     return found[:wanted]
 
 
