@@ -14,6 +14,7 @@ from village import write_village
 import giaann_dask as gd
 from giaann_dask.cli.options import read_inference_options
 from giaann_dask.errors import OptionError
+from giaann_dask.inference.opened import flags_of, open_flags_with, submit_flags
 from giaann_dask.inference.rows.auxiliary import AuxiliaryRows
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sequence import FlagTable
@@ -21,8 +22,10 @@ from giaann_dask.inference.v2.options import V2Options, V2Settings
 from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.network.keys import pack_neuron, pack_target
 from giaann_dask.network.run import Run
+from giaann_dask.network.store import NetworkStore
 from giaann_dask.text.attachments import Attachments, attach, similar_spellings
 
+EVERY = ("pos", "lemma", "neighbours")
 WORDS = ["", "carries", "carried", "watched", "under", "over", "watch", "watcher", "."]
 
 
@@ -96,7 +99,7 @@ def test_a_row_is_its_own_and_the_weighted_sums_of_members(seed: int) -> None:
 
 def test_evaluation_task_and_session_use_them(tmp_path: Path) -> None:
     text, other = write_village(tmp_path / "a.txt", 36), write_village(tmp_path / "b.txt", 12, 2)
-    rules: dict[str, Any] = {"plain": V2Settings(), "aided": V2Settings(auxiliary=("pos", "lemma"))}
+    rules: dict[str, Any] = {"plain": V2Settings(), "aided": V2Settings(auxiliary=EVERY)}
     prompt, found = "the old miller carried the bread to the river and the", {}
     with gd.connect(workers=0) as client:
         specification = gd.Specification(profile="v2", regions=2)
@@ -104,8 +107,15 @@ def test_evaluation_task_and_session_use_them(tmp_path: Path) -> None:
         for name, inference in rules.items():
             options = gd.EvaluationOptions(inference=inference)
             found[name] = network.evaluate(other, client=client, options=options)
-        wanted = gd.GenerationOptions(tokens=4, inference=V2Settings(auxiliary=("pos", "lemma"), feed="prediction"))
+        wanted = gd.GenerationOptions(tokens=4, inference=V2Settings(auxiliary=EVERY, feed="prediction"))
         task = network.generate(prompt, client=client, options=wanted)
+        reader = NetworkStore(network.path).open(network.commit)
+        here = open_flags_with(reader, flags_of(reader.saved_vocabulary()), ("neighbours",)).auxiliary
+        there = submit_flags(client, reader, ("neighbours",)).result(60).auxiliary
+    assert here is not None
+    assert len(here.weight) > 0, "words of the village have neighbours in common"
+    assert here.group.tolist() == there.group.tolist()
+    assert here.member.tolist() == there.member.tolist()
     assert found["aided"].prediction_tokens == found["plain"].prediction_tokens
     assert found["aided"].without_prediction < found["plain"].without_prediction
     assert tuple(network.session(prompt, options=wanted)) == task.tokens

@@ -84,8 +84,8 @@ def inference_options(command: Command) -> Command:
         click.option(
             "--auxiliary",
             metavar="KIND,...",
-            help="Profile v2: let what has the same lemma, pos (part of speech), role (of a subword) or a similar "
-            "spelling send with a source.",
+            help="Profile v2: let what has the same lemma, pos (part of speech), role (of a subword), a similar "
+            "spelling or much the same neighbours send with a source.",
         ),
         click.option(
             "--enforce-delimiter",

@@ -21,11 +21,12 @@ from giaann_dask.inference.rows.remote import RegionKeys, RowOptions
 from giaann_dask.inference.rows.service import install
 from giaann_dask.inference.sequence import FlagTable
 from giaann_dask.network.merging import merge_runs
+from giaann_dask.network.neighbours import Signatures, join_signatures, sign_neighbours, similar_by_neighbours
 from giaann_dask.network.packing import unpack
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader, NetworkStore
-from giaann_dask.text.attachments import Attachments, attach
+from giaann_dask.text.attachments import NEIGHBOURS, Attachments, attach
 from giaann_dask.text.vocabulary import Vocabulary
 
 register()
@@ -219,23 +220,53 @@ def submit_flags(client: Client, reader: CommitReader, auxiliary: tuple[str, ...
     if not auxiliary:
         return flags
     place = (path, reader.commit, auxiliary)
-    attached = client.submit(open_attachments, *place, key=task_key("attach", *place))
+    signed = _submit_signatures(client, reader) if NEIGHBOURS in auxiliary else []
+    attached = client.submit(open_attachments, *place, signed, key=task_key("attach", *place))
     return client.submit(add_attachments, flags, attached, key=task_key("add_attachments", *place))
 
 
-def open_attachments(path: str, commit: str, auxiliary: tuple[str, ...]) -> Attachments:
+def _submit_signatures(client: Client, reader: CommitReader) -> list[Future]:
+    """Submit the signatures of features' neighbours, region by region."""
+    path, runs = str(reader.path.resolve()), reader.manifest().runs
+    futures = []
+    for region in reader.placement().live():
+        identities = [run.identity for run in runs if run.region == region]
+        key = task_key("sign_region", path, reader.commit, region)
+        futures.append(client.submit(sign_region, path, reader.commit, identities, key=key))
+    return futures
+
+
+def sign_region(path: str, commit: str, identities: Sequence[str]) -> Signatures:
+    """Return the signatures of the neighbours that features have in a region, as a task."""
+    return sign_neighbours(open_region(path, commit, identities))
+
+
+def open_attachments(
+    path: str, commit: str, auxiliary: tuple[str, ...], signatures: Sequence[Signatures] = ()
+) -> Attachments:
     """Attach the features of a commit to auxiliary source neurons, as a task."""
-    return attachments_of(NetworkStore(path).open(commit).saved_vocabulary(), auxiliary)
+    return attachments_of(NetworkStore(path).open(commit).saved_vocabulary(), auxiliary, signatures)
 
 
-def attachments_of(vocabulary: Vocabulary, auxiliary: tuple[str, ...]) -> Attachments:
-    """Return the auxiliary source neurons of a vocabulary's features."""
-    return attach(vocabulary.features, auxiliary, subwords=vocabulary.delimiter_since is not None)
+def attachments_of(
+    vocabulary: Vocabulary, auxiliary: tuple[str, ...], signatures: Sequence[Signatures] = ()
+) -> Attachments:
+    """Return the auxiliary source neurons of a vocabulary's features; signatures are those of all regions."""
+    alike = similar_by_neighbours(join_signatures(signatures))
+    return attach(vocabulary.features, auxiliary, subwords=vocabulary.delimiter_since is not None, neighbours=alike)
 
 
 def add_attachments(flags: FlagTable, attachments: Attachments) -> FlagTable:
     """Return flags with auxiliary source neurons, as a task."""
     return replace(flags, auxiliary=attachments)
+
+
+def open_flags_with(reader: CommitReader, flags: FlagTable, auxiliary: tuple[str, ...]) -> FlagTable:
+    """Return flags with auxiliary source neurons of these kinds, computed in this process."""
+    path, runs = str(reader.path.resolve()), reader.manifest().runs
+    live = reader.placement().live() if NEIGHBOURS in auxiliary else ()
+    signed = [sign_region(path, reader.commit, [run.identity for run in runs if run.region == r]) for r in live]
+    return add_attachments(flags, attachments_of(reader.saved_vocabulary(), auxiliary, signed))
 
 
 def read_regions(reader: CommitReader) -> list[Run]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from distributed import Client
 
-from giaann_dask.cluster import results
+from giaann_dask.cluster import result, results
 from giaann_dask.device import one_thread
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
@@ -24,12 +24,12 @@ from giaann_dask.inference.continuation import GeneratedToken, GenerationOptions
 from giaann_dask.inference.generation import PreparedPrompt, RawToken, best_candidates, in_words, prepare_prompt
 from giaann_dask.inference.opened import (
     OpenedRegions,
-    add_attachments,
-    attachments_of,
     changed_flags,
     flags_of,
+    open_flags_with,
     open_regions,
     read_regions,
+    submit_flags,
 )
 from giaann_dask.inference.pieces import Piece, Pieces
 from giaann_dask.inference.replay.batch import BatchOptions, Prompt
@@ -76,7 +76,7 @@ class OpenedCommit:
         self.vocabulary = reader.saved_vocabulary()
         self.flags = flags_of(self.vocabulary)
         self._flags: dict[tuple[str, ...], FlagTable] = {(): self.flags}
-        self._client = client
+        self._client, self._reader = client, reader
         # Its futures keep the regions on the workers.
         self._regions: OpenedRegions | None = None
         self.rows: RunRows | RemoteRows
@@ -95,7 +95,10 @@ class OpenedCommit:
         """Return the stored flags with the auxiliary source neurons that rules of inference ask for."""
         kinds = auxiliary_kinds(rules)
         if kinds not in self._flags:
-            self._flags[kinds] = add_attachments(self.flags, attachments_of(self.vocabulary, kinds))
+            if self._client is None:
+                self._flags[kinds] = open_flags_with(self._reader, self.flags, kinds)
+            else:
+                self._flags[kinds] = result(submit_flags(self._client, self._reader, kinds))
         return self._flags[kinds]
 
     def trouble(self, within_s: float) -> str | None:

@@ -1,8 +1,8 @@
 """Auxiliary source neurons: which features of a column send along with each other.
 
 Covers: the attachments of features to auxiliary neurons by lemma, part of speech, role of a subword
-and similar spelling, from the dictionaries alone. Does not cover: what the auxiliary neurons
-send (`giaann_dask.inference.rows.auxiliary`).
+and similar spelling, from the dictionaries alone, and by neighbours that they share. Does not cover: which do
+(`giaann_dask.network.neighbours`), and what the auxiliary neurons send (`giaann_dask.inference.rows.auxiliary`).
 
 An auxiliary neuron belongs to a column, as those that it is attached to do, and has outgoing
 connections only: the sum of its members', times its weight. That is what training would give it.
@@ -12,7 +12,7 @@ A word is tagged by itself, without a sentence, as a dictionary knows of no othe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import combinations
@@ -24,8 +24,9 @@ from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import OptionError
 from giaann_dask.text.tagging import make_tagger
 
-# What auxiliary neurons stand for. The weight of similar spelling is our choice; the others are published.
-WEIGHTS = {"lemma": 0.25, "pos": 0.05, "role": 0.01, "spelling": 0.25}
+# What auxiliary neurons stand for. The weights of both kinds of similarity are our choice; the others are published.
+WEIGHTS = {"lemma": 0.25, "pos": 0.05, "role": 0.01, "spelling": 0.25, "neighbours": 0.25}
+NEIGHBOURS = "neighbours"
 AUXILIARY = tuple(WEIGHTS)
 LEAST_PREFIX = 3
 LEAST_SIMILARITY = 0.7
@@ -104,7 +105,13 @@ def check_kinds(kinds: Sequence[str], subwords: bool | None = None) -> tuple[str
     return tuple(kind for kind in AUXILIARY if kind in kinds)
 
 
-def attach(features: Sequence[str], kinds: Sequence[str], *, subwords: bool) -> Attachments:
+def attach(
+    features: Sequence[str],
+    kinds: Sequence[str],
+    *,
+    subwords: bool,
+    neighbours: Mapping[int, Sequence[int]] | None = None,
+) -> Attachments:
     """Attach features to auxiliary neurons.
 
     Parameters
@@ -115,6 +122,8 @@ def attach(features: Sequence[str], kinds: Sequence[str], *, subwords: bool) -> 
         Some of `AUXILIARY`.
     subwords : bool
         Whether features are subwords.
+    neighbours : mapping of int to sequence of int, optional
+        For kind ``"neighbours"``: features that share many of their neighbours, by feature.
 
     Raises
     ------
@@ -133,6 +142,10 @@ def attach(features: Sequence[str], kinds: Sequence[str], *, subwords: bool) -> 
         if kind == "spelling":
             similar = similar_spellings(names)
             groups += [([f + 1], [other + 1 for other in similar[f]], WEIGHTS[kind]) for f in sorted(similar)]
+            continue
+        if kind == NEIGHBOURS:
+            alike = {f: its for f, its in (neighbours or {}).items() if f < len(features)}
+            groups += [([f], [o for o in alike[f] if o < len(features)], WEIGHTS[kind]) for f in sorted(alike)]
             continue
         together: defaultdict[str, list[int]] = defaultdict(list)
         for feature, label in enumerate(labels[kind], 1):

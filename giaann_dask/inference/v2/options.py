@@ -159,8 +159,8 @@ class V2Options:
     feed : {"target", "prediction"}
         What is the source of the next step in the prediction phase.
     auxiliary : tuple of str
-        Kinds of auxiliary source neurons that send with a source: ``"lemma"``, ``"pos"`` and ``"spelling"`` of
-        words, ``"role"`` and ``"spelling"`` of subwords. None by default.
+        Kinds of auxiliary source neurons that send with a source: ``"lemma"``, ``"pos"``, ``"spelling"`` and
+        ``"neighbours"`` of words, ``"role"``, ``"spelling"`` and ``"neighbours"`` of subwords. None by default.
 
     Raises
     ------
