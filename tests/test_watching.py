@@ -252,6 +252,7 @@ def test_the_scheduler_knows_what_was_trained(trained: dict[str, Any]) -> None:
     rounds = [event for event in trained["events"] if isinstance(event, RoundIntegrated)]
     assert board.totals["connections"] == sum(event.connections for event in rounds) > report.connections
     assert rounds[-1].rounds_in_flight == 0
+    assert all(0 <= event.rounds_connecting <= event.rounds_in_flight for event in rounds)
 
 
 def metrics_text(client: Client) -> str:

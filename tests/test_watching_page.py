@@ -83,7 +83,7 @@ def test_a_running_training_is_seen(browser: Any, tmp_path: Path, workers: int) 
         assert reports[0].stopped, "it was seen while it ran"
         wait(browser, lambda b: tiles(b)["sequences trained"] == short(reports[0].sequences))
         wait(browser, lambda b: reports[0].commit[:12] in b.execute_script(_TEXT, "commits"))
-        assert tiles(browser)["rounds in flight"] == "0"
+        assert tiles(browser)["rounds connecting + integrating"] == "0 + 0"
 
 
 def see_training(browser: Any, workers: set[str]) -> None:

@@ -99,7 +99,9 @@ class RoundReport:
             self.connections + other.connections,
         )
 
-    def event(self, number: int, sequences: int, rounds_in_flight: int = 0) -> RoundIntegrated:
+    def event(
+        self, number: int, sequences: int, rounds_in_flight: int = 0, rounds_connecting: int = 0
+    ) -> RoundIntegrated:
         """Return what observers are told when the round is part of its regions."""
         return RoundIntegrated(
             sequences,
@@ -111,6 +113,7 @@ class RoundReport:
             self.busiest_region_share,
             self.connections,
             rounds_in_flight,
+            rounds_connecting,
         )
 
 

@@ -279,7 +279,9 @@ class Trainer:
                 self._count(block, counts)
             self._uncommitted += 1
         self._regions.keep_within_budgets()
-        self._observer(report.event(done.number, done.sequences, len(self._flying)))
+        # A round's report is made of all its increments.
+        connecting = sum(not flying.report.done() for flying, _ in self._flying)
+        self._observer(report.event(done.number, done.sequences, len(self._flying), connecting))
         self._observer(self._memory())
         if time.perf_counter() - self._regions_told > _REGIONS_S:
             self._regions_told = time.perf_counter()

@@ -66,7 +66,7 @@ class Digest:
                 self._totals["rounds"] += 1
                 for name in _ROUND:
                     self._totals[name] += getattr(event, name)
-                self._gauges["rounds_in_flight"] = event.rounds_in_flight
+                self._gauges |= {name: getattr(event, name) for name in ("rounds_in_flight", "rounds_connecting")}
             case MemoryMeasured():
                 self._gauges |= {"decoded_bytes": event.hot_bytes, "packed_bytes": event.packed_bytes}
             case RegionsMeasured():

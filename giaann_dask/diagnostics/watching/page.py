@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bokeh.layouts import column, row
@@ -267,7 +267,7 @@ def tiles(board: Board, now: float) -> str:
         ("sequences/s", short(latest["sequences"])),
         ("connections/s", short(latest["connections"])),
         ("rounds", short(board.totals["rounds"])),
-        ("rounds in flight", short(gauges.get("rounds_in_flight", 0))),
+        ("rounds connecting + integrating", _rounds_by_stage(gauges)),
         ("regions", short(board.region_count)),
         ("prompts in flight", short(gauges.get("prompts_in_flight", 0))),
         ("last commit", f"{ago(now - board.commits[-1].time_s)} ago" if board.commits else "none"),
@@ -281,6 +281,12 @@ def tiles(board: Board, now: float) -> str:
         for name, value in shown
     )
     return f'<div style="display:flex;gap:6px;width:100%">{cells}</div>'
+
+
+def _rounds_by_stage(gauges: Mapping[str, float]) -> str:
+    """Return how many rounds are at which stage: their increments are computed, or go into their regions."""
+    connecting = gauges.get("rounds_connecting", 0)
+    return f"{short(connecting)} + {short(gauges.get('rounds_in_flight', 0) - connecting)}"
 
 
 def commit_table(board: Board, now: float) -> str:
