@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import giaann_dask as gd
+import giaann_dask.api
 
 ROOT = Path(__file__).resolve().parent.parent / "giaann_dask"
 # From the ground up; modules on one line may import each other, but not in a circle.
 LEVELS = [
-    ["errors", "spec", "spec_profiles", "events", "optional", "representations", "device", "data"],
+    ["errors", "spec", "spec_profiles", "events", "late", "optional", "representations", "device", "data"],
     ["dask_types", "storage"],
     ["text"],
     ["network"],
@@ -83,3 +89,13 @@ def test_cuda_is_named_in_one_place() -> None:
         )
     ]
     assert named == ["device.py"]
+
+
+@pytest.mark.parametrize("package", [gd, giaann_dask.api], ids=lambda package: package.__name__)
+def test_every_public_name_is_completed_and_leads_somewhere(package: ModuleType) -> None:
+    assert [name for name in dir(package) if not name.startswith("__")] == sorted(package.__all__)
+    for name in package.__all__:
+        assert getattr(package, name).__name__ == name
+        assert name in vars(package), "loaded once"
+    with pytest.raises(AttributeError, match="nothing"):
+        assert package.nothing

@@ -6,8 +6,9 @@ and what text is (`texts`).
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from giaann_dask.late import load_late
 
 if TYPE_CHECKING:
     from giaann_dask.api.network import Network
@@ -61,9 +62,4 @@ __all__ = [
     "train",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Load a public name from where it lives."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'giaann_dask.api' has no attribute {name!r}")
+__getattr__, __dir__ = load_late(__name__, _HOMES)

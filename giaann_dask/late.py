@@ -1,0 +1,42 @@
+"""Names of a package that are loaded when they are first used, so that importing the package costs nothing.
+
+Covers: what such a package puts in the place of its ``__getattr__`` and ``__dir__``. Does not cover: packages that
+may not be installed (`optional`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def load_late(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the ``__getattr__`` and ``__dir__`` of a package.
+
+    Parameters
+    ----------
+    package : str
+        Its full name.
+    homes : mapping of str to str
+        The module that each public name comes from.
+
+    Returns
+    -------
+    tuple of callable
+        The first loads a name and keeps it in the package; the second lists all names that are public, loaded
+        or not, so that a notebook completes them.
+    """
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(homes[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*homes, *(name for name in vars(sys.modules[package]) if name.startswith("__"))})
+
+    return load, names
