@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -99,3 +100,26 @@ def test_every_public_name_is_completed_and_leads_somewhere(package: ModuleType)
         assert name in vars(package), "loaded once"
     with pytest.raises(AttributeError, match="nothing"):
         assert package.nothing
+
+
+def test_every_module_that_text_names_is_there() -> None:
+    """Of ``giaann_dask.a.b.name``, the longest part that is a module must hold the name."""
+    defined: dict[str, set[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        module = ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        defined[module] = {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
+        assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+        defined[module] |= {name.id for node in assigned for name in ast.walk(node) if isinstance(name, ast.Name)}
+    defined["giaann_dask"] |= set(gd.__all__)
+    defined["giaann_dask.api"] |= set(giaann_dask.api.__all__)
+    pages = [*ROOT.rglob("*.py"), *(ROOT.parent / "docs").rglob("*.md"), *ROOT.parent.glob("*.md")]
+    missing = []
+    for path in pages:
+        for named in re.findall(r"`(giaann_dask(?:\.\w+)+)`", path.read_text(encoding="utf-8")):
+            parts = named.split(".")
+            end = next(end for end in range(len(parts), 0, -1) if ".".join(parts[:end]) in defined)
+            if end < len(parts) and parts[end] not in defined[".".join(parts[:end])]:
+                missing.append((path.name, named))
+    assert missing == []

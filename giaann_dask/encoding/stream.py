@@ -2,7 +2,7 @@
 
 Covers: keeping a bounded number of blocks in flight, merging their summaries into the
 dictionaries in the order of the text, leaving out what the ledger holds, and stopping at a limit.
-Does not cover: what becomes of encoded blocks (`corpus_writing`, `giaann_dask.training`,
+Does not cover: what becomes of encoded blocks (`corpus_encoding`, `giaann_dask.training`,
 `giaann_dask.inference`).
 """
 

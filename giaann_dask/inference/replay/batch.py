@@ -1,7 +1,7 @@
 """Many sequences, each a step further at a time: the same steps as one by one.
 
 Covers: the slots of a batch, which sequences wait, enter and leave, one fetch of rows for all distinct
-sources of a step, and the records of the steps. Does not cover: the step itself (`replay.kernels`, `dense`),
+sources of a step, and the records of the steps. Does not cover: the step itself (`replay.kernels`),
 the rules that it follows step by step (`steps`), and words (`sessions`).
 
 A sequence never meets another one here but in the fetch of rows, so that its steps do not depend on
