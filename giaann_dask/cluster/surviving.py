@@ -37,6 +37,9 @@ DEFAULTS = {
         # Dask gives a place up for good when its new worker is not there in time: 15 s by default,
         # which a busy machine can take to start one.
         "deploy": {"lost-worker-timeout": "15 minutes"},
+        # Every connection remembers its last messages, tasks and all: with Dask's 1,000 the process that trains
+        # grows for an hour before it stays as it is.
+        "admin": {"low-level-log-length": 50},
     }
 }
 

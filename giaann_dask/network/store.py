@@ -63,6 +63,14 @@ ASSIGNED = "first_region"
 # What divides text into subwords, where these are the tokens.
 _TOKENIZER = "tokenizer"
 
+# What icechunk remembers of a repository. A commit is read once, so that more would only grow with every commit.
+_CACHED = {
+    "num_snapshot_nodes": 10_000,
+    "num_chunk_refs": 100_000,
+    "num_transaction_changes": 0,
+    "num_bytes_attributes": 1 << 20,
+    "num_bytes_chunks": 1 << 20,
+}
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
 
 
@@ -399,7 +407,8 @@ def _removed_on_failure(path: Path) -> Iterator[None]:
 
 def _open_repository(path: Path) -> icechunk.Repository:
     icechunk.set_logs_filter("error")
-    return icechunk.Repository.open(icechunk.local_filesystem_storage(str(path)))
+    config = icechunk.RepositoryConfig(caching=icechunk.CachingConfig(**_CACHED))
+    return icechunk.Repository.open(icechunk.local_filesystem_storage(str(path)), config=config)
 
 
 def _write_header(root: zarr.Group, manifest: Manifest) -> None:
