@@ -7,7 +7,7 @@ what is predicted with them (`session`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -192,14 +192,23 @@ def opened_bytes(reader: CommitReader) -> int:
 
 def submit_regions(client: Client, reader: CommitReader, **where: Any) -> list[Future]:
     """Submit the reading of every region, with these more arguments of `Client.submit`."""
-    path = str(reader.path.resolve())
-    manifest = reader.manifest()
+    return _submit_by_region(client, reader, open_region, **where)
+
+
+def _submit_by_region(client: Client, reader: CommitReader, task: Callable[..., object], **where: Any) -> list[Future]:
+    """Submit a task of the runs of every region, named as its function is."""
     futures = []
-    for region in reader.placement().live():
-        identities = [run.identity for run in manifest.runs if run.region == region]
-        key = task_key("open_region", path, reader.commit, region)
-        futures.append(client.submit(open_region, path, reader.commit, identities, key=key, **where))
+    for region, place in _places(reader):
+        key = task_key(task.__name__, *place[:2], region)
+        futures.append(client.submit(task, *place, key=key, **where))
     return futures
+
+
+def _places(reader: CommitReader) -> Iterator[tuple[int, tuple[str, str, list[str]]]]:
+    """Yield every region, and where its runs are: the path, the commit and their identities."""
+    path, runs = str(reader.path.resolve()), reader.manifest().runs
+    for region in reader.placement().live():
+        yield region, (path, reader.commit, [run.identity for run in runs if run.region == region])
 
 
 def open_placement(path: str, commit: str) -> Placement:
@@ -220,20 +229,9 @@ def submit_flags(client: Client, reader: CommitReader, auxiliary: tuple[str, ...
     if not auxiliary:
         return flags
     place = (path, reader.commit, auxiliary)
-    signed = _submit_signatures(client, reader) if NEIGHBOURS in auxiliary else []
+    signed = _submit_by_region(client, reader, sign_region) if NEIGHBOURS in auxiliary else []
     attached = client.submit(open_attachments, *place, signed, key=task_key("attach", *place))
     return client.submit(add_attachments, flags, attached, key=task_key("add_attachments", *place))
-
-
-def _submit_signatures(client: Client, reader: CommitReader) -> list[Future]:
-    """Submit the signatures of features' neighbours, region by region."""
-    path, runs = str(reader.path.resolve()), reader.manifest().runs
-    futures = []
-    for region in reader.placement().live():
-        identities = [run.identity for run in runs if run.region == region]
-        key = task_key("sign_region", path, reader.commit, region)
-        futures.append(client.submit(sign_region, path, reader.commit, identities, key=key))
-    return futures
 
 
 def sign_region(path: str, commit: str, identities: Sequence[str]) -> Signatures:
@@ -263,16 +261,10 @@ def add_attachments(flags: FlagTable, attachments: Attachments) -> FlagTable:
 
 def open_flags_with(reader: CommitReader, flags: FlagTable, auxiliary: tuple[str, ...]) -> FlagTable:
     """Return flags with auxiliary source neurons of these kinds, computed in this process."""
-    path, runs = str(reader.path.resolve()), reader.manifest().runs
-    live = reader.placement().live() if NEIGHBOURS in auxiliary else ()
-    signed = [sign_region(path, reader.commit, [run.identity for run in runs if run.region == r]) for r in live]
+    signed = [sign_region(*place) for _, place in _places(reader)] if NEIGHBOURS in auxiliary else []
     return add_attachments(flags, attachments_of(reader.saved_vocabulary(), auxiliary, signed))
 
 
 def read_regions(reader: CommitReader) -> list[Run]:
     """Read all regions of a commit into this process."""
-    path, runs = str(reader.path.resolve()), reader.manifest().runs
-    return [
-        open_region(path, reader.commit, [run.identity for run in runs if run.region == region])
-        for region in reader.placement().live()
-    ]
+    return [open_region(*place) for _, place in _places(reader)]
