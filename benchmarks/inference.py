@@ -59,7 +59,8 @@ def read_prompts(reader: CommitReader, text: str, wanted: int, words: int) -> li
         for streamed in stream.blocks([text]):
             block = result(streamed.encoded)
             for q in np.flatnonzero(block.status[: streamed.mapping.sequences] == CANDIDATE).tolist():
-                part = slice(int(block.offsets[q]), int(block.offsets[q]) + words)
+                begin, end = (int(edge) for edge in block.offsets[q : q + 2])
+                part = slice(begin, min(begin + words, end))
                 # Of words that no trained sequence had, the network knows no flags.
                 if block.feature[part].max() < features:
                     neuron = pack_neuron(block.column[part], block.feature[part])
