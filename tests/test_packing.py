@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from zarr.core.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
+from giaann_dask.network import packing
 from giaann_dask.network.keys import pack_neuron, pack_target, unpack_target
 from giaann_dask.network.packing import PackedRun, as_group, pack, unpack
 from giaann_dask.network.run import Run, narrow_strength
@@ -27,6 +30,13 @@ SEGMENTS = st.integers(0, 31)
 BRANCHES = st.one_of(st.integers(0, 1), st.integers(0, 127))
 STRENGTHS = st.one_of(st.integers(1, 300), st.integers(1, 1 << 32), st.integers(1, (1 << 63) - 1))
 CONNECTIONS = st.tuples(COLUMNS, FEATURES, SEGMENTS, COLUMNS, FEATURES, BRANCHES)
+
+
+@pytest.fixture(scope="module", autouse=True, params=[packing._ROW_BLOCK, 3])
+def row_block(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Pack and restore all rows in one go, or few at a time."""
+    with mock.patch.object(packing, "_ROW_BLOCK", request.param):
+        yield
 
 
 def to_run(plain: dict[tuple[int, int], int]) -> Run:
@@ -83,7 +93,8 @@ def test_unpacking_restores_every_bit(connections: dict[tuple[int, int, int, int
     assert (packed.rows, packed.connections, len(packed)) == (len(run.source), len(run), len(run))
     assert packed.nbytes == sum(map(len, packed.entries.values()))
     assert_same(unpack(packed), run)
-    assert pack(run, chunk=chunk).entries == packed.entries
+    with mock.patch.object(packing, "_ROW_BLOCK", 10):
+        assert pack(run, chunk=chunk).entries == packed.entries
     again = PackedRun.from_entries(packed.entries)
     assert (again.entries, again.rows, again.connections, again.nbytes) == (
         packed.entries,

@@ -20,7 +20,7 @@ from giaann_dask.dask_types import register
 from giaann_dask.inference.rows.remote import RegionKeys, RowOptions
 from giaann_dask.inference.rows.service import install
 from giaann_dask.inference.sequence import FlagTable
-from giaann_dask.network.merging import merge_runs
+from giaann_dask.network.merging import merge_encoded
 from giaann_dask.network.neighbours import Signatures, join_signatures, sign_neighbours, similar_by_neighbours
 from giaann_dask.network.packing import unpack
 from giaann_dask.network.placement import Placement
@@ -88,7 +88,7 @@ class FlagChange:
 def open_region(path: str, commit: str, identities: Sequence[str]) -> Run:
     """Read the runs of a region and add them up, as a task."""
     reader = NetworkStore(path).open(commit)
-    return merge_runs([unpack(reader.connections(identity)) for identity in identities])
+    return merge_encoded([reader.connections(identity) for identity in identities], unpack)
 
 
 def open_flags(path: str, commit: str) -> FlagTable:

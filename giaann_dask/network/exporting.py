@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.network.keys import unpack_neuron, unpack_target
-from giaann_dask.network.merging import merge_runs
+from giaann_dask.network.merging import merge_encoded
 from giaann_dask.network.packing import unpack
 from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader
@@ -30,9 +30,9 @@ def read_whole(reader: CommitReader, observer: Observer = ignore) -> Run:
     """Return all connections of a commit as one run; the observer is told of every run that is read."""
     stored, runs = reader.manifest().runs, []
     for run in stored:
-        runs.append(unpack(reader.connections(run.identity)))
+        runs.append(reader.connections(run.identity))
         observer(StageAdvanced("read", len(runs), len(stored), "runs"))
-    return merge_runs(runs)
+    return merge_encoded(runs, unpack)
 
 
 def connection_table(reader: CommitReader, observer: Observer = ignore) -> ConnectionTable:
@@ -74,7 +74,7 @@ def neuron_arrays(reader: CommitReader) -> dict[str, npt.NDArray[Any]]:
         ``col``, ``feat``, ``seg``, ``branch`` and ``strength`` (float32, whole counts), sorted by
         column, feature, segment and branch.
     """
-    run = merge_runs([unpack(reader.run(run.identity).neurons) for run in reader.manifest().runs])
+    run = merge_encoded([reader.run(run.identity).neurons for run in reader.manifest().runs], unpack)
     column, feature = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
     segment, _, branch = unpack_target(run.target)
     return {

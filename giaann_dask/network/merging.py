@@ -12,8 +12,9 @@ The arrays of a run may be read-only, as those are that come off the wire.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numba as nb
 import numpy as np
@@ -24,6 +25,20 @@ from giaann_dask.network.run import Run, narrow_strength, readable
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Table: TypeAlias = tuple[Integers, Integers, Integers, npt.NDArray[np.signedinteger[Any]]]
+
+
+class EncodedRun(Protocol):
+    """A run in some form, or what stands for one."""
+
+    @property
+    def rows(self) -> int:
+        """Number of source neurons."""
+
+    def __len__(self) -> int:
+        """Return the number of connections."""
+
+
+Encoded = TypeVar("Encoded", bound=EncodedRun)
 
 _WIDE = nb.types.Array(nb.int64, 1, "C", readonly=True)
 _NARROW = nb.types.Array(nb.int32, 1, "C", readonly=True)
@@ -59,20 +74,44 @@ def merge_runs(runs: Sequence[Run]) -> Run:
     >>> merge_runs([one, Run.empty(), one]).strength
     array([20, 40], dtype=int32)
     """
+    return merge_encoded(runs, _as_it_is)
+
+
+def merge_encoded(runs: Sequence[Encoded], decode: Callable[[Encoded], Run]) -> Run:
+    """Return the sum of runs that take less memory in another form: only two of them are decoded at a time.
+
+    Parameters
+    ----------
+    runs : sequence
+        As for `merge_runs`, in any form that has their length and their number of ``rows``.
+    decode : callable
+        Makes a run of that form.
+
+    Raises
+    ------
+    StrengthOverflowError
+        If a sum does not fit into 64 bits.
+    """
     if len(runs) == 1:
-        return runs[0]
+        return decode(runs[0])
     # The two smallest runs are always merged next, which rewrites as few connections as possible.
-    heap = [(len(run), number, run) for number, run in enumerate(runs) if len(run.source)]
+    heap: list[tuple[int, int, Any]] = [
+        (len(run), number, partial(decode, run)) for number, run in enumerate(runs) if run.rows
+    ]
     if not heap:
         return Run.empty()
     heapq.heapify(heap)
     number = len(runs)
     while len(heap) > 1:
-        first, second = heapq.heappop(heap)[2], heapq.heappop(heap)[2]
-        merged = _merge_two(first, second)
-        heapq.heappush(heap, (len(merged), number, merged))
+        merged = _merge_two(heapq.heappop(heap)[2](), heapq.heappop(heap)[2]())
+        heapq.heappush(heap, (len(merged), number, partial(_as_it_is, merged)))
         number += 1
-    return heap[0][2]
+    total: Run = heap[0][2]()
+    return total
+
+
+def _as_it_is(run: Run) -> Run:
+    return run
 
 
 def _merge_two(first: Run, second: Run) -> Run:

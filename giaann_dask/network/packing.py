@@ -30,7 +30,7 @@ Chunks are compressed by Zstandard, without a shuffle, and closed by a CRC-32C c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,6 +67,8 @@ if TYPE_CHECKING:
 CHUNK = 262_144
 # Values that are computed in one go, so that they stay in the processor's caches.
 _BLOCK = 1 << 15
+# Connections, or targets, of the rows that are packed or restored in one go: new memory costs more than this work.
+_ROW_BLOCK = 1 << 16
 _LIMITS = {
     "source_column": MAXIMUM_CONCEPTS,
     "source_feature": MAXIMUM_FEATURES,
@@ -262,15 +264,32 @@ def as_group(packed: PackedRun) -> zarr.Group:
 
 def _layout(run: Run) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of the packed form, in the order of the module's table."""
-    sets = collect_targets(run)
-    arrays: tuple[npt.NDArray[Any], ...] = (
-        *(_narrow(array) for array in (*unpack_neuron(run.source), sets.row_targets)),
+    parts = [_columns(collect_targets(rows)) for rows in _row_blocks(run)]
+    columns = (np.concatenate(pieces) for pieces in zip(*parts, strict=True))
+    return dict(zip(_LIMITS, (*map(_narrow, unpack_neuron(run.source)), *columns), strict=True))
+
+
+def _row_blocks(run: Run) -> Iterator[Run]:
+    """Yield views of a run's rows, about `_ROW_BLOCK` connections each; at least one."""
+    begin = 0
+    while begin < run.rows or begin == 0:
+        end = int(np.searchsorted(run.pointer, run.pointer[begin] + _ROW_BLOCK, "right")) - 1
+        end = min(max(end, begin + 1), run.rows)
+        first, last = run.pointer[begin], run.pointer[end]
+        pointer = run.pointer[begin : end + 1] - first
+        yield Run(run.source[begin:end], pointer, run.target[first:last], run.strength[first:last])
+        begin = max(end, 1)
+
+
+def _columns(sets: TargetSets) -> tuple[npt.NDArray[Any], ...]:
+    """Return the arrays of some rows that follow those of their source neurons."""
+    return (
+        _narrow(sets.row_targets),
         _field(sets.key, BRANCH_BITS + FEATURE_BITS, MAXIMUM_CONCEPTS),
         _field(sets.key, BRANCH_BITS, MAXIMUM_FEATURES),
         _field(sets.key, 0, MAXIMUM_BRANCHES),
         *(_narrow(array) for array in (sets.segments, sets.strength, sets.change)),
     )
-    return dict(zip(_LIMITS, arrays, strict=True))
 
 
 def _restore(arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, int]) -> Run:
@@ -280,18 +299,44 @@ def _restore(arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, int]) 
         require_intact(largest < limit, f"{name} of a run has the value {largest}", f"less than {limit}")
     source = pack_neuron(arrays["source_column"], arrays["source_feature"])
     require_intact(bool(np.all(source[1:] > source[:-1])), "the source neurons of a run do not ascend")
-    sets = TargetSets(
-        arrays["row_targets"].astype(np.int64),
-        _target_key(*(arrays[name] for name in ("target_column", "target_feature", "target_branch"))),
-        arrays["target_segments"].astype(np.uint32, copy=False),
-        arrays["strength"].astype(np.int64),
-        arrays["strength_change"].astype(np.uint64, copy=False),
-    )
     kind = np.int32 if header["strength_bits"] == 32 else np.int64
-    run = spread_targets(source, sets, np.empty(header["connections"], kind))
-    if run is None:
+    connections = header["connections"]
+    run = Run(source, np.zeros(len(source) + 1, np.int64), np.empty(connections, np.int64), np.empty(connections, kind))
+    if not _fill(run, arrays):
         raise damage("the targets, segments and strengths of a run contradict each other")
     return run
+
+
+def _fill(run: Run, arrays: Mapping[str, npt.NDArray[Any]]) -> bool:
+    """Fill a run with its connections, block by block; return False where the arrays contradict each other."""
+    row_targets, targets = arrays["row_targets"].astype(np.int64), len(arrays["target_segments"])
+    # Also keeps the sums below from overflowing.
+    if row_targets.max(initial=0) > targets:
+        return False
+    ends = np.concatenate([[0], np.cumsum(row_targets)])
+    if ends[-1] != targets:
+        return False
+    begin = filled = changed = 0
+    while begin < len(row_targets):
+        end = max(int(np.searchsorted(ends, ends[begin] + _ROW_BLOCK, "right")) - 1, begin + 1)
+        items = slice(ends[begin], ends[end])
+        size = int(np.bitwise_count(arrays["target_segments"][items]).sum(dtype=np.int64))
+        changes = slice(changed, changed + size - (items.stop - items.start))
+        rows, connections = slice(begin, end + 1), slice(filled, filled + size)
+        if connections.stop > len(run) or changes.stop > len(arrays["strength_change"]):
+            return False
+        sets = TargetSets(
+            row_targets[begin:end],
+            _target_key(*(arrays[name][items] for name in ("target_column", "target_feature", "target_branch"))),
+            arrays["target_segments"][items].astype(np.uint32, copy=False),
+            arrays["strength"][items].astype(np.int64),
+            arrays["strength_change"][changes].astype(np.uint64, copy=False),
+        )
+        if not spread_targets(sets, run.pointer[rows], run.target[connections], run.strength[connections]):
+            return False
+        run.pointer[rows] += filled
+        begin, filled, changed = end, filled + size, changes.stop
+    return filled == len(run) and changed == len(arrays["strength_change"])
 
 
 def _target_key(column: npt.NDArray[Any], feature: npt.NDArray[Any], branch: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -64,6 +64,11 @@ class Run:
         return len(self.target)
 
     @property
+    def rows(self) -> int:
+        """Number of source neurons."""
+        return len(self.source)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the four arrays."""
         return self.source.nbytes + self.pointer.nbytes + self.target.nbytes + self.strength.nbytes

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from giaann_dask.errors import OptionError
 from giaann_dask.network.exporting import table_of
 from giaann_dask.network.keys import unpack_neuron, unpack_target
-from giaann_dask.network.merging import merge_runs
+from giaann_dask.network.merging import merge_encoded, merge_runs
 from giaann_dask.network.packing import unpack
 from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader
@@ -35,7 +35,7 @@ def require_columns(reader: CommitReader) -> None:
 def read_region(reader: CommitReader, region: int) -> Run:
     """Return all connections of a region as one run."""
     runs = [run.identity for run in reader.manifest().runs if run.region == region]
-    return merge_runs([unpack(reader.connections(identity)) for identity in runs])
+    return merge_encoded([reader.connections(identity) for identity in runs], unpack)
 
 
 def read_regions(reader: CommitReader) -> Iterator[Run]:

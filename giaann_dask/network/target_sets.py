@@ -76,28 +76,25 @@ def collect_targets(run: Run) -> TargetSets:
     return TargetSets(row_targets, key[:targets], segments[:targets], strength[:targets], further)
 
 
-def spread_targets(source: Integers, sets: TargetSets, strength: Strengths) -> Run | None:
+def spread_targets(sets: TargetSets, pointer: Integers, target: Integers, strength: Strengths) -> bool:
     """Deal the connections to the segments again.
 
     Parameters
     ----------
-    source : ndarray
-        Source neuron keys of the rows, int64.
     sets : TargetSets
         What `collect_targets` returned.
-    strength : ndarray
-        Uninitialised, int32 or int64, shape ``(connections,)``; becomes the strengths of the run.
+    pointer, target, strength : ndarray
+        Uninitialised, of the lengths of a run's arrays; filled with what they hold there. Strengths are int32 or int64.
 
     Returns
     -------
-    Run or None
-        None if the arrays contradict each other, or a strength is not positive or does not fit.
+    bool
+        False if the arrays contradict each other, or a strength is not positive or does not fit.
     """
-    pointer, target = np.zeros(len(source) + 1, np.int64), np.empty(len(strength), np.int64)
     change = readable(sets.change.view(np.int64))
     columns = (readable(sets.row_targets), readable(sets.key), readable(sets.segments))
-    intact = _spread(columns, (readable(sets.strength), change), pointer, target, strength)
-    return Run(source, pointer, target, strength) if intact else None
+    pointer[0] = 0
+    return bool(_spread(columns, (readable(sets.strength), change), pointer, target, strength))
 
 
 def _constant(kind: nb.types.Type) -> nb.types.Array:
