@@ -12,12 +12,12 @@ from pathlib import Path
 
 import dask
 import pytest
-from distributed import Client, Scheduler, get_task_stream
+from distributed import Client, Scheduler, Status, Worker, get_task_stream
 from distributed.nanny import WorkerProcess
 from village import write_village
 
 import giaann_dask as gd
-from giaann_dask.cluster import ClusterOptions, directed, roles_of, start_cluster
+from giaann_dask.cluster import ClusterOptions, directed, result, roles_of, start_cluster, wait_all
 from giaann_dask.cluster.connecting import wants_cuda
 from giaann_dask.cluster.surviving import scheduler_arguments, set_defaults
 from giaann_dask.errors import ClusterError, GiaannError, InputMissingError, OptionError
@@ -228,3 +228,20 @@ def test_a_worker_that_cannot_be_started_again_is_tried_again(monkeypatch: pytes
         assert client.submit(pow, 2, 10).result(timeout=90) == 1024
         assert next(iter(client.run(os.getpid).values())) != pid
     assert failures == [0]
+
+
+def take_none(dask_worker: Worker) -> None:
+    """Let a worker pause for want of memory, for good."""
+    dask_worker.memory_manager.memory_pause_fraction = 1e-9
+    dask_worker.status = Status.paused
+
+
+@pytest.mark.cluster
+def test_a_wait_that_is_too_long_says_why() -> None:
+    with gd.connect(workers=1) as client, dask.config.set({"giaann.timeout-s": 0.5}):
+        with pytest.raises(ClusterError, match=r"not finished within 0\.5 seconds; expected an answer in time"):
+            result(client.submit(time.sleep, 2))
+        client.run(take_none)
+        for wait in (result, lambda future: wait_all([future])):
+            with pytest.raises(ClusterError, match=r"1 of 1 workers take none.*--memory-limit"):
+                wait(client.submit(time.sleep, 0.1))

@@ -4,6 +4,7 @@ from giaann_dask.cluster.connecting import connect, prepare, start_cluster
 from giaann_dask.cluster.dealing import deal_regions
 from giaann_dask.cluster.options import ClusterOptions
 from giaann_dask.cluster.roles import Roles, WorkerMemory, directed, roles_of
+from giaann_dask.cluster.room import data_room, region_room
 from giaann_dask.cluster.waiting import ask_scheduler, attempt, result, results, task_key, timeout_s, wait_all
 
 __all__ = [
@@ -13,9 +14,11 @@ __all__ = [
     "ask_scheduler",
     "attempt",
     "connect",
+    "data_room",
     "deal_regions",
     "directed",
     "prepare",
+    "region_room",
     "result",
     "results",
     "roles_of",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import dask
@@ -22,6 +22,8 @@ from distributed.scheduler import KilledWorker, NoValidWorkerError
 from giaann_dask.errors import ClusterError, GiaannError
 
 DEFAULT_TIMEOUT_S = 1800.0
+# Who has waited that long waits so much longer to be told why.
+_LAST_LOOK_S = 10.0
 
 
 def task_key(name: str, *identity: Any) -> str:
@@ -139,11 +141,7 @@ def results(futures: Sequence[Future]) -> list[Any]:
         with lost_cluster():
             return [future.result(timeout=limit) for future in futures]
     except TimeoutError as error:
-        raise ClusterError(
-            f"a task has not finished within {limit:g} seconds",
-            "an answer in time",
-            "raise giaann.timeout-s in Dask's configuration if the work is that long",
-        ) from error
+        raise _overdue(futures[0].client, limit) from error
 
 
 def wait_all(futures: Sequence[Future]) -> None:
@@ -157,4 +155,23 @@ def wait_all(futures: Sequence[Future]) -> None:
             if future.status != "finished":
                 results([future])
     except TimeoutError as error:
-        raise ClusterError(f"tasks have not finished within {limit:g} seconds", "an end in time") from error
+        raise _overdue(futures[0].client, limit) from error
+
+
+def _overdue(client: Client, limit_s: float) -> ClusterError:
+    """Return what is to be said of tasks that have not finished in time."""
+    workers: dict[str, Any] = {}
+    with suppress(OSError, CommClosedError, AttributeError):
+        workers = client.sync(client.scheduler.identity, callback_timeout=_LAST_LOOK_S, n_workers=-1)["workers"]
+    paused = sum(worker.get("status") == "paused" for worker in workers.values())
+    if paused:
+        return ClusterError(
+            f"a task has not finished within {limit_s:g} seconds, and {paused} of {len(workers)} workers take none",
+            "workers with memory for the task that they run",
+            "raise --memory-limit, or use smaller --batch-sequences; what was committed is kept",
+        )
+    return ClusterError(
+        f"a task has not finished within {limit_s:g} seconds",
+        "an answer in time",
+        "raise giaann.timeout-s in Dask's configuration if the work is that long",
+    )

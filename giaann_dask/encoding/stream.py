@@ -19,6 +19,7 @@ import numpy as np
 from distributed import Client, Future
 
 from giaann_dask.cluster import ask_scheduler, result, task_key
+from giaann_dask.encoding.groups import Group, GroupLimits
 from giaann_dask.encoding.numbered import (
     CorpusNumbers,
     NumberedSummary,
@@ -29,8 +30,6 @@ from giaann_dask.encoding.numbered import (
 from giaann_dask.encoding.sources import (
     CorpusRange,
     SourceOptions,
-    Unit,
-    can_join,
     read_units,
     submit_lexicon,
     submit_tag,
@@ -40,10 +39,8 @@ from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
-from giaann_dask.text.tokens import Part
 from giaann_dask.text.vocabulary import BlockMapping, BlockSummary, Vocabulary, summarise
 
-CORPUS_BLOCK = 4
 _LOG = logging.getLogger(__name__)
 
 
@@ -64,7 +61,9 @@ class StreamOptions:
         Sequences at the beginning that are passed over without touching the dictionaries.
     block_characters : int
         Text of one task, about; more than that is only taken when a single part is larger. Of a
-        corpus, which is quickly read, `CORPUS_BLOCK` times as much.
+        corpus, which is quickly read, several times as much (`giaann_dask.encoding.groups`).
+    block_sequences : int, optional
+        Most sequences of a corpus that one task reads.
     words : bool
         Whether blocks must tell the words and the origin of their tokens; training needs neither.
 
@@ -80,6 +79,7 @@ class StreamOptions:
     maximum_sequences: int | None = None
     first_sequence: int = 0
     block_characters: int = 262_144
+    block_sequences: int | None = None
     words: bool = True
 
     def __post_init__(self) -> None:
@@ -171,25 +171,11 @@ class StreamedBlock:
         )
 
 
-@dataclass
-class _Group:
-    """Units that one task reads."""
-
-    units: list[Unit]
-    skips: list[int]
-    positions: list[int | None]
-    read: int = 0
-
-    @property
-    def weight(self) -> int:
-        return sum(unit.weight for unit in self.units)
-
-
 @dataclass(frozen=True, eq=False)
 class _Submitted:
     """A group that is being read: its block, the summary of that, and its range if that keeps its numbers."""
 
-    group: _Group
+    group: Group
     block: Future
     summary: Future
     numbered: CorpusRange | None
@@ -224,6 +210,7 @@ class EncodingStream:
         self._vocabulary = vocabulary
         self._sources = sources
         self._options = options
+        self._limits = GroupLimits(characters=options.block_characters, sequences=options.block_sequences)
         self._cursor = (ledger or Ledger()).cursor()
         empty = not vocabulary.concepts and vocabulary.delimiter_since is None
         fresh = vocabulary.sequences == 0 and empty and not options.first_sequence
@@ -273,9 +260,9 @@ class EncodingStream:
         limit = self._options.maximum_sequences
         return limit is not None and self._counted >= limit
 
-    def _groups(self, inputs: Sequence[str]) -> Iterator[_Group]:
+    def _groups(self, inputs: Sequence[str]) -> Iterator[Group]:
         """Yield groups of units that the ledger does not hold completely."""
-        group, read = _Group([], [], []), 0
+        group, read = Group(), 0
         for unit in read_units(inputs, self._sources):
             read += unit.weight
             found = self._cursor.match(unit.identity)
@@ -287,11 +274,9 @@ class EncodingStream:
                     break
                 continue
             skip = entry.sequences
-            factor = 1 if isinstance(unit.content, Part) else CORPUS_BLOCK
-            too_large = bool(group.units) and group.weight + unit.weight > factor * self._options.block_characters
-            if too_large or not can_join(group.units, group.skips, unit, skip):
+            if not group.takes(unit, skip, self._limits):
                 yield group
-                group = _Group([], [], [])
+                group = Group()
             group.units.append(unit)
             group.skips.append(skip)
             group.positions.append(position)
@@ -303,7 +288,7 @@ class EncodingStream:
         if group.units:
             yield group
 
-    def _submit(self, group: _Group) -> _Submitted:
+    def _submit(self, group: Group) -> _Submitted:
         if self._to_pass:
             group.skips[0] = self._to_pass
         numbered = self._numbers.take(group.units, group.skips)
@@ -329,8 +314,7 @@ class EncodingStream:
             self._to_pass -= passed
             if self._to_pass and len(summary.part_sequences) > 1:
                 # The first part was shorter than what is to be passed: go on inside the same group.
-                rest = _Group(group.units[1:], group.skips[1:], group.positions[1:], group.read)
-                yield from self._merge(self._submit(rest))
+                yield from self._merge(self._submit(group.rest()))
                 return
         earlier, remaining = self._sizes(), self._remaining(len(summary.status))
         mapping = self._vocabulary.extend(summary, remaining)
@@ -344,7 +328,7 @@ class EncodingStream:
             statistics=self._client.submit(count_block, encoded, key=task_key("count", key)),
             mapping=mapping,
             summary=summary,
-            ledger=_ledger_updates(group, summary.part_sequences, mapping.sequences),
+            ledger=group.ledger_updates(summary.part_sequences, mapping.sequences),
             sizes=self._sizes(),
             earlier_sizes=earlier,
             characters=group.weight,
@@ -369,7 +353,7 @@ class EncodingStream:
             statistics=self._client.submit(count_block, encoded, key=task_key("count", encoded.key)),
             mapping=BlockMapping(none, none, none.astype(np.bool_), none.astype(np.int64), numbered.start, count),
             summary=summary,
-            ledger=_ledger_updates(submitted.group, parts, count),
+            ledger=submitted.group.ledger_updates(parts, count),
             sizes=self._sizes(),
             earlier_sizes=earlier,
             characters=submitted.group.weight,
@@ -392,22 +376,6 @@ class EncodingStream:
         before = self._sentences[1] if self._sentences[0] == first[0] else 0
         self._sentences = (last[0], last[1] + (before if first[0] == last[0] else 0))
         return before
-
-
-def _ledger_updates(
-    group: _Group, part_sequences: tuple[int, ...], sequences: int
-) -> tuple[tuple[int | None, LedgerEntry], ...]:
-    """Return the ledger entries of a block of which the first new sequences count."""
-    updates: list[tuple[int | None, LedgerEntry]] = []
-    left = sequences
-    counted = zip(group.units, group.skips, group.positions, part_sequences, strict=True)
-    for unit, skip, position, total in counted:
-        taken = min(max(total - skip, 0), left)
-        left -= taken
-        done = skip + taken
-        if done or total == 0:
-            updates.append((position, LedgerEntry(unit.identity, done, done >= total)))
-    return tuple(updates)
 
 
 def count_block(block: EncodedBlock) -> BlockStatistics:

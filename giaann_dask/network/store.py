@@ -6,7 +6,7 @@ once, so a commit costs what is new, and a crash at any moment leaves the last c
 Does not cover: the encoding of a run (`packing`) and what is committed when
 (`giaann_dask.training`).
 
-Runs are written by workers through forked sessions; the driver merges these and commits. Storage
+Runs are written by workers through forked sessions (`run_writing`); the driver merges these and commits. Storage
 on a local filesystem is safe for one committer at a time, which a lock enforces.
 """
 
@@ -26,7 +26,6 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 from zarr.core.buffer import default_buffer_prototype
-from zarr.core.buffer.cpu import Buffer
 from zarr.core.sync import sync
 
 from giaann_dask.errors import (
@@ -39,6 +38,7 @@ from giaann_dask.errors import (
 from giaann_dask.network.manifest import Manifest
 from giaann_dask.network.packing import PackedRegionRun, PackedRun
 from giaann_dask.network.placement import Placement
+from giaann_dask.network.run_writing import merge_written
 from giaann_dask.network.stored_vocabulary import read_vocabulary, rewrite_changed, write_vocabulary
 from giaann_dask.storage import (
     append_values,
@@ -71,7 +71,6 @@ _CACHED = {
     "num_bytes_attributes": 1 << 20,
     "num_bytes_chunks": 1 << 20,
 }
-_GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
 
 
 class NetworkStore:
@@ -234,13 +233,13 @@ class NetworkStore:
         return int(summary.bytes_deleted)
 
     def begin(self) -> icechunk.Session:
-        """Return a session in which the next commit is written; fork it before changing anything."""
+        """Return a session in which the next commit is written; fork it (`run_writing`) before changing anything."""
         return self._repository.writable_session(BRANCH)
 
     def commit(
-        self, session: icechunk.Session, forks: Sequence[Any], before: CommitReader, change: CommitChange
+        self, session: icechunk.Session, written: Sequence[bytes], before: CommitReader, change: CommitChange
     ) -> str:
-        """Write everything but the runs, which the forks hold, and commit.
+        """Write everything but the runs, which were written into forks of the session, and commit.
 
         Returns
         -------
@@ -253,15 +252,16 @@ class NetworkStore:
             If the disk is full; the last commit stays as it was.
         """
         with writing(f"network {self.path}"):
-            if forks:
-                session.merge(*forks)
             root = zarr.open_group(session.store, mode="a")
             old, new = before.manifest(), change.manifest
+            # Before anything else is there: what deleting costs grows with what a session has changed.
+            for identity in {run.identity for run in old.runs} - {run.identity for run in new.runs}:
+                del root[f"runs/{identity}"]
+            for fork in written:
+                merge_written(session, fork)
             write_vocabulary(root, change.vocabulary, old.concepts, old.features)
             _write_ledger(root, change.ledger, before.ledger())
             _write_assigned(root, change.placement.assigned)
-            for identity in {run.identity for run in old.runs} - {run.identity for run in new.runs}:
-                del root[f"runs/{identity}"]
             _write_header(root, new)
             return str(session.commit(f"{new.sequences} sequences, {new.connections} connections"))
 
@@ -367,23 +367,6 @@ class CommitReader:
     def _table(self, identity: str, name: str) -> PackedRun:
         with reading(f"network {self.path}"):
             return PackedRun.from_entries(dict(sync(_read_entries(self._store, f"runs/{identity}/{name}/"))))
-
-
-def write_run(fork: icechunk.ForkSession, identity: str, packed: PackedRegionRun) -> icechunk.ForkSession:
-    """Write a run through a forked session, on the worker that holds it.
-
-    Raises
-    ------
-    StoreWriteError
-        If the disk is full.
-    """
-    with writing("the network"):
-        # A group of its own, so that a run can be listed and deleted as one.
-        sync(fork.store.set(f"runs/{identity}/zarr.json", Buffer.from_bytes(_GROUP)))
-        for name, table in zip(packed._fields, packed, strict=True):
-            for key, value in table.entries.items():
-                sync(fork.store.set(f"runs/{identity}/{name}/{key}", Buffer.from_bytes(value)))
-    return fork
 
 
 async def _read_entries(store: Any, prefix: str) -> list[tuple[str, bytes]]:

@@ -16,7 +16,8 @@ from giaann_dask.events import RegionMeasured
 from giaann_dask.network.manifest import Manifest, StoredRun
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.region import RankedRun
-from giaann_dask.network.store import CommitChange, NetworkStore, write_run
+from giaann_dask.network.run_writing import fork_session, write_run
+from giaann_dask.network.store import CommitChange, NetworkStore
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
@@ -91,7 +92,7 @@ def commit_regions(
     packed_sizes: list[tasks.RunSize] = results([packed[run.handle.identity].size for _, run in kept])
     head, session = store.head(), store.begin()
     # A session that was forked wants its forks back.
-    fork = session.fork() if new else None
+    fork = fork_session(session) if new else b""
     written = [
         regions.submit(
             "commit",

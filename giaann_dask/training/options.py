@@ -40,10 +40,10 @@ class TrainingOptions:
         After every commit, forget all but the last so many commits and free what they alone need;
         all are kept by default.
     region_bytes : int
-        A region is split when its decoded runs take more bytes than this.
+        A region is split when its decoded runs take more bytes than this, or than a worker can add up.
     hot_bytes : int, optional
         Bytes of decoded runs on all workers; beyond that runs are packed. By default 0.4 of the memory
-        limits of the workers that hold columns.
+        limits of the workers that hold columns, less where these are small.
     maximum_sequences : int, optional
         Stop when so many sequences of the input are in the network.
     device : str

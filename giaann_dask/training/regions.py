@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from distributed import Client, Future
 
-from giaann_dask.cluster import deal_regions, directed, result, results, roles_of, task_key
+from giaann_dask.cluster import data_room, deal_regions, directed, region_room, result, results, roles_of, task_key
 from giaann_dask.events import RegionMeasured
 from giaann_dask.network.placement import Placement, Split
 from giaann_dask.network.region import RankedRun, plan_compaction
@@ -85,18 +85,19 @@ class RegionBudgets:
     Attributes
     ----------
     region_bytes : int
-        A region is split when its runs take more than this, decoded.
+        A region is split when its runs take more than this, decoded, or more than a worker can add up.
     hot_bytes : int or None
         Decoded runs of all regions together; what is beyond is packed, the largest runs first. None
-        for 0.4 of the memory limits of the storage workers, or no end without limits.
+        for two thirds of the room that the storage workers' memory limits leave for data, or no end without
+        limits.
     """
 
     region_bytes: int = 1 << 28
     hot_bytes: int | None = None
 
 
-# Of the storage workers' memory; the rest is for packed runs, increments on their way and compaction.
-_HOT_SHARE = 0.4
+# Of the storage workers' room for data; the rest is for packed runs and increments on their way.
+_HOT_SHARE = 2 / 3
 
 
 class Regions:
@@ -139,6 +140,8 @@ class Regions:
         # Where regions that have grown too large are to be split, and those of a single neuron.
         self._pivots: dict[int, Future] = {}
         self._unsplittable: set[int] = set()
+        # Whether not all runs could be decoded at the same time.
+        self._short = False
         self.columns: Placement | Future = replace(placement, splits=())
         self.splits = placement.splits
         self.rounds = rounds
@@ -192,11 +195,16 @@ class Regions:
         self._learn_sizes()
         for region in [region for region, pivot in self._pivots.items() if pivot.done()]:
             self._split(region, self._pivots[region])
+        # No worker can add up a region that takes too much of its memory.
+        limits = [memory.limit for memory in self.roles.memory.values() if memory.limit]
+        region_bytes = min([self._budgets.region_bytes, *map(region_room, limits)])
         for region in sorted(self.runs.keys() - self._pivots.keys() - self._unsplittable):
-            if self._decoded(region) > self._budgets.region_bytes:
+            if self._decoded(region) > region_bytes:
                 futures = [run.handle.future for run in self.runs[region]]
                 self._pivots[region] = self.submit("pivot", tasks.find_pivot, *futures, key_of=_keys(futures))
-        self._pack_beyond(self._hot_bytes())
+        hot_bytes = self._hot_bytes()
+        self._short = sum(map(self._decoded, self.runs)) > hot_bytes
+        self._pack_beyond(hot_bytes)
 
     def hot_and_packed(self) -> tuple[int, int]:
         """Return the bytes of decoded and of packed runs, as far as their sizes are known."""
@@ -277,8 +285,11 @@ class Regions:
     def _compact(self, region: int, handles: Sequence[RunHandle]) -> RunHandle:
         first, last = handles[0].first_round, handles[-1].last_round
         futures = [handle.future for handle in handles]
-        future = self.submit("compact", tasks.compact, *futures, key_of=_keys(futures))
-        return RunHandle(_identity(region, first, last), future, self._measure(future), first, last)
+        # What was packed for want of memory would be packed again, after all regions had been decoded at once.
+        packed = self._short and any(handle.packed for handle in handles)
+        function = tasks.compact_packed if packed else tasks.compact
+        future = self.submit("compact", function, *futures, key_of=(packed, *_keys(futures)))
+        return RunHandle(_identity(region, first, last), future, self._measure(future), first, last, packed=packed)
 
     def _measure(self, future: Future) -> Future:
         return self.submit("measure", tasks.measure_run, future, key_of=future.key)
@@ -326,7 +337,7 @@ class Regions:
         if self._budgets.hot_bytes is not None:
             return self._budgets.hot_bytes
         limits = [memory.limit for memory in self.roles.memory.values()]
-        return _HOT_SHARE * sum(limits) if limits and all(limits) else float("inf")
+        return _HOT_SHARE * sum(map(data_room, limits)) if limits and all(limits) else float("inf")
 
     def _pack_beyond(self, hot_bytes: float) -> None:
         """Pack runs until what is decoded keeps within a budget; the largest wait longest for compaction."""

@@ -18,8 +18,8 @@ from giaann_dask.errors import StoreMissingError
 from giaann_dask.network.connections import connect_batch
 from giaann_dask.network.context_blocks import connect_contexts
 from giaann_dask.network.counting import count_union
-from giaann_dask.network.merging import merge_runs
-from giaann_dask.network.packing import PackedRegionRun, pack, unpack, unpack_rows
+from giaann_dask.network.merging import merge_encoded
+from giaann_dask.network.packing import PackedRegionRun, PackedRun, pack, unpack, unpack_rows
 from giaann_dask.network.placement import Placement, Split
 from giaann_dask.network.placing import ColumnUsage, Kind, column_usage, place_columns
 from giaann_dask.network.run import RegionRun, Run
@@ -149,19 +149,28 @@ def integrate(*increments: RegionRun, home: int | None = None) -> RegionRun:
 
 def compact(*runs: RegionRun | PackedRegionRun) -> RegionRun:
     """Add up runs of one region into one."""
-    return add_runs([decode(run) for run in runs])
+    return add_runs(runs)
 
 
-def add_runs(runs: Sequence[RegionRun]) -> RegionRun:
+def compact_packed(*runs: RegionRun | PackedRegionRun) -> PackedRegionRun:
+    """Add up runs of one region into one in encoded form."""
+    return pack_run(compact(*runs))
+
+
+def add_runs(runs: Sequence[RegionRun | PackedRegionRun]) -> RegionRun:
     """Return the sum of runs of one region."""
-    return RegionRun(merge_runs([run.connections for run in runs]), merge_runs([run.neurons for run in runs]))
+    return RegionRun(
+        merge_encoded([run.connections for run in runs], _decode), merge_encoded([run.neurons for run in runs], _decode)
+    )
+
+
+def _decode(run: Run | PackedRun) -> Run:
+    return unpack(run) if isinstance(run, PackedRun) else run
 
 
 def decode(run: RegionRun | PackedRegionRun) -> RegionRun:
     """Return the decoded form of a run."""
-    if isinstance(run, PackedRegionRun):
-        return RegionRun(unpack(run.connections), unpack(run.neurons))
-    return run
+    return RegionRun(_decode(run.connections), _decode(run.neurons))
 
 
 def find_pivot(*runs: RegionRun | PackedRegionRun) -> int | None:

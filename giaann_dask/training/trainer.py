@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from distributed import Client
 
-from giaann_dask.cluster import result, results, roles_of, wait_all
+from giaann_dask.cluster import data_room, result, results, roles_of, wait_all
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError
@@ -34,8 +34,12 @@ from giaann_dask.training.target import NetworkTarget
 _LOG = logging.getLogger(__name__)
 # A region's small runs are added to its largest one at the end when they are not much smaller.
 COMPACT_FRACTION = 1 / 2
-# Of the memory of the workers that hold columns, for increments that are on their way.
-_FLYING_SHARE = 0.2
+# Of the room for data on the workers that hold columns, for increments that are on their way.
+_FLYING_SHARE = 1 / 3
+# A block of a corpus makes a few batches and gives selection something to choose from. Only whole blocks are
+# committed: larger ones make commits late, and lose more when a worker is lost.
+_BLOCK_BATCHES = 4
+_WINDOW = 2048
 # All regions are told no more often.
 _REGIONS_S = 5.0
 
@@ -233,6 +237,7 @@ class Trainer:
             self._target.specification,
             maximum_sequences=self._options.maximum_sequences,
             block_characters=self._options.block_characters,
+            block_sequences=max(_BLOCK_BATCHES * self._options.batch_sequences, _WINDOW),
             words=False,
         )
 
@@ -294,7 +299,7 @@ class Trainer:
         limits = [memory.limit for memory in self._regions.roles.memory.values()]
         if not limits or not all(limits) or not self._largest_round:
             return self._options.rounds_in_flight
-        room = int(_FLYING_SHARE * sum(limits)) // self._largest_round
+        room = int(_FLYING_SHARE * sum(map(data_room, limits))) // self._largest_round
         return max(1, min(self._options.rounds_in_flight, room))
 
     def _snapshot_if_due(self, submitted: Round) -> Snapshot | None:
@@ -378,6 +383,8 @@ class Trainer:
             store.collect(self._options.keep_commits)
         self._manifest = store.open(commit).manifest()
         self._uncommitted = 0
+        # A commit that takes longer than the time between two is not followed by the next at once.
+        self._last_commit = (time.perf_counter(), self._last_commit[1])
         self._observer(Committed(commit, self._manifest.sequences, time.perf_counter() - started))
 
     def _report(self, commit: str, seconds: float) -> TrainingReport:
