@@ -83,7 +83,7 @@ soak: $(READY)
 
 # Carries to any machine with a GPU: uses the Python, torch, NumPy, numba and pytest that are there.
 gpu-check:
-	PYTHONPATH=. $(PYTHON) -m pytest -m gpu -o addopts= -o timeout= -p no:cacheprovider tests/test_gpu.py
+	PYTHONPATH=. $(PYTHON) -m pytest -m gpu -o addopts= -o timeout= -p no:cacheprovider --noconftest tests/test_gpu.py
 	PYTHONPATH=. $(PYTHON) benchmarks/device.py
 
 clean:

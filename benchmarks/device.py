@@ -1,4 +1,4 @@
-"""How fast the dense step is on this device, as shares of its sort and copy rates.
+"""How fast the dense step is on this device, as shares of its sort and copy rates, and steps of inference.
 
 Needs NumPy, torch and numba, and nothing installed of this package: ``PYTHONPATH=. python
 benchmarks/device.py``. With CUDA it uses the GPU, else the CPU.
@@ -15,7 +15,11 @@ import numpy as np
 import torch
 
 from giaann_dask.device import select_device
+from giaann_dask.inference.replay.batch import Batch, BatchOptions, Prompt, run_prompts
+from giaann_dask.inference.rows.source import RunRows
+from giaann_dask.inference.sequence import FlagTable, PreparedSequence
 from giaann_dask.network.connections import connect_batch
+from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.text.segmentation import EncodedBlock, number_branches
@@ -64,11 +68,32 @@ def median_seconds(function: Callable[[], object], device: torch.device, runs: i
     return sorted(seconds[1:])[runs // 2]
 
 
+def tokens_per_s(block: EncodedBlock, sequences: int, device: torch.device | None) -> float:
+    """Return how many tokens of as many sequences a batch predicts in a second, compiled without a device."""
+    specification = Specification()
+    parts = connect_batch([block], specification, Placement(1), torch.device("cpu"))
+    rows, vocabulary = RunRows([part.connections for part in parts.values()], lambda _: 0), 20_001
+    flags = FlagTable(np.zeros(vocabulary, bool), np.full(vocabulary, -1))
+    neuron = pack_neuron(block.column, block.feature).reshape(-1, TOKENS)[:sequences]
+    prompts = [
+        Prompt(sequence=PreparedSequence(neuron=line, noun=(line & 0x1FFFFFF) == 0, number=0), flags=flags)
+        for line in neuron
+    ]
+    # The first time is for compiling, and for taking the rows to the device.
+    for _ in range(2):
+        batch = Batch(specification, rows, batch=BatchOptions(slots=sequences), device=device)
+        started = time.perf_counter()
+        predicted = sum(not result.seed for advance in run_prompts(batch, prompts) for result in advance.results)
+        seconds = time.perf_counter() - started
+    return predicted / seconds
+
+
 def main() -> None:
     """Run the benchmark and print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sequences", type=int, default=8192)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--prompts", type=int, default=64, help="that take a step together")
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
     device = select_device(arguments.device)
@@ -98,6 +123,9 @@ def main() -> None:
                 "connect_sequences_per_s": arguments.sequences / connect_s,
                 "connect_share_of_sort_rate": sort_s / connect_s,
                 "connect_share_of_copy_rate": copy_s / connect_s,
+                "compiled_tokens_per_s": tokens_per_s(block, arguments.prompts, None),
+                # On the CPU only compiled steps are meant to be used.
+                "tensor_tokens_per_s": None if device.type == "cpu" else tokens_per_s(block, arguments.prompts, device),
             },
             indent=2,
         )

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import giaann_dask as gd
-from giaann_dask.inference.evaluating.evaluation import infer
+from giaann_dask.inference.evaluating.predicting import PredictionRule, infer
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.sequence import FlagTable
 from giaann_dask.network.connections import connect_batch
@@ -116,7 +116,8 @@ def infer_here(
     middle = blocks[len(blocks) // 2]
     span = (0, min(sentences, len(middle)))
     specification = Specification()
-    arguments = (flags, Placement(specification.regions), regions, specification, options, "cpu")
+    rule = PredictionRule(specification=specification, options=options)
+    arguments = (flags, Placement(specification.regions), regions, rule)
     infer(middle, (0, 2), *arguments)
     started = time.perf_counter()
     tokens = infer(middle, span, *arguments).tokens

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.replay.batch import Prompt
 from giaann_dask.inference.replay.session import ReplaySession
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.sequence import FlagTable, StepTrace
+from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.session import Session
 from giaann_dask.network.keys import pack_target
 from giaann_dask.network.run import Run
@@ -37,6 +38,18 @@ def random_run(rng: np.random.Generator, specification: Specification, neurons: 
     counts = np.array([len(row) for row in rows])
     pointer = np.concatenate([[0], np.cumsum(counts[counts > 0])])
     return Run(neurons[counts > 0], pointer, np.concatenate(rows), np.full(counts.sum(), 5 << 20, np.int32))
+
+
+def random_prompts(rng: np.random.Generator, neurons: np.ndarray, longest: int) -> list[Prompt]:
+    """One to seven sentences and prompts, each with flags of its own."""
+    prompts = []
+    for number in range(rng.integers(1, 8)):
+        length = int(rng.integers(1, longest + 1)) if number else longest
+        flags = FlagTable(rng.random(FEATURES) < 0.5, rng.integers(-1, 3, FEATURES))
+        sequence = PreparedSequence(neuron=rng.choice(neurons, length), noun=rng.random(length) < 0.4, number=1)
+        tokens = None if rng.random() < 0.5 else int(rng.integers(1, 9))
+        prompts.append(Prompt(sequence=sequence, flags=flags, tokens=tokens))
+    return prompts
 
 
 def both(run: Run, flags: FlagTable, specification: Specification, options: InferenceOptions) -> tuple[Any, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,18 @@ import torch
 from conformance import golden_run, inference_files, prepared
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, random_run
+from random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, random_prompts, random_run
 from test_golden_inference import EWT_FOLDERS, EWT_SAMPLE, STOP_REASONS, SYN_FOLDER, Follower, follow
 from village import write_village
 
 import giaann_dask as gd
+from giaann_dask.cluster import result
+from giaann_dask.encoding.sources import SourceOptions
+from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import OptionError, PromptError
+from giaann_dask.inference.evaluating.predicting import PredictionRule, infer, predict_together, prepared_sequences
+from giaann_dask.inference.evaluating.recording import StepRecords
+from giaann_dask.inference.opened import flags_of, read_regions
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.replay.batch import Advance, Batch, BatchOptions, Prompt, run_prompts, run_sequences
 from giaann_dask.inference.replay.session import ReplaySession
@@ -28,6 +34,8 @@ from giaann_dask.inference.session import Session
 from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.run import Row, Run
 from giaann_dask.spec import Specification
+from giaann_dask.text.blocks import FilterOptions
+from giaann_dask.text.segmentation import EncodedBlock
 
 NO_FLAGS = FlagTable(np.zeros(FEATURES, bool), np.full(FEATURES, 0))
 
@@ -65,18 +73,6 @@ class CountingRows:
         self.ahead.append(list(neurons))
 
 
-def random_prompts(rng: np.random.Generator, neurons: np.ndarray, longest: int) -> list[Prompt]:
-    """One to seven sentences and prompts, each with flags of its own."""
-    prompts = []
-    for number in range(rng.integers(1, 8)):
-        length = int(rng.integers(1, longest + 1)) if number else longest
-        flags = FlagTable(rng.random(FEATURES) < 0.5, rng.integers(-1, 3, FEATURES))
-        sequence = PreparedSequence(neuron=rng.choice(neurons, length), noun=rng.random(length) < 0.4, number=1)
-        tokens = None if rng.random() < 0.5 else int(rng.integers(1, 9))
-        prompts.append(Prompt(sequence=sequence, flags=flags, tokens=tokens))
-    return prompts
-
-
 def alone(prompt: Prompt, specification: Specification, rows: RunRows, options: InferenceOptions) -> list[StepTrace]:
     """The steps of a prompt by itself, with whole rows pushed."""
     session, traces = Session(specification, rows, prompt.flags, options=options), list[StepTrace]()
@@ -99,6 +95,7 @@ def alone(prompt: Prompt, specification: Specification, rows: RunRows, options: 
         BatchOptions, slots=st.integers(1, 5), held_bytes=st.sampled_from([0, 3000, 1 << 30]), ahead=st.booleans()
     ),
     st.integers(1, 5),
+    st.sampled_from([None, torch.device("cpu")]),
 )
 def test_the_same_steps_as_alone(
     seed: int,
@@ -109,6 +106,7 @@ def test_the_same_steps_as_alone(
     longest: int,
     batch: BatchOptions,
     regions: int,
+    device: torch.device | None,
 ) -> None:
     rng = np.random.default_rng(seed)
     neurons = np.unique(pack_neuron(rng.integers(0, 3, size), rng.integers(0, FEATURES, size)))
@@ -116,7 +114,7 @@ def test_the_same_steps_as_alone(
     prompts = random_prompts(rng, neurons, longest)
     whole = RunRows([run], lambda _: 0)
     found: dict[int, list[StepTrace]] = {}
-    one = Batch(specification, split_rows(run, regions), options=options, batch=batch)
+    one = Batch(specification, split_rows(run, regions), options=options, batch=batch, device=device)
     finished = []
     for advance in run_prompts(one, prompts):
         found.setdefault(advance.number, []).extend(advance.traces)
@@ -132,10 +130,12 @@ def test_the_same_steps_as_alone(
 class BatchFollower(Follower):
     """Follows all sentences of a golden file at once, a few under way, with the regions split."""
 
+    device: torch.device | None = None
+
     def __init__(self, path: Path, run: Run) -> None:
         super().__init__(path, run)
         rows, options = split_rows(run, 3), BatchOptions(slots=7, held_bytes=20_000, ahead=False)
-        self.batch = Batch(self.session.specification, rows, options=self.options, batch=options)
+        self.batch = Batch(self.session.specification, rows, options=self.options, batch=options, device=self.device)
 
     def follow(self) -> Any:
         """Compare all sentences; return the totals."""
@@ -173,6 +173,12 @@ class BatchFollower(Follower):
         assert trace.state is None, where
 
 
+class TensorFollower(BatchFollower):
+    """The same with the steps of all sequences done together, as tensors."""
+
+    device = torch.device("cpu")
+
+
 @pytest.fixture(scope="module")
 def syn_run() -> Run:
     return golden_run(SYN_FOLDER)
@@ -181,6 +187,17 @@ def syn_run() -> Run:
 @pytest.mark.parametrize("path", inference_files(SYN_FOLDER), ids=lambda path: path.name[6:-9])
 def test_synthetic_steps(path: Path, syn_run: Run) -> None:
     follow(path, syn_run, BatchFollower)
+
+
+@pytest.mark.parametrize("path", inference_files(SYN_FOLDER)[::16], ids=lambda path: path.name[6:-9])
+def test_a_sample_of_synthetic_steps_as_tensors(path: Path, syn_run: Run) -> None:
+    follow(path, syn_run, TensorFollower)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", inference_files(SYN_FOLDER), ids=lambda path: path.name[6:-9])
+def test_synthetic_steps_as_tensors(path: Path, syn_run: Run) -> None:
+    follow(path, syn_run, TensorFollower)
 
 
 @pytest.mark.parametrize("name", EWT_FOLDERS)
@@ -192,12 +209,13 @@ def test_ewt_sample(name: str, shared_folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", [BatchFollower, TensorFollower])
 @pytest.mark.parametrize("name", EWT_FOLDERS)
-def test_ewt_steps(name: str, shared_folder: Path) -> None:
+def test_ewt_steps(name: str, shared_folder: Path, kind: type[BatchFollower]) -> None:
     folder = shared_folder / "golden" / "v1" / name
     run = golden_run(folder)
     for path in inference_files(folder):
-        follow(path, run, BatchFollower)
+        follow(path, run, kind)
 
 
 def dense_rows(seed: int = 3) -> tuple[np.ndarray, Run]:
@@ -324,6 +342,41 @@ def test_sessions_give_what_generate_gives(village_network: gd.Network) -> None:
         with village_network.session(prompt, options=options) as session:
             assert tuple(session) == session.tokens == continuation.tokens
             assert session.stop == continuation.stop
+
+
+@pytest.mark.parametrize("kept", [{}, {"ranks": 5, "probability": True}])
+@pytest.mark.parametrize("feed", ["target", "prediction"])
+def test_an_evaluation_as_tensors_is_the_same(village_network: gd.Network, feed: Any, kept: dict[str, Any]) -> None:
+    block, flags = village_block(village_network)
+    regions = read_regions(village_network._reader)
+    placement, specification = village_network._reader.placement(), village_network.manifest.specification
+    rule = PredictionRule(specification=specification, options=InferenceOptions(feed=feed), **kept)
+    expected = infer(block, (3, 40), flags, placement, regions, rule)
+    records = StepRecords(block, rule.ranks, probability=rule.probability)
+    device, rows = torch.device("cpu"), RunRows.placed(placement, regions)
+    batch = Batch(specification, rows, options=InferenceOptions(feed=feed), batch=BatchOptions(slots=9), device=device)
+    predict_together(batch, prepared_sequences(block, (3, 40)), flags, records)
+    found = records.predictions()
+    assert len(found.predicted) > 20
+    for name in (field.name for field in fields(expected)):
+        value = getattr(expected, name)
+        if isinstance(value, np.ndarray):
+            assert value.tobytes() == getattr(found, name).tobytes(), name
+        elif name != "rows":
+            assert value == getattr(found, name), name
+
+
+def village_block(network: gd.Network) -> tuple[EncodedBlock, FlagTable]:
+    """Encode other sentences with a network's dictionaries."""
+    reader = network._reader
+    vocabulary = reader.saved_vocabulary()
+    specification = reader.manifest().specification
+    limits = FilterOptions(seed_tokens=specification.seed_tokens, maximum_tokens=specification.maximum_tokens)
+    sources = SourceOptions(tagger="lexicon", ever=reader.ever(), filter=limits)
+    text = write_village(network.path.parent / "other.txt", 60, 4)
+    with gd.connect(workers=0) as client:
+        (block,) = EncodingStream(client, vocabulary, sources, StreamOptions()).blocks([str(text)])
+        return result(block.encoded), flags_of(vocabulary)
 
 
 def test_a_prompt_that_cannot_be_continued_leaves_the_others_alone(village_network: gd.Network) -> None:

@@ -1,16 +1,26 @@
-"""The dense step on a GPU gives the same bytes as on the CPU."""
+"""The dense step and the steps of inference on a GPU give the same bytes as on the CPU.
+
+Needs pytest, NumPy, numba, PyTorch and the checkout, so that it can be carried to any machine with a GPU.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from test_invariance import EVER, OPTIONS, TOKENS
+from random_networks import FEATURES, SPECIFICATIONS, assert_same, random_prompts, random_run
+from random_networks import OPTIONS as OPTIONS_OF_INFERENCE
+from tagged_tokens import EVER, OPTIONS, TOKENS
 
 from giaann_dask.device import select_device
+from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.replay.batch import Batch, BatchOptions, run_prompts
+from giaann_dask.inference.rows.source import RunRows
+from giaann_dask.inference.sequence import StepTrace
 from giaann_dask.network.connections import connect_batch
+from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import BlockBuilder
@@ -21,7 +31,7 @@ from giaann_dask.text.vocabulary import Vocabulary, summarise
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("factors", [{}, {"NOUN": 10.0, "VERB": 2.5}])
-def test_connect_on_a_gpu(data_folder: Path, factors: dict[str, float]) -> None:
+def test_connect_on_a_gpu(factors: dict[str, float]) -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     builder = BlockBuilder(EVER, dataclasses.replace(OPTIONS, parts_of_speech=True))
@@ -36,3 +46,24 @@ def test_connect_on_a_gpu(data_folder: Path, factors: dict[str, float]) -> None:
         for first, second in zip(*(run[region] for run in runs), strict=True):
             for field in dataclasses.fields(first):
                 assert getattr(first, field.name).tobytes() == getattr(second, field.name).tobytes()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("options", OPTIONS_OF_INFERENCE, ids=str)
+def test_steps_of_a_batch_on_a_gpu(options: InferenceOptions) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    rng = np.random.default_rng(5)
+    for specification in SPECIFICATIONS:
+        neurons = np.unique(pack_neuron(rng.integers(0, 4, 12), rng.integers(0, FEATURES, 12)))
+        rows = RunRows([random_run(rng, specification, neurons, 0.4)], lambda _: 0)
+        prompts = [prompt for _ in range(6) for prompt in random_prompts(rng, neurons, 20)]
+        found = []
+        for device in (None, select_device("cuda")):
+            batch = Batch(specification, rows, options=options, batch=BatchOptions(slots=9), device=device)
+            steps: dict[int, list[StepTrace]] = {}
+            for advance in run_prompts(batch, prompts):
+                steps.setdefault(advance.number, []).extend(advance.traces)
+            found.append(steps)
+        for number in range(len(prompts)):
+            assert_same(found[0][number], found[1][number])

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tagged_tokens import EVER, OPTIONS, TOKENS
 
 from giaann_dask.network.connections import connect_batch, gather_batch, sum_pairs_on
 from giaann_dask.network.keys import unpack_neuron, unpack_target
@@ -19,36 +20,11 @@ from giaann_dask.network.placement import Placement
 from giaann_dask.network.region import RankedRun, plan_compaction
 from giaann_dask.network.run import Run
 from giaann_dask.spec import Specification
-from giaann_dask.text.blocks import CANDIDATE, BlockBuilder, FilterOptions
-from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.blocks import CANDIDATE, BlockBuilder
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.tokens import TaggedSentence
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 
-EVER = EverPos(
-    verb=frozenset({"runs", "ran", "run", "saw"}),
-    adp=frozenset({"on", "in"}),
-    cconj=frozenset({"and"}),
-    sconj=frozenset({"while"}),
-)
-# (form, lemma, UPOS, XPOS): the same word with different lemmas and tags, so that history matters.
-TOKENS = [
-    ("Dog", "dog", "NOUN", "NN"),
-    ("dogs", "dog", "NOUN", "NNS"),
-    ("Mill", "mill", "PROPN", "NNP"),
-    ("-", "-", "PUNCT", "HYPH"),
-    (",", ",", "PUNCT", ","),
-    ("saw", "see", "VERB", "VBD"),
-    ("sees", "see", "VERB", "VBZ"),
-    ("sees", "saw", "VERB", "VBZ"),
-    ("on", "on", "ADP", "IN"),
-    ("and", "and", "CCONJ", "CC"),
-    ("while", "while", "SCONJ", "IN"),
-    ("'s", "'s", "PART", "POS"),
-    ("'s", "be", "AUX", "VBZ"),
-    ("old", "old", "ADJ", "JJ"),
-    ("is", "be", "AUX", "VBZ"),
-]
 sentences = st.lists(
     st.lists(st.sampled_from(TOKENS), min_size=5, max_size=14).map(
         lambda tokens: TaggedSentence(*zip(*tokens, strict=True))
@@ -56,7 +32,6 @@ sentences = st.lists(
     min_size=1,
     max_size=14,
 )
-OPTIONS = FilterOptions(seed_tokens=6, maximum_tokens=12)
 
 
 def encode(

@@ -13,7 +13,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_invariance import EVER, arrays, naive_connections, sentences
+from tagged_tokens import EVER
+from test_invariance import arrays, naive_connections, sentences
 from village import write_village
 
 import giaann_dask as gd

@@ -37,7 +37,7 @@ from giaann_dask.inference.rows.health import find_trouble
 from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
 from giaann_dask.inference.rows.service import Trim
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.rules import Rules, auxiliary_kinds, fitting_rules, open_plain_session
+from giaann_dask.inference.rules import Rules, auxiliary_kinds, fitting_rules, open_plain_session, rules_device
 from giaann_dask.inference.sequence import FlagTable, StepResult, StepTrace
 from giaann_dask.inference.v2.batch import open_batch
 from giaann_dask.network.store import CommitReader
@@ -173,7 +173,8 @@ class Sessions(Pieces):
                 f"beam width {beam.width} and depth {beam.depth}", "1 and 1 for sessions", "look ahead with generate"
             )
         self._rules = fitting_rules(opened.specification, self._options.inference)
-        self._batch = open_batch(opened.specification, opened.rows, options=self._rules, batch=batch)
+        device = rules_device(self._rules, self._options.device)
+        self._batch = open_batch(opened.specification, opened.rows, options=self._rules, batch=batch, device=device)
         self._under: dict[int, _Text] = {}
         super().__init__(opened.commit, self._run(iter(prompts)), subwords=opened.specification.tokens == "subwords")
 

@@ -78,9 +78,9 @@ class EngineOptions:
 class NetworkEngine:
     """Continues prompts from a commit that is held here, or by workers that are asked for its rows.
 
-    What is trained meanwhile changes nothing. On the CPU all prompts share their steps. Each is advanced
-    by itself where the whole activation has to be known, for concept columns, and on other devices; of
-    those, as many are in the middle of a step as there are processors.
+    What is trained meanwhile changes nothing. All prompts share their steps. Each is advanced
+    by itself where the whole activation has to be known, for concept columns; of those, as many are in the
+    middle of a step as there are processors.
 
     Parameters
     ----------
@@ -110,7 +110,9 @@ class NetworkEngine:
         slots = BatchOptions(slots=self._options.places)
         self._rules = fitting_rules(opened.specification, self._options.inference)
         self._device = rules_device(self._rules, self._options.device)
-        self._shared = SharedBatch(open_batch(opened.specification, opened.rows, options=self._rules, batch=slots))
+        self._shared = SharedBatch(
+            open_batch(opened.specification, opened.rows, options=self._rules, batch=slots, device=self._device)
+        )
         # More would only wait for each other in the middle of their steps, and be slower all together.
         self._processors = threading.Semaphore(os.cpu_count() or 1)
 
@@ -155,7 +157,7 @@ class NetworkEngine:
         prepared, vocabulary = opened.prepare(prompt, self._options.tagger)
         flags = changed_flags(opened.flags_for(self._rules), prepared.change)
         yield Given(prepared.words, opened.specification.tokens == "subwords")
-        if options.columns or self._device.type != "cpu":
+        if options.columns:
             session = self._whole(flags)
             with one_thread():
                 steps = session.stream(prepared.sequence, options.tokens)

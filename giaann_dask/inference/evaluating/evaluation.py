@@ -1,9 +1,9 @@
 """Evaluation: accuracy of next-token prediction on given text.
 
 Covers: preparing sequences by section 7 of the contract, spreading them over a cluster and putting
-the report together. Does not cover: one step (`steps`), what is kept of it (`evaluating.recording`), when a
-prediction is right (`evaluating.matching`), counting by section 8 (`evaluating.accuracy`) and pictures of a report
-(`giaann_dask.diagnostics.evaluation_report`).
+the report together. Does not cover: the tasks (`evaluating.predicting`), what they keep
+(`evaluating.recording`), when a prediction is right (`evaluating.matching`), counting by section 8
+(`evaluating.accuracy`) and pictures of a report (`giaann_dask.diagnostics.evaluation_report`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import numpy.typing as npt
 from distributed import Client, Future
 
 from giaann_dask.cluster import ask_scheduler, result, task_key
-from giaann_dask.device import one_thread
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError, OptionError
@@ -27,7 +26,7 @@ from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated, ignor
 from giaann_dask.inference.evaluating.accuracy import Accuracy, StepCounts
 from giaann_dask.inference.evaluating.code_length import CodeLength, token_bytes
 from giaann_dask.inference.evaluating.matching import NO_PREDICTION, Predictions, match_ranks, target_names
-from giaann_dask.inference.evaluating.recording import StepRecords
+from giaann_dask.inference.evaluating.predicting import PredictionRule, infer
 from giaann_dask.inference.opened import (
     FlagChange,
     OpenedRegions,
@@ -39,32 +38,20 @@ from giaann_dask.inference.opened import (
 )
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.rows.hot import RowFigures
-from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, RowOptions, row_source
-from giaann_dask.inference.rows.service import Trim
-from giaann_dask.inference.rows.source import RunRows
+from giaann_dask.inference.rows.remote import RowOptions
 from giaann_dask.inference.rules import (
     AskedRules,
     Rules,
     auxiliary_kinds,
     fitting_rules,
-    open_session,
-    rules_device,
-    sends_strengths,
 )
-from giaann_dask.inference.sequence import FlagTable, PreparedSequence
-from giaann_dask.network.keys import pack_neuron
-from giaann_dask.network.placement import Placement
-from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
-from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
 
 SEQUENCES_PER_TASK = 64
-# So many sequences' rows are asked for at once, while those before them are predicted.
-SEQUENCES_AHEAD = 8
 # Largest k of top-k; so many candidates of every step travel to the client.
 MAXIMUM_RANKS = 1000
 
@@ -254,8 +241,14 @@ def evaluate_network(
     stream = EncodingStream(client, tally.vocabulary, sources, stream_options)
     pending: deque[Future] = deque()
     limit = 4 * max(1, sum(ask_scheduler(client, "ncores").values()))
-    rules = (specification, inference, options.device, options.top_k[-1], options.bits_per_byte)
-    arguments = (rules, submit_placement(client, reader), regions)
+    rule = PredictionRule(
+        specification=specification,
+        options=inference,
+        device=options.device,
+        ranks=options.top_k[-1],
+        probability=options.bits_per_byte,
+    )
+    arguments = (rule, submit_placement(client, reader), regions)
     for block in stream.blocks(inputs):
         change = FlagChange.between(base, tally.vocabulary)
         statistics = result(block.statistics)
@@ -283,65 +276,17 @@ def evaluate_network(
 def _submit_block(
     client: Client, block: StreamedBlock, flags: Future, change: FlagChange, arguments: tuple[Any, ...]
 ) -> list[Future]:
-    rules, placement, regions = arguments
+    rule, placement, regions = arguments
     assert isinstance(regions, OpenedRegions)
     identity = (block.encoded.key, flags.key, *astuple(change))
     block_flags = client.submit(changed_flags, flags, change, key=task_key("flags", identity))
     futures = []
     for start in range(0, block.mapping.sequences, SEQUENCES_PER_TASK):
         span = (start, min(start + SEQUENCES_PER_TASK, block.mapping.sequences))
-        key = task_key("infer", block_flags.key, span, rules, regions.identity)
-        task = (block.encoded, span, block_flags, placement, regions.argument, *rules)
+        key = task_key("infer", block_flags.key, span, rule, regions.identity)
+        task = (block.encoded, span, block_flags, placement, regions.argument, rule)
         futures.append(client.submit(infer, *task, key=key, **regions.asking))
     return futures
-
-
-def infer(
-    block: EncodedBlock,
-    span: tuple[int, int],
-    flags: FlagTable,
-    placement: Placement,
-    regions: Sequence[Run] | RegionKeys,
-    specification: Specification,
-    options: Rules,
-    device: str,
-    ranks: int = 1,
-    probability: bool = False,
-) -> Predictions:
-    """Predict the tokens of some sequences of a block, keeping what is asked of the candidates, as a task."""
-    rows = row_source(placement, regions, trim=Trim(strengths=sends_strengths(options)))
-    session = open_session(specification, rows, flags, options=options, device=rules_device(options, device))
-    records = StepRecords(block, ranks, probability=probability)
-    for q in range(*span):
-        _fetch_ahead(rows, block, q, span, options)
-        if block.status[q] != CANDIDATE:
-            continue
-        tokens = slice(int(block.offsets[q]), int(block.offsets[q + 1]))
-        sequence = PreparedSequence(
-            neuron=pack_neuron(block.column[tokens], block.feature[tokens]),
-            noun=block.feature[tokens] == 0,
-            number=block.first_sequence + q,
-        )
-        with one_thread():
-            outcome = session.run_sequence(sequence, observer=records.observe if records.observing else None)
-        records.add(q, outcome)
-    return records.predictions(rows.own_figures)
-
-
-def _fetch_ahead(
-    rows: RunRows | RemoteRows, block: EncodedBlock, q: int, span: tuple[int, int], options: Rules
-) -> None:
-    """Ask for the rows of the sequences after next, a few sequences at a time, where their sources are given."""
-    if options.feed != "target" or (q - span[0]) % SEQUENCES_AHEAD:
-        return
-    for start in (q, q + SEQUENCES_AHEAD):
-        end = min(start + SEQUENCES_AHEAD, span[1])
-        given = [
-            slice(int(block.offsets[s]), int(block.offsets[s + 1]) - 1)
-            for s in range(start, end)
-            if block.status[s] == CANDIDATE
-        ]
-        rows.prefetch(n for part in given for n in pack_neuron(block.column[part], block.feature[part]).tolist())
 
 
 class _Tally:

@@ -25,6 +25,7 @@ from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.replay.held_rows import HeldRows
 from giaann_dask.inference.replay.kernels import advance
 from giaann_dask.inference.replay.tables import INTERNAL, NO_CONNECTIONS, NONE, Rules, empty_slots, widened
+from giaann_dask.inference.replay.tensors import TensorSteps
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.sequence import (
     FlagTable,
@@ -156,6 +157,9 @@ class Batch:
         Rules of inference. Prompts after which tokens are generated are fed predictions whatever these say.
     batch : BatchOptions, optional
         How many sequences advance together.
+    device : torch.device, optional
+        Where the steps of all sequences are done together, as tensors; by default compiled code does them on the
+        CPU, one sequence after the other.
 
     Attributes
     ----------
@@ -170,11 +174,13 @@ class Batch:
         *,
         options: InferenceOptions | None = None,
         batch: BatchOptions | None = None,
+        device: torch.device | None = None,
     ) -> None:
         self.options, self.batch = options or InferenceOptions(), batch or BatchOptions()
         self._specification = specification
         self._rules = Rules.of(Layout.of(specification, torch.device("cpu")), self.options)
         self.held = HeldRows(rows, specification.segments, self.batch.held_bytes)
+        self._tensors = None if device is None else TensorSteps(self._rules, device)
         self._slots = empty_slots(self.batch.slots, 32)
         self._under: dict[int, _Under] = {}
         self._free = list(range(self.batch.slots))[::-1]
@@ -232,7 +238,10 @@ class Batch:
         until = np.array([self._until(slot) for slot in which.tolist()], np.int64)
         self._find_rows(which, until)
         begin = slots.done[which]
-        pointer, neuron, value = advance(slots, which, until, self.held.table, self._rules)
+        if self._tensors is None:
+            pointer, neuron, value = advance(slots, which, until, self.held.table, self._rules)
+        else:
+            pointer, neuron, value = self._tensors.advance(slots, which, until, self.held)
         done = slots.done[which]
         # A step at which a sequence ends for lack of a prediction is recorded and not done.
         end = done + (done < until)

@@ -47,6 +47,8 @@ class HeldRows:
         Addresses and segments by a row's place.
     wanted, fetched, fetched_bytes : int
         Rows asked of this, and of them those asked of the source, with the bytes of their arrays.
+    moves : int
+        How often rows were let go, which gives others new places.
     """
 
     def __init__(self, source: RowSource, segments: int, limit_bytes: int) -> None:
@@ -58,7 +60,7 @@ class HeldRows:
         self._target: list[Integers] = []
         self._bytes = 0
         self.table = RowTable(np.zeros(64, np.int64), np.zeros((64, segments + 1), np.int64))
-        self.wanted = self.fetched = self.fetched_bytes = 0
+        self.wanted = self.fetched = self.fetched_bytes = self.moves = 0
 
     def __len__(self) -> int:
         """Return the number of rows held."""
@@ -106,6 +108,7 @@ class HeldRows:
         """
         if self._bytes <= self._limit_now:
             return None
+        self.moves += 1
         kept = np.unique(used)
         kept = kept[kept >= 0]
         moved = np.full(len(self._target), NONE, np.int64)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
 
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.replay.batch import Advance, Batch, BatchOptions, Prompt
@@ -155,9 +156,18 @@ def _advance(number: int, steps: range, finished: bool, traces: list[StepTrace])
 
 
 def open_batch(
-    specification: Specification, rows: RowSource, *, options: Rules, batch: BatchOptions | None = None
+    specification: Specification,
+    rows: RowSource,
+    *,
+    options: Rules,
+    batch: BatchOptions | None = None,
+    device: torch.device | None = None,
 ) -> PromptBatch:
-    """Return an empty batch that follows some rules; the parameters are those of `Batch`."""
+    """Return an empty batch that follows some rules; the parameters are those of `Batch`.
+
+    On the CPU steps are compiled; on other devices all sequences of profile ``v1`` take them together.
+    """
     if isinstance(options, V2Options):
         return V2Batch(specification, rows, options=options, batch=batch)
-    return Batch(specification, rows, options=options, batch=batch)
+    tensors = device if device is not None and device.type != "cpu" else None
+    return Batch(specification, rows, options=options, batch=batch, device=tensors)
