@@ -245,3 +245,21 @@ def test_a_wait_that_is_too_long_says_why() -> None:
         for wait in (result, lambda future: wait_all([future])):
             with pytest.raises(ClusterError, match=r"1 of 1 workers take none.*--memory-limit"):
                 wait(client.submit(time.sleep, 0.1))
+
+
+@pytest.mark.cluster
+def test_a_scheduler_does_not_remember_every_request() -> None:
+    with gd.connect(options=ClusterOptions(workers=1, threads=2)) as client:
+        scheduler = client.cluster.scheduler
+        # As long as anything is under way, all that is asked for counts as one piece of work.
+        under_way = client.submit(time.sleep, 20)
+        for number in range(300):
+            client.submit(pow, number, 2).release()
+        client.submit(pow, 7, 7).result(timeout=60)
+        spans = scheduler.extensions["spans"].spans.values()
+        assert max(len(span.metadata["collections"]) for span in spans) > 200
+        forgetting = scheduler.periodic_callbacks["giaann-short-memory"]
+        assert forgetting.is_running()
+        forgetting.callback()
+        assert max(len(span.metadata["collections"]) for span in spans) == 100
+        under_way.cancel()

@@ -17,11 +17,14 @@ import dask
 from distributed import Nanny, Scheduler, Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.nanny import WorkerProcess
+from tornado.ioloop import PeriodicCallback
 
 from giaann_dask.cluster.forking import begin_fork_server, default_method, forks
 
 # Between attempts to start a worker again.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+# How many things of a span are remembered, and how often the others are forgotten.
+_REMEMBERED, _FORGETTING_S = 100, 30.0
 
 # Where the user's own configuration of Dask says otherwise, that is followed.
 DEFAULTS = {
@@ -78,6 +81,31 @@ class Forgiveness(SchedulerPlugin):  # type: ignore[misc]
             task.suspicious = 0
         if task is not None and finish == "no-worker" and task.loose_restrictions:
             task.worker_restrictions = None
+
+
+class ShortMemory(SchedulerPlugin):  # type: ignore[misc]
+    """Lets a scheduler forget of what kind every single thing was that it has been asked for.
+
+    Dask writes that down for its reports on spans of work (`distributed.spans`) and never forgets it: a scheduler
+    that lives for weeks is asked millions of times.
+    """
+
+    name = "giaann-short-memory"
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Begin to forget, once in a while."""
+        spans = scheduler.extensions.get("spans")
+        if spans is None:
+            return
+
+        def forget() -> None:
+            for span in spans.spans.values():
+                if span.metadata is not None:
+                    del span.metadata["collections"][:-_REMEMBERED]
+
+        # The scheduler stops it with its own.
+        scheduler.periodic_callbacks[self.name] = callback = PeriodicCallback(forget, _FORGETTING_S * 1000)
+        callback.start()
 
 
 class LastingNanny(Nanny):  # type: ignore[misc]
@@ -137,7 +165,7 @@ def scheduler_arguments(hang_timeout_s: float | None = None) -> dict[str, Any]:
     ['plugins', 'worker_ttl']
     """
     set_defaults()
-    arguments: dict[str, Any] = {"plugins": [Forgiveness()]}
+    arguments: dict[str, Any] = {"plugins": [Forgiveness(), ShortMemory()]}
     if hang_timeout_s is not None:
         arguments["worker_ttl"] = hang_timeout_s
     return arguments
