@@ -115,6 +115,9 @@ class Following:
 
     def __init__(self, setting: Setting, options: InferenceOptions) -> None:
         self.setting, self.options = setting, options
+        steps = setting.generated(options, None, 1).steps
+        # After a token of internal mode, the prompt's next one is taken in its column.
+        self.last = steps[len(setting.neuron)].source if len(steps) > len(setting.neuron) else int(setting.neuron[-1])
 
     def candidates(self, taken: tuple[int, ...], width: int = 100) -> list[tuple[float, int]]:
         """Value and neuron of the best candidates after some tokens, without those that are rejected."""
@@ -140,7 +143,7 @@ class Following:
         return pairs
 
     def gain(self, taken: tuple[int, ...], value: float, neuron: int, score: str) -> float:
-        source = taken[-1] if taken else int(self.setting.neuron[-1])
+        source = taken[-1] if taken else self.last
         parts = {"activation": value, "connection": strength(self.setting, source, neuron)}
         return sum(parts.values()) if score == "both" else parts[score]
 
