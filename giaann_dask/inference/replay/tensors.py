@@ -257,9 +257,9 @@ class TensorSteps:
         total = torch.zeros_like(state.value[0])
         for segment in state.value:
             total = total + segment
+        most = total == total.amax(1, keepdim=True)
         # The lowest of equal branches.
-        strongest = (total == total.amax(1, keepdim=True)).to(torch.int8).cumsum(1) == 1
-        strongest &= total == total.amax(1, keepdim=True)
+        strongest = most & (most.cumsum(1) == 1)
         state.value = torch.where((source[:, None] & strongest)[None], 0.0, state.value)
         _burst(state, burst)
 
