@@ -29,6 +29,7 @@ class ScriptedEngine:
         self.released = threading.Event()
         self.at_once = self.most_at_once = 0
         self.reason: str | None = None
+        self.is_lost = False
         self.looks = 0
         self.looking = threading.Event()
         self.looking.set()
@@ -38,6 +39,9 @@ class ScriptedEngine:
         self.looks += 1
         self.looking.wait(10)
         return self.reason
+
+    def lost(self) -> bool:
+        return self.is_lost
 
     def complete(self, prompt: str, options: CompletionOptions) -> Generator[Part | None, None, None]:
         with self._lock:

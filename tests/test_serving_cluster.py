@@ -112,6 +112,28 @@ def test_a_worker_is_lost_and_then_the_scheduler(known: tuple[Path, list[str]], 
         assert "connection to the cluster" in lost.json()["error"]["message"]
 
 
+def test_another_scheduler_takes_the_place_of_one_that_was_lost(known: tuple[Path, list[str]], tmp_path: Path) -> None:
+    network, expected = known
+    with running_cluster(tmp_path) as (cluster, _):
+        server = Process(network, *ASKED, "--scheduler-file", str(tmp_path / "scheduler.json"))
+        try:
+            check_answers(server, expected, range(3))
+            os.kill(cluster.pid, signal.SIGKILL)
+            until(lambda: health(server).status_code == 503)
+            assert ask(server, 0).status_code == 503
+            with running_cluster(tmp_path):
+                until(lambda: health(server).status_code == 200)
+                check_answers(server, expected, range(len(PROMPTS)))
+                server.process.send_signal(signal.SIGTERM)
+                log = server.process.communicate(timeout=60)[1]
+            assert server.process.returncode == 0
+            assert "the network is open again" in log
+            assert "Traceback" not in log
+        finally:
+            server.process.kill()
+            server.process.communicate()
+
+
 def test_a_worker_hangs(known: tuple[Path, list[str]], tmp_path: Path) -> None:
     network, expected = known
     options = ("--storage", "2", "--hang-timeout", "20")

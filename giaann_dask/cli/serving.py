@@ -5,7 +5,8 @@ Covers: arguments, help and the announcement. Does not cover: the server (`giaan
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from giaann_dask.inference.rows.remote import RowOptions
     from giaann_dask.network.store import CommitReader
+    from giaann_dask.serving.engine import Engine
     from giaann_dask.serving.network_engine import EngineOptions, NetworkEngine
     from giaann_dask.serving.word_engine import WordEngine
 
@@ -70,7 +72,8 @@ def serve(network: Path, **values: Any) -> None:
     """Answer completions over HTTP as OpenAI's API does, until Ctrl-C or SIGTERM.
 
     A page to try it is at /, the API at /v1/completions. One commit answers, whatever is trained
-    meanwhile. Asked to stop, the server ends what is under way and leaves with code 0.
+    meanwhile. A scheduler that is lost is looked for until it is back; meanwhile requests are answered 503.
+    Asked to stop, the server ends what is under way and leaves with code 0.
     """
     from giaann_dask.optional import import_optional
 
@@ -83,6 +86,7 @@ def serve(network: Path, **values: Any) -> None:
     from giaann_dask.serving.app import build_app
     from giaann_dask.serving.network_engine import EngineOptions
     from giaann_dask.serving.options import Limits, LineOptions, ServingOptions
+    from giaann_dask.serving.reopening import ReopenedEngine
     from giaann_dask.serving.server import address_of, bind
     from giaann_dask.serving.server import serve as run_server
 
@@ -105,23 +109,29 @@ def serve(network: Path, **values: Any) -> None:
     )
     cluster, store = cluster_options(values, LOCAL), NetworkStore(network)
     reader = store.open(values["commit"] or store.head())
-    with (
-        bind(options) as bound,
-        stop_on_signals("ending what is under way") as stop,
-        connect(options=cluster) as client,
-        attempt(),
-        ExitStack() as resources,
-    ):
+
+    @contextmanager
+    def opening() -> Iterator[Engine]:
+        # A client is left in the thread that entered it; this one may be closed in another.
+        with (
+            closing(connect(options=cluster)) as client,
+            attempt(),
+            closing(_engine(client, reader, engine_options)) as opened,
+        ):
+            yield opened
+
+    with bind(options) as bound, stop_on_signals("ending what is under way") as stop:
         with waiting("open the network"):
-            engine = resources.enter_context(closing(_engine(client, reader, engine_options)))
+            engine = ReopenedEngine(opening)
         shown = {"url": address_of(bound), "model": options.name or engine.name, "commit": engine.commit}
-        run_server(
-            build_app(engine, options),
-            bound,
-            options,
-            stop=stop,
-            ready=lambda: answer(shown, values["as_json"], figures(shown, *shown)),
-        )
+        with closing(engine):
+            run_server(
+                build_app(engine, options),
+                bound,
+                options,
+                stop=stop,
+                ready=lambda: answer(shown, values["as_json"], figures(shown, *shown)),
+            )
 
 
 def _engine(client: Client, reader: CommitReader, options: EngineOptions) -> NetworkEngine | WordEngine:

@@ -33,7 +33,7 @@ from giaann_dask.inference.opened import (
 )
 from giaann_dask.inference.pieces import Piece, Pieces
 from giaann_dask.inference.replay.batch import BatchOptions, Prompt
-from giaann_dask.inference.rows.health import find_trouble
+from giaann_dask.inference.rows.health import find_trouble, is_lost
 from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
 from giaann_dask.inference.rows.service import Trim
 from giaann_dask.inference.rows.source import RunRows
@@ -112,6 +112,12 @@ class OpenedCommit:
         if self._client is None or self._regions is None or self._regions.keys is None:
             return None
         return find_trouble(self._client, self._regions.keys, within_s)
+
+    def lost(self) -> bool:
+        """Return whether rows will never be had again, because the cluster that held them is lost."""
+        if self._client is None or self._regions is None or self._regions.keys is None:
+            return False
+        return is_lost(self._client, self._regions.keys)
 
     def prepare(self, prompt: str, tagger: str) -> tuple[PreparedPrompt, Vocabulary]:
         """Divide a prompt into columns; return it with the dictionaries that its words have expanded.

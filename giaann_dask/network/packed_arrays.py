@@ -7,7 +7,7 @@ for every array is more than that of a small run. Does not cover: what the array
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import google_crc32c
@@ -26,17 +26,39 @@ _TYPES = {name: np.dtype(name).newbyteorder("<") for name in ("uint8", "uint16",
 _CODEC = Zstd(level=LEVEL)
 
 
-def encode_array(name: str, values: npt.NDArray[Any], chunk: int) -> dict[str, bytes]:
-    """Return metadata and chunks of one array; the chunks are even, so that padding stays small."""
-    count = -(-len(values) // chunk)
-    length = max(-(-len(values) // max(count, 1)), 1)
-    entries = {f"{name}/zarr.json": to_json(_array_metadata(len(values), length, values.dtype.name))}
-    padded = np.zeros(count * length, values.dtype.newbyteorder("<"))
-    padded[: len(values)] = values
-    for number in range(count):
-        encoded = _CODEC.encode(padded[number * length : (number + 1) * length])
+def encode_array(name: str, pieces: Sequence[npt.NDArray[Any]], chunk: int) -> dict[str, bytes]:
+    """Return metadata and chunks of one array, which is given piece after piece, at least one.
+
+    The chunks are even, so that padding stays small, and of the widest type of all pieces.
+    """
+    values, kind = sum(map(len, pieces)), np.result_type(*pieces)
+    count = -(-values // chunk)
+    length = max(-(-values // max(count, 1)), 1)
+    entries = {f"{name}/zarr.json": to_json(_array_metadata(values, length, kind.name))}
+    for number, piece in enumerate(_even_chunks(pieces, np.zeros(length, kind.newbyteorder("<")))):
+        encoded = _CODEC.encode(piece)
         entries[f"{name}/c/{number}"] = encoded + google_crc32c.value(encoded).to_bytes(4, "little")
     return entries
+
+
+def _even_chunks(pieces: Sequence[npt.NDArray[Any]], chunk: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    """Yield the values of pieces, chunk after chunk in the same memory; what the last one lacks is 0.
+
+    An array of all values would be new memory, which costs more than this.
+    """
+    filled = 0
+    for piece in pieces:
+        begin = 0
+        while begin < len(piece):
+            taken = min(len(piece) - begin, len(chunk) - filled)
+            chunk[filled : filled + taken] = piece[begin : begin + taken]
+            begin, filled = begin + taken, filled + taken
+            if filled == len(chunk):
+                yield chunk
+                filled = 0
+    if filled:
+        chunk[filled:] = 0
+        yield chunk
 
 
 def decode_array(name: str, entries: Mapping[str, bytes]) -> tuple[npt.NDArray[Any], int]:

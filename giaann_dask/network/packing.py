@@ -30,7 +30,7 @@ Chunks are compressed by Zstandard, without a shuffle, and closed by a CRC-32C c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -160,8 +160,8 @@ def pack(run: Run, chunk: int = CHUNK) -> PackedRun:
         "strength_bits": 8 * run.strength.dtype.itemsize,
     }
     entries = {GROUP_KEY: to_json(group_metadata(header))}
-    for name, values in _layout(run).items():
-        entries.update(encode_array(name, values, chunk))
+    for name, pieces in _layout(run).items():
+        entries.update(encode_array(name, pieces, chunk))
     return PackedRun(entries, len(run.source), len(run), sum(map(len, entries.values())))
 
 
@@ -262,11 +262,11 @@ def as_group(packed: PackedRun) -> zarr.Group:
     return zarr.open_group(store, mode="r")
 
 
-def _layout(run: Run) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of the packed form, in the order of the module's table."""
-    parts = [_columns(collect_targets(rows)) for rows in _row_blocks(run)]
-    columns = (np.concatenate(pieces) for pieces in zip(*parts, strict=True))
-    return dict(zip(_LIMITS, (*map(_narrow, unpack_neuron(run.source)), *columns), strict=True))
+def _layout(run: Run) -> dict[str, Sequence[npt.NDArray[Any]]]:
+    """Return the arrays of the packed form, in the order of the module's table, each in pieces."""
+    sources = ([_narrow(part)] for part in unpack_neuron(run.source))
+    blocks = [_columns(collect_targets(rows)) for rows in _row_blocks(run)]
+    return dict(zip(_LIMITS, (*sources, *zip(*blocks, strict=True)), strict=True))
 
 
 def _row_blocks(run: Run) -> Iterator[Run]:

@@ -63,10 +63,11 @@ ASSIGNED = "first_region"
 # What divides text into subwords, where these are the tokens.
 _TOKENIZER = "tokenizer"
 
-# What icechunk remembers of a repository. A commit is read once, so that more would only grow with every commit.
+# What icechunk remembers of a repository. A commit is read once, so that more would only grow with every commit:
+# each array has a list of chunks of its own, a kilobyte or so in memory for the one or two chunks that it names.
 _CACHED = {
     "num_snapshot_nodes": 10_000,
-    "num_chunk_refs": 100_000,
+    "num_chunk_refs": 4_000,
     "num_transaction_changes": 0,
     "num_bytes_attributes": 1 << 20,
     "num_bytes_chunks": 1 << 20,

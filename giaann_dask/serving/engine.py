@@ -134,6 +134,10 @@ class Engine(Protocol):
         """
         ...  # pragma: no cover
 
+    def lost(self) -> bool:
+        """Return whether no prompt will ever be continued again, so that the network has to be opened anew."""
+        ...  # pragma: no cover
+
     def complete(self, prompt: str, options: CompletionOptions) -> Generator[Part | None, None, None]:
         """Continue a prompt.
 

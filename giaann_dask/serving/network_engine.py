@@ -135,6 +135,10 @@ class NetworkEngine:
         """Return what keeps rows from being had now; see `Engine.trouble`."""
         return self._opened.trouble(_LOOK_S)
 
+    def lost(self) -> bool:
+        """Return whether the cluster that held the rows is lost."""
+        return self._opened.lost()
+
     def close(self) -> None:
         """End what is under way; nothing is continued after that."""
         self._shared.close()

@@ -66,6 +66,10 @@ class WordEngine:
         """Return None: all that is needed is here."""
         return None
 
+    def lost(self) -> bool:
+        """Return False, for the same reason."""
+        return False
+
     def close(self) -> None:
         """Do nothing: what is under way holds nothing of others."""
 

@@ -1,7 +1,8 @@
 """Whether the rows of an opened network can be had now.
 
 Covers: looking at the connection to a cluster, at its scheduler and at the workers that hold regions,
-within a bounded time. Does not cover: asking for rows (`rows.remote`), and mending anything: Dask does that.
+within a bounded time. Does not cover: asking for rows (`rows.remote`), and mending anything: Dask does that, and
+whoever has opened the network where the connection is lost.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from giaann_dask.inference.rows.remote import RegionKeys
 from giaann_dask.inference.rows.service import OPERATION, Trim
 
 _PATIENCE_S = 1.0
-_LOST = "the connection to the cluster is lost"
+# The reason that nothing here mends.
+LOST = "the connection to the cluster is lost"
+
+
+def is_lost(client: Client, regions: RegionKeys) -> bool:
+    """Return whether a client will never have rows of the regions again that it has opened, without asking anybody."""
+    # A client that has lost its scheduler forgets its futures at once, also when it finds another one.
+    return client.status != "running" or not all(key in client.futures for key in _keys(regions))
 
 
 def find_trouble(client: Client, regions: RegionKeys, within_s: float) -> str | None:
@@ -38,10 +46,8 @@ def find_trouble(client: Client, regions: RegionKeys, within_s: float) -> str | 
     str or None
         The reason, without addresses, so that anybody may read it.
     """
-    keys = [key for its in regions.keys.values() for key in its]
-    # A client that has lost its scheduler forgets its futures at once, also when it finds another one.
-    if client.status != "running" or not all(key in client.futures for key in keys):
-        return _LOST
+    if is_lost(client, regions):
+        return LOST
     look = asyncio.run_coroutine_threadsafe(_look(client, regions, within_s), client.loop.asyncio_loop)
     try:
         return look.result(2 * within_s + _PATIENCE_S)
@@ -50,11 +56,10 @@ def find_trouble(client: Client, regions: RegionKeys, within_s: float) -> str | 
 
 
 async def _look(client: Client, regions: RegionKeys, within_s: float) -> str | None:
-    keys = [key for its in regions.keys.values() for key in its]
     if client.scheduler is None:
-        return _LOST
+        return LOST
     try:
-        having = await asyncio.wait_for(client.scheduler.who_has(keys=keys), within_s)
+        having = await asyncio.wait_for(client.scheduler.who_has(keys=_keys(regions)), within_s)
     except OSError:
         return "the scheduler does not answer"
     holders = [set.intersection(*(set(having.get(key, ())) for key in its)) for its in regions.keys.values()]
@@ -63,6 +68,10 @@ async def _look(client: Client, regions: RegionKeys, within_s: float) -> str | N
     if without:
         return f"{without} of {len(holders)} regions of the network are held by no worker that answers"
     return None
+
+
+def _keys(regions: RegionKeys) -> list[str]:
+    return [key for its in regions.keys.values() for key in its]
 
 
 async def _answering(client: Client, workers: Iterable[str], within_s: float) -> set[str]:

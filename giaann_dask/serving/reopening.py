@@ -1,0 +1,124 @@
+"""An engine that is opened again after its cluster was lost.
+
+Covers: looking, in a thread of its own, whether the engine can ever continue a prompt again, and putting
+a new one in its place when it cannot. Does not cover: how an engine is opened (the caller's), and troubles that
+pass by themselves, as when Dask makes lost regions again (`giaann_dask.inference.rows.health`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, ExitStack, closing
+
+from giaann_dask.errors import ClusterError, GiaannError
+from giaann_dask.inference.rows.health import LOST
+from giaann_dask.serving.engine import CompletionOptions, Engine, Part
+
+_LOOK_S = 2.0
+# For a look at a cluster that is under way when the server ends.
+_CLOSE_S = 5.0
+_LOG = logging.getLogger(__name__)
+
+
+class ReopenedEngine:
+    """Continues prompts with an engine that is opened again whenever its cluster was lost.
+
+    Prompts that are under way at that moment fail, as do those that come before there is a cluster again.
+
+    Parameters
+    ----------
+    opening : callable
+        Connects and opens an engine, of the same commit every time; leaving what it returns closes both.
+    look_s : float
+        Seconds between two looks, and between two attempts to open.
+
+    Raises
+    ------
+    GiaannError
+        Whatever keeps the first engine from being opened.
+    """
+
+    def __init__(self, opening: Callable[[], AbstractContextManager[Engine]], *, look_s: float = _LOOK_S) -> None:
+        self._opening, self._look_s = opening, look_s
+        self._resources = ExitStack()
+        self._engine: Engine | None = None
+        self._swapping, self._closed = threading.Lock(), threading.Event()
+        self._first = self._open()
+        self._thread = threading.Thread(target=self._look_after, name="reopen", daemon=True)
+        self._thread.start()
+
+    @property
+    def name(self) -> str:
+        """Name of the network."""
+        return self._first.name
+
+    @property
+    def commit(self) -> str:
+        """Identity of the commit that answers."""
+        return self._first.commit
+
+    @property
+    def draws(self) -> bool:
+        """Whether words can be drawn by their probability."""
+        return self._first.draws
+
+    def lost(self) -> bool:
+        """Return False: what is lost is opened again."""
+        return False
+
+    def trouble(self) -> str | None:
+        """Return what keeps prompts from being continued now; see `Engine.trouble`."""
+        engine = self._engine
+        return LOST if engine is None else engine.trouble()
+
+    def complete(self, prompt: str, options: CompletionOptions) -> Generator[Part | None, None, None]:
+        """Continue a prompt; see `Engine.complete`."""
+        engine = self._engine
+        if engine is None:
+            raise ClusterError(LOST, "a scheduler that answers", "ask again when /healthz says ok")
+        with closing(engine.complete(prompt, options)) as parts:
+            yield from parts
+
+    def close(self) -> None:
+        """End what is under way; nothing is continued after that."""
+        self._closed.set()
+        self._thread.join(_CLOSE_S)
+        with self._swapping:
+            self._engine = None
+            self._resources.close()
+
+    def _look_after(self) -> None:
+        while not self._closed.wait(self._look_s):
+            engine = self._engine
+            if engine is not None and engine.lost():
+                _LOG.warning("%s; the network is opened again when there is a scheduler", LOST)
+                self._engine = None
+                self._give_up()
+            if self._engine is None:
+                self._reopen()
+
+    def _give_up(self) -> None:
+        try:
+            self._resources.close()
+        except Exception as error:
+            # Whatever it is, nothing of what is lost is needed any more, and this thread is.
+            _LOG.info("closing what was lost failed: %r", error)
+
+    def _reopen(self) -> None:
+        try:
+            self._open()
+        except GiaannError as error:
+            _LOG.info("the network cannot be opened yet: %s", error)
+            return
+        _LOG.warning("the network is open again")
+
+    def _open(self) -> Engine:
+        with ExitStack() as resources:
+            engine = resources.enter_context(self._opening())
+            with self._swapping:
+                # Where the server has ended meanwhile, what was opened is closed again.
+                if not self._closed.is_set():
+                    self._engine, self._resources = engine, resources.pop_all()
+        return engine
