@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from random_networks import FEATURES, OPTIONS, SPECIFICATIONS, random_run
 from test_golden_inference import SYN_FOLDER, Follower, follow
 
 from giaann_dask.errors import OptionError
+from giaann_dask.inference.activation import ActivationState
+from giaann_dask.inference.columns import LitColumns
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
@@ -110,3 +113,32 @@ def test_a_tiny_budget_is_spread() -> None:
         SpreadSession(SPECIFICATIONS[0], rows, flags, budget_bytes=15)
     with pytest.raises(OptionError, match="devices is empty"):
         SpreadSession(SPECIFICATIONS[0], rows, flags, budget_bytes=16, devices=())
+
+
+@given(
+    st.dictionaries(st.tuples(st.integers(0, 4), st.integers(0, 3)), st.integers(0, 5), max_size=20),
+    st.lists(st.integers(0, 20), max_size=4),
+    st.integers(1, 6),
+)
+def test_parts_say_enough_to_know_the_strongest_columns(
+    values: dict[tuple[int, int], int], cuts: list[int], count: int
+) -> None:
+    """Also where a column is cut in two, and where several are equally strong."""
+    neurons = sorted(values)
+    keys = pack_neuron(np.array([c for c, _ in neurons], np.int64), np.array([f for _, f in neurons], np.int64)) << 7
+    state = ActivationState(
+        torch.from_numpy(keys),
+        torch.tensor([values[n] for n in neurons], dtype=torch.float32),
+        torch.zeros(len(neurons), dtype=torch.int64),
+    )
+    edges = sorted({0, len(neurons), *(min(cut, len(neurons)) for cut in cuts)})
+    places = [slice(low, high) for low, high in pairwise(edges)] or [slice(0, 0)]
+    parts = [ActivationState(state.key[p], state.value[p], state.time[p]) for p in places]
+    whole = LitColumns.of(state).strongest(count)
+    joined = LitColumns.joined([LitColumns.of(part).needed(count) for part in parts]).strongest(count)
+    totals: dict[int, int] = {}
+    for (column, _), value in values.items():
+        totals[column] = totals.get(column, 0) + value
+    expected = sorted(((-total, column) for column, total in totals.items() if total))[:count]
+    assert [(-a, c) for c, a in zip(whole.column, whole.activation, strict=True)] == expected
+    assert [(-a, c) for c, a in zip(joined.column, joined.activation, strict=True)] == expected

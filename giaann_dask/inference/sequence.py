@@ -16,6 +16,7 @@ import numpy.typing as npt
 from giaann_dask.errors import PromptError
 from giaann_dask.inference.activation import ActivationState
 from giaann_dask.inference.candidates import Candidates
+from giaann_dask.inference.columns import LitColumns
 from giaann_dask.text.attachments import Attachments
 
 Mode = Literal["delimiter", "internal"]
@@ -164,12 +165,14 @@ class StepResult:
 class StepTrace:
     """A step with its tensors: the candidates, if any, and the state after the step.
 
-    The state is None where no more of it is known than the step needed (`giaann_dask.inference.replay.session`).
+    The state is None where no more of it is known than the step needed (`giaann_dask.inference.replay.session`),
+    or where it is divided over workers, who may have been asked for the strongest lit columns.
     """
 
     result: StepResult
     candidates: Candidates | None
     state: ActivationState | None
+    lit: LitColumns | None = None
 
 
 Observer: TypeAlias = Callable[[StepTrace], None]

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from giaann_dask.inference.activation import ActivationState, Layout, Pulse
 from giaann_dask.inference.candidates import Candidates, TokenTimes, connected_targets
+from giaann_dask.inference.columns import LitColumns
 from giaann_dask.inference.options import Feed, InferenceOptions
 from giaann_dask.inference.rows.source import RowSource, as_tensor
 from giaann_dask.inference.sequence import (
@@ -171,7 +172,7 @@ class Stepper(ABC, Generic[State]):
                 number=prompt.number,
             )
             result, found, state = self._advance(state, source, token, "prediction", None)
-            yield StepTrace(result, found, self._shown(state))
+            yield StepTrace(result, found, self._shown(state), self._lit(state))
             if result.next is None:
                 return
             source = result.next
@@ -210,6 +211,10 @@ class Stepper(ABC, Generic[State]):
 
     def _shown(self, state: State) -> ActivationState | None:
         """Return the state for a trace, where all of it is known."""
+        return None
+
+    def _lit(self, state: State) -> LitColumns | None:
+        """Return the strongest columns for a trace, where the state is not known but they are."""
         return None
 
     def _advance(

@@ -11,16 +11,15 @@ import os
 import threading
 from collections.abc import Generator, Iterable
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-import numpy as np
 from distributed import Client
 
 from giaann_dask.device import one_thread
 from giaann_dask.diagnostics.watching.reporter import reporter_of
 from giaann_dask.errors import PromptError
 from giaann_dask.events import PromptsAdvanced
-from giaann_dask.inference.activation import ActivationState
+from giaann_dask.inference.columns import LitColumns
 from giaann_dask.inference.continuation import Candidate
 from giaann_dask.inference.generation import best_candidates, word_and_column
 from giaann_dask.inference.opened import changed_flags
@@ -38,12 +37,10 @@ from giaann_dask.network.store import CommitReader
 from giaann_dask.serving.engine import Column, CompletionOptions, Ended, Given, Part, Token
 from giaann_dask.serving.shared_batch import SharedBatch
 from giaann_dask.serving.turns import in_turn
-from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, NEURON_BITS
 from giaann_dask.text.vocabulary import Vocabulary
 
 # For an answer of the cluster, when somebody asks how the server is.
 _LOOK_S = 3.0
-_NEURON_MASK = (1 << NEURON_BITS) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +61,7 @@ class EngineOptions:
         Prompts that share a step at most.
     state : StateOptions
         How much of the whole activation of a prompt is held here, where it has to be known. What passes that
-        goes to the cluster's workers, and concept columns are not known any more.
+        goes to the cluster's workers, who say which concept columns are the strongest.
     """
 
     inference: AskedRules = field(default_factory=lambda: InferenceOptions(feed="prediction"))
@@ -162,7 +159,7 @@ class NetworkEngine:
         flags = changed_flags(opened.flags_for(self._rules), prepared.change)
         yield Given(prepared.words, opened.specification.tokens == "subwords")
         if options.columns:
-            session = self._whole(flags)
+            session = self._whole(flags, options.columns)
             with one_thread():
                 steps = session.stream(prepared.sequence, options.tokens)
                 yield from _parts(in_turn(steps, self._processors), vocabulary, options)
@@ -171,8 +168,8 @@ class NetworkEngine:
             with closing(self._shared.run(given)) as shared:
                 yield from _parts(shared, vocabulary, options)
 
-    def _whole(self, flags: FlagTable) -> WorkerSpreadSession | Session | V2Session:
-        """Open a session whose traces have the whole activation, as far as its budget goes."""
+    def _whole(self, flags: FlagTable, columns: int) -> WorkerSpreadSession | Session | V2Session:
+        """Open a session whose traces have the whole activation, or, beyond its budget, the strongest columns."""
         network = (self._opened.specification, self._opened.rows, flags)
         if isinstance(self._rules, InferenceOptions):
             return WorkerSpreadSession(
@@ -180,7 +177,7 @@ class NetworkEngine:
                 client=self._client,
                 options=self._rules,
                 device=self._device,
-                state=self._options.state,
+                state=replace(self._options.state, columns=columns),
             )
         return open_plain_session(*network, options=self._rules, device=self._device)
 
@@ -206,18 +203,18 @@ def _token(trace: StepTrace, neuron: int, vocabulary: Vocabulary, options: Compl
     candidates = tuple(
         Candidate(*word_and_column(int(n), vocabulary), float(v)) for n, v in zip(best, values, strict=True)
     )
-    columns = lit_columns(trace.state, options.columns, vocabulary) if options.columns else ()
+    columns = lit_columns(trace, options.columns, vocabulary) if options.columns else ()
     value = float(trace.result.value or 0.0)
     return Token(*word_and_column(neuron, vocabulary), value, len(trace.candidates), candidates, columns)
 
 
-def lit_columns(state: ActivationState | None, count: int, vocabulary: Vocabulary) -> tuple[Column, ...]:
-    """Return the concept columns of a state with the largest activation.
+def lit_columns(trace: StepTrace, count: int, vocabulary: Vocabulary) -> tuple[Column, ...]:
+    """Return the concept columns with the largest activation after a step.
 
     Parameters
     ----------
-    state : ActivationState or None
-        All of it; None where it is not known, which gives no columns.
+    trace : StepTrace
+        The step; without its state, or its columns, there are none.
     count : int
         Columns to return at most.
     vocabulary : Vocabulary
@@ -228,9 +225,9 @@ def lit_columns(state: ActivationState | None, count: int, vocabulary: Vocabular
     tuple of Column
         Those with some activation, the largest first, ties in the order of columns.
     """
-    if state is None or not len(state):
+    lit = trace.lit if trace.state is None else LitColumns.of(trace.state)
+    if lit is None:
         return ()
-    column = (state.key.cpu().numpy() >> BRANCH_BITS & _NEURON_MASK) >> FEATURE_BITS
-    total = np.bincount(column, weights=state.value.cpu().numpy())
-    order = np.argsort(-total, kind="stable")[:count]
-    return tuple(Column(vocabulary.concepts[i], float(total[i])) for i in order.tolist() if total[i] > 0)
+    found = lit.strongest(count)
+    pairs = zip(found.column.tolist(), found.activation.tolist(), strict=True)
+    return tuple(Column(vocabulary.concepts[column], activation) for column, activation in pairs)

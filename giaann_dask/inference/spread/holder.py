@@ -25,6 +25,7 @@ from giaann_dask.inference.activation import (
     source_activity,
 )
 from giaann_dask.inference.candidates import TokenTimes, score_candidates
+from giaann_dask.inference.columns import LitColumns
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.rows.source import as_tensor
 from giaann_dask.inference.spread.session import chosen_entries, pivot_of
@@ -131,6 +132,10 @@ class PartHolder:
         above = (state.key >> BRANCH_BITS) & _NEURON_MASK >= pivot
         self._parts[part], high = chosen_entries(state, ~above), chosen_entries(state, above)
         return pivot, (high.key.cpu().numpy(), high.value.cpu().numpy(), high.time.cpu().numpy())
+
+    def columns(self, part: int, count: int) -> LitColumns:
+        """Return what is needed to know the strongest columns of the whole state, so many."""
+        return LitColumns.of(self._part(part)).needed(count)
 
     def entries(self, part: int) -> Entries:
         """Return all entries."""

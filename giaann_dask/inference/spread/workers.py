@@ -27,6 +27,7 @@ from giaann_dask.cluster import results, roles_of
 from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.inference.activation import ActivationState, Pulse
 from giaann_dask.inference.candidates import Candidates, TokenTimes
+from giaann_dask.inference.columns import LitColumns
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.rows.source import RowSource, as_tensor
 from giaann_dask.inference.sequence import FlagTable
@@ -51,21 +52,26 @@ class StateOptions:
         larger, unless it is one neuron.
     timeout_s : float
         Seconds after which a worker that does not answer is an error.
+    columns : int
+        Of how many concept columns the activation is asked for at every step of a divided state.
 
     Raises
     ------
     OptionError
-        If there is no room for an entry, or no time.
+        If there is no room for an entry, no time, or fewer than no columns.
     """
 
     state_bytes: int = 1 << 30
     timeout_s: float = 60.0
+    columns: int = 0
 
     def __post_init__(self) -> None:
         if self.state_bytes < ENTRY_BYTES:
             raise OptionError(f"state_bytes is {self.state_bytes}", f"{ENTRY_BYTES} or more", "give room for an entry")
         if self.timeout_s <= 0:
             raise OptionError(f"timeout_s is {self.timeout_s}", "more than 0", "choose another")
+        if self.columns < 0:
+            raise OptionError(f"columns is {self.columns}", "0 or more", "choose another")
 
 
 @dataclass(eq=False)
@@ -94,7 +100,8 @@ class HeldState:
 class WorkerSpreadSession(Stepper[HeldState]):
     """Advances one sequence at a time; what its state has beyond a budget is on workers. Answers as `Session`.
 
-    Until the budget is passed nothing is asked of the cluster. Traces have the state as long as all of it is here.
+    Until the budget is passed nothing is asked of the cluster. Traces have the state as long as all of it is here, then
+    its strongest columns.
 
     Parameters
     ----------
@@ -168,6 +175,12 @@ class WorkerSpreadSession(Stepper[HeldState]):
             return None
         (entries,) = self._ask(state, {0: ()}, "entries")
         return ActivationState(*(as_tensor(array, self.device) for array in entries))
+
+    def _lit(self, state: HeldState) -> LitColumns | None:
+        if len(state.parts) == 1 or not self._limits.columns:
+            return None
+        wanted = dict.fromkeys(range(len(state.parts)), (self._limits.columns,))
+        return LitColumns.joined(self._ask(state, wanted, "columns")).strongest(self._limits.columns)
 
     def _change(self, state: HeldState, what: str, neuron: int) -> HeldState:
         place = state.place(neuron)
