@@ -1,5 +1,6 @@
 """The way to Dask: connecting to a cluster, its roles, and bounded waiting for what runs there."""
 
+from giaann_dask.cluster.allocation import release_freed
 from giaann_dask.cluster.connecting import connect, prepare, start_cluster
 from giaann_dask.cluster.dealing import deal_regions
 from giaann_dask.cluster.options import ClusterOptions
@@ -19,6 +20,7 @@ __all__ = [
     "directed",
     "prepare",
     "region_room",
+    "release_freed",
     "result",
     "results",
     "roles_of",

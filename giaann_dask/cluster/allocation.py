@@ -118,15 +118,24 @@ def adopt_environment() -> None:
             mallopt(parameter, int(value) if int(value) <= _LARGEST_INT else -1)
 
 
+def release_freed() -> None:
+    """Give memory of this process that is free back to the system, where the C library can do that.
+
+    A process of many threads that lives long otherwise keeps a little more with each of them.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def release_near_limit(worker: Worker) -> None:
     """Let a worker give kept memory back to the system whenever it nears its memory limit."""
     limit = worker.memory_manager.memory_limit
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if not limit or trim is None:
+    if not limit:
         return
 
     def release() -> None:
         if worker.monitor.get_process_memory() > RELEASE_FRACTION * limit:
-            trim(0)
+            release_freed()
 
     worker.periodic_callbacks["release memory"] = PeriodicCallback(release, RELEASE_INTERVAL_S * 1000)

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from distributed import Client
 
-from giaann_dask.cluster import data_room, result, results, roles_of, wait_all
+from giaann_dask.cluster import data_room, release_freed, result, results, roles_of, wait_all
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError
@@ -385,6 +385,7 @@ class Trainer:
         self._uncommitted = 0
         # A commit that takes longer than the time between two is not followed by the next at once.
         self._last_commit = (time.perf_counter(), self._last_commit[1])
+        release_freed()
         self._observer(Committed(commit, self._manifest.sequences, time.perf_counter() - started))
 
     def _report(self, commit: str, seconds: float) -> TrainingReport:
