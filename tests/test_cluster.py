@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import dask
@@ -21,6 +22,7 @@ from giaann_dask.cluster import ClusterOptions, directed, result, roles_of, star
 from giaann_dask.cluster.connecting import wants_cuda
 from giaann_dask.cluster.surviving import scheduler_arguments, set_defaults
 from giaann_dask.errors import ClusterError, GiaannError, InputMissingError, OptionError
+from giaann_dask.events import Event, RoundIntegrated
 from giaann_dask.text.reading import ReadOptions
 
 
@@ -263,3 +265,22 @@ def test_a_scheduler_does_not_remember_every_request() -> None:
         forgetting.callback()
         assert max(len(span.metadata["collections"]) for span in spans) == 100
         under_way.cancel()
+
+
+@pytest.mark.cluster
+def test_a_training_is_one_span_of_work_however_often_the_cluster_is_idle(tmp_path: Path) -> None:
+    text, pauses = write_village(tmp_path / "a.txt", 300), 0
+
+    def pause(event: Event) -> None:
+        nonlocal pauses
+        pauses += isinstance(event, RoundIntegrated)
+        time.sleep(0.05)
+
+    options = gd.TrainingOptions(batch_sequences=40, block_characters=1500, rounds_in_flight=1, commit_seconds=0.01)
+    with gd.connect(workers=1) as client:
+        gd.train(text, tmp_path / "net", client=client, options=options, observer=pause)
+        names = Counter(span.name for span in client.cluster.scheduler.extensions["spans"].spans.values())
+    assert pauses > 4
+    assert names["giaann-dask training",] == 1
+    # Of whoever connects, and of what is read afterwards.
+    assert sum(names.values()) <= 3

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from distributed import Client
+from distributed.spans import span
 
 from giaann_dask.cluster import task_key
 from giaann_dask.device import one_thread
@@ -58,6 +59,8 @@ from giaann_dask.training.target import NetworkTarget
 from giaann_dask.training.trainer import Trainer, TrainingReport
 
 Marks = npt.NDArray[np.bool_]
+# Name of training in what Dask reports of spans of work.
+_SPAN = "giaann-dask training"
 
 # Fields of a report that steps add to, and those of which the largest counts; the others are the last step's.
 _ADDED = (
@@ -173,6 +176,12 @@ class TrainingRun:
 
     def train(self, inputs: Sequence[str], sources: SourceOptions) -> TrainingReport:
         """Train on everything of the inputs that the network does not hold yet; see `Trainer.train`."""
+        # Work without a name gets a new one whenever a cluster was idle, and scheduler and workers keep statistics of
+        # every name for ever.
+        with span(_SPAN):
+            return self._train(inputs, sources)
+
+    def _train(self, inputs: Sequence[str], sources: SourceOptions) -> TrainingReport:
         if self._options.train_on == "all":
             trainer = Trainer(self._client, self._target, self._options, self._observer, self._stop)
             return trainer.train(inputs, sources)
