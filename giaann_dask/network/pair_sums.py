@@ -21,7 +21,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.network.run import Run
+from giaann_dask.network.run import Run, readable
 from giaann_dask.network.scaling import class_bits, distance_bits, increment_table
 from giaann_dask.spec import BRANCH_BITS, NEURON_BITS, Specification
 
@@ -94,6 +94,28 @@ class Tokens(NamedTuple):
     taught: npt.NDArray[np.bool_] | None = None
 
 
+class _Walked(NamedTuple):
+    """The tokens of a batch as their pairs are written: in the order of their sources, with what each pairs with.
+
+    Attributes
+    ----------
+    order : ndarray
+        Tokens by source, int64.
+    source, occurrence, partners, classes : ndarray
+        Of each token its source number, column occurrence, number of tokens it pairs with, and class where it belongs
+        in a key; int64.
+    taught : ndarray
+        Whether each token counts as a target, bool; empty where all do.
+    """
+
+    order: Integers
+    source: Integers
+    occurrence: Integers
+    partners: Integers
+    classes: Integers
+    taught: npt.NDArray[np.bool_]
+
+
 def sum_pairs(
     tokens: Tokens, neurons: Integers, ordered: tuple[Integers, Integers], specification: Specification
 ) -> dict[int, Run]:
@@ -161,7 +183,8 @@ def _sorted_keys(tokens: Tokens, layout: PairLayout, specification: Specificatio
     classes = np.zeros(len(order), np.int64) if tokens.token_class is None else tokens.token_class << layout.class_shift
     external = specification.pos_scope == "external"
     shape = np.array([layout.segment_shift, columns, catch_all, external], np.int64)
-    _write_keys(order, tokens.source, tokens.occurrence, partners, classes, taught, low, high, shape, keys)
+    walked = (order, tokens.source, tokens.occurrence, partners, classes, taught)
+    _write_keys(_Walked(*map(readable, walked)), low, high, shape, keys)
     for begin, end in pairwise(begins[pieces].tolist()):
         keys[begin:end].sort()
     return keys, begins
@@ -183,6 +206,9 @@ def _make_run(
         if _fill(*pieces, neurons, shape, increments, target, strength) <= np.iinfo(kind).max:
             break
     return Run(source, pointer, target, strength)
+
+
+_WALKED = nb.types.NamedTuple((_IN, _IN, _IN, _IN, _IN, _MARKS), _Walked)
 
 
 @nb.njit(nb.int64[::1](_IN, _IN, _IN), cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -221,23 +247,13 @@ def _pieces(begins: Integers, most: int) -> Integers:
 
 
 @nb.njit(  # type: ignore[untyped-decorator]
-    [nb.void(_IN, _IN, _IN, _IN, _IN, _MARKS, kind[::1], kind[::1], _IN, kind[::1]) for kind in (nb.uint32, nb.uint64)],
+    [nb.void(_WALKED, kind[::1], kind[::1], _IN, kind[::1]) for kind in (nb.uint32, nb.uint64)],
     cache=True,
     nogil=True,
 )
-def _write_keys(
-    order: Integers,
-    source: Integers,
-    occurrence: Integers,
-    partners: Integers,
-    classes: Integers,
-    taught: npt.NDArray[np.bool_],
-    low: Keys,
-    high: Keys,
-    shape: Integers,
-    keys: Keys,
-) -> None:
+def _write_keys(walked: _Walked, low: Keys, high: Keys, shape: Integers, keys: Keys) -> None:
     """Write the key of every ordered pair, source after source."""
+    order, source, occurrence, partners, classes, taught = walked
     segment_shift, columns, catch_all, external = shape
     # What stands for the column segment of a pair that is too many columns apart.
     beyond = 0 if catch_all else columns
