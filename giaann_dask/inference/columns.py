@@ -56,15 +56,18 @@ class LitColumns:
 
     def strongest(self, count: int) -> LitColumns:
         """Return those with the largest activation, the largest first, ties in the order of columns."""
-        order = np.argsort(-self.activation, kind="stable")[:count]
-        return LitColumns(self.column[order], self.activation[order])
+        return self._chosen(self._by_activation()[:count])
 
     def needed(self, count: int) -> LitColumns:
         """Return what a part has to say so that as many can be chosen of all: its strongest, its first and last.
 
         Parts follow each other, so that only the first and last column can be in another one, too.
         """
-        chosen = np.argsort(-self.activation, kind="stable")[:count]
-        ends = np.arange(len(self.column))[[0, -1]] if len(self.column) else chosen
-        kept = np.union1d(chosen, ends)
-        return LitColumns(self.column[kept], self.activation[kept])
+        last = len(self.column) - 1
+        return self._chosen(np.union1d(self._by_activation()[:count], [0, last])) if last >= 0 else self
+
+    def _by_activation(self) -> npt.NDArray[np.int64]:
+        return np.argsort(-self.activation, kind="stable")
+
+    def _chosen(self, places: npt.NDArray[np.int64]) -> LitColumns:
+        return LitColumns(self.column[places], self.activation[places])

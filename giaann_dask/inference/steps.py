@@ -172,7 +172,7 @@ class Stepper(ABC, Generic[State]):
                 number=prompt.number,
             )
             result, found, state = self._advance(state, source, token, "prediction", None)
-            yield StepTrace(result, found, self._shown(state), self._lit(state))
+            yield StepTrace(result, found, self._shown(state), None if result.seed else self._lit(state))
             if result.next is None:
                 return
             source = result.next
@@ -214,7 +214,7 @@ class Stepper(ABC, Generic[State]):
         return None
 
     def _lit(self, state: State) -> LitColumns | None:
-        """Return the strongest columns for a trace, where the state is not known but they are."""
+        """Return the strongest columns for a trace of a prediction, where the state is not known but they are."""
         return None
 
     def _advance(
