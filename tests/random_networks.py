@@ -52,11 +52,17 @@ def random_prompts(rng: np.random.Generator, neurons: np.ndarray, longest: int) 
     return prompts
 
 
-def both(run: Run, flags: FlagTable, specification: Specification, options: InferenceOptions) -> tuple[Any, Any]:
+def both(
+    run: Run,
+    flags: FlagTable,
+    specification: Specification,
+    options: InferenceOptions,
+    device: torch.device | None = None,
+) -> tuple[Any, Any]:
     rows = RunRows([run], lambda neuron: 0)
     return (
         Session(specification, rows, flags, options=options),
-        ReplaySession(specification, rows, flags, options=options),
+        ReplaySession(specification, rows, flags, options=options, device=device),
     )
 
 

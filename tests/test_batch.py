@@ -295,8 +295,6 @@ def test_one_by_one_is_the_same_session() -> None:
         assert replayed.generate(sequence, 6).tokens == expected.tokens
         for step in expected.steps:
             assert replayed.explain(expected.steps, step.index) == pushed.explain(expected.steps, step.index)
-    with pytest.raises(OptionError, match="take Session"):
-        ReplaySession(SPECIFICATIONS[0], rows, NO_FLAGS, device=torch.device("meta"))
 
 
 def test_a_row_without_connections_explains_nothing() -> None:

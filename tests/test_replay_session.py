@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,19 +11,16 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, both, random_run
 
-from giaann_dask.errors import OptionError
 from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.replay.session import ReplaySession, open_session
+from giaann_dask.inference.replay import batch
 from giaann_dask.inference.rows.source import RunRows
+from giaann_dask.inference.rules import open_session
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.inference.session import Session
 from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.run import Run
 from giaann_dask.spec import Specification
 
-
-@settings(max_examples=150, deadline=None)
-@given(
+NETWORKS = st.tuples(
     st.integers(0, 2**32),
     st.sampled_from(SPECIFICATIONS),
     st.sampled_from(OPTIONS),
@@ -29,8 +28,16 @@ from giaann_dask.spec import Specification
     st.integers(3, 12),
     st.one_of(st.integers(10, 24), st.integers(1, 24)),
 )
-def test_the_same_steps_as_pushing(
-    seed: int, specification: Specification, options: InferenceOptions, fullness: float, size: int, length: int
+
+
+def require_the_same_steps(
+    seed: int,
+    specification: Specification,
+    options: InferenceOptions,
+    fullness: float,
+    size: int,
+    length: int,
+    device: torch.device | None = None,
 ) -> None:
     rng = np.random.default_rng(seed)
     neurons = np.unique(pack_neuron(rng.integers(0, 3, size), rng.integers(0, FEATURES, size)))
@@ -38,7 +45,7 @@ def test_the_same_steps_as_pushing(
     flags = FlagTable(rng.random(FEATURES) < 0.5, rng.integers(-1, 3, FEATURES))
     neuron = rng.choice(neurons, length)
     sequence = PreparedSequence(neuron=neuron, noun=rng.random(length) < 0.4, number=1)
-    pushed, pulled = both(run, flags, specification, options)
+    pushed, pulled = both(run, flags, specification, options, device)
     traces: tuple[list[StepTrace], list[StepTrace]] = ([], [])
     stops = [x.run_sequence(sequence, observer=t.append).stop for x, t in zip((pushed, pulled), traces, strict=True)]
     assert stops[0] == stops[1]
@@ -54,10 +61,22 @@ def test_the_same_steps_as_pushing(
         assert pulled.explain(other.steps, step.index) == pushed.explain(one.steps, step.index)
 
 
-def test_only_the_processor() -> None:
+@settings(max_examples=150, deadline=None)
+@given(NETWORKS)
+def test_the_same_steps_as_pushing(network: tuple[Any, ...]) -> None:
+    require_the_same_steps(*network)
+
+
+@settings(max_examples=12, deadline=None)
+@given(NETWORKS)
+def test_the_same_steps_as_tensors(network: tuple[Any, ...]) -> None:
+    require_the_same_steps(*network, torch.device("cpu"))
+
+
+def test_other_devices_take_the_steps_as_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     flags = FlagTable(np.zeros(1, bool), np.full(1, -1))
-    rows, meta = RunRows([Run.empty()], lambda _: 0), torch.device("meta")
-    with pytest.raises(OptionError, match="take Session"):
-        ReplaySession(SPECIFICATIONS[0], rows, flags, device=meta)
-    assert isinstance(open_session(SPECIFICATIONS[0], rows, flags, device=meta), Session)
-    assert isinstance(open_session(SPECIFICATIONS[0], rows, flags), ReplaySession)
+    rows, asked = RunRows([Run.empty()], lambda _: 0), list[torch.device]()
+    monkeypatch.setattr(batch, "TensorSteps", lambda _, device: asked.append(device))
+    for device in (None, torch.device("cpu"), torch.device("meta")):
+        open_session(SPECIFICATIONS[0], rows, flags, options=InferenceOptions(), device=device)
+    assert asked == [torch.device("meta")]

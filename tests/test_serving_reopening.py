@@ -14,6 +14,8 @@ from giaann_dask.errors import ClusterError
 from giaann_dask.serving.engine import CompletionOptions, Engine, Token
 from giaann_dask.serving.reopening import ReopenedEngine
 
+NO_SCHEDULER = ClusterError("no scheduler answers", "one that does")
+
 
 class Openings:
     """Opens scripted engines, unless it is told to fail."""
@@ -21,7 +23,7 @@ class Openings:
     def __init__(self) -> None:
         self.opened: list[ScriptedEngine] = []
         self.closed: list[ScriptedEngine] = []
-        self.failing = False
+        self.failing: Exception | None = None
         self.attempts = 0
         self.going_on = threading.Event()
         self.going_on.set()
@@ -29,8 +31,8 @@ class Openings:
     @contextmanager
     def __call__(self) -> Iterator[Engine]:
         self.attempts += 1
-        if self.failing:
-            raise ClusterError("no scheduler answers", "one that does")
+        if self.failing is not None:
+            raise self.failing
         self.going_on.wait(10)
         engine = ScriptedEngine()
         self.opened.append(engine)
@@ -49,21 +51,22 @@ def words(engine: Engine) -> list[str]:
     return [part.word for part in engine.complete("the mill", CompletionOptions(tokens=8)) if isinstance(part, Token)]
 
 
-def test_a_lost_engine_is_replaced_as_soon_as_one_can_be_opened() -> None:
+@pytest.mark.parametrize("failure", [NO_SCHEDULER, KeyError("what nobody foresaw")])
+def test_a_lost_engine_is_replaced_as_soon_as_one_can_be_opened(failure: Exception) -> None:
     openings = Openings()
     engine = ReopenedEngine(openings, look_s=0.01)
     assert (engine.name, engine.commit, engine.draws, engine.trouble()) == ("scripted", "COMMIT", False, None)
     assert words(engine) == WORDS
     openings.opened[0].reason = "a region is on its way"
     assert engine.trouble() == "a region is on its way"
-    openings.failing, openings.opened[0].is_lost = True, True
+    openings.failing, openings.opened[0].is_lost = failure, True
     until(lambda: openings.attempts > 4)
     assert openings.closed == openings.opened, "what was lost is closed once"
     assert engine.trouble() == "the connection to the cluster is lost"
     with pytest.raises(ClusterError, match="ask again when"):
         words(engine)
     assert not engine.lost()
-    openings.failing = False
+    openings.failing = None
     until(lambda: engine.trouble() is None)
     assert words(engine) == WORDS
     engine.close()
@@ -100,6 +103,6 @@ def test_what_is_opened_after_the_end_is_closed(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_first_opening_must_succeed() -> None:
     openings = Openings()
-    openings.failing = True
+    openings.failing = NO_SCHEDULER
     with pytest.raises(ClusterError, match="no scheduler answers"):
         ReopenedEngine(openings)

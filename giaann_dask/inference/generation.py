@@ -40,7 +40,6 @@ from giaann_dask.inference.rules import (
     sends_strengths,
 )
 from giaann_dask.inference.sequence import FlagTable, PreparedSequence
-from giaann_dask.inference.session import Session
 from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.network.keys import pack_neuron, unpack_neuron
 from giaann_dask.network.placement import Placement
@@ -141,7 +140,7 @@ def generate(
     rows = row_source(placement, regions, trim=Trim(strengths=weighed))
     network = (specification, rows, changed_flags(flags, change))
     device = rules_device(rules, options.device)
-    session: ReplaySession | Session | V2Session
+    session: ReplaySession | BeamSession | V2Session
     if options.beam.searches:
         session = BeamSession(*network, beam=options.beam, options=require_v1(rules, "beam search"), device=device)
     else:

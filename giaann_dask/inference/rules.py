@@ -15,7 +15,6 @@ from giaann_dask.device import select_device
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.replay.session import ReplaySession
-from giaann_dask.inference.replay.session import open_session as open_replay_session
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.sequence import FlagTable
 from giaann_dask.inference.session import Session
@@ -113,11 +112,12 @@ def open_session(
     *,
     options: Rules,
     device: torch.device | None = None,
-) -> ReplaySession | Session | V2Session:
+) -> ReplaySession | V2Session:
     """Return the session that predicts fastest by some rules; the parameters are those of `Session`."""
     if isinstance(options, V2Options):
         return V2Session(specification, rows, flags, options=options, device=device)
-    return open_replay_session(specification, rows, flags, options=options, device=device)
+    tensors = device if device is not None and device.type != "cpu" else None
+    return ReplaySession(specification, rows, flags, options=options, device=tensors)
 
 
 def open_plain_session(

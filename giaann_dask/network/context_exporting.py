@@ -15,30 +15,35 @@ import numpy.typing as npt
 
 from giaann_dask.events import Observer, ignore
 from giaann_dask.network.contexts import CONTEXTS, EXTENDS, word_key
-from giaann_dask.network.exporting import Exported, export_names, read_whole, save_arrays
+from giaann_dask.network.exporting import Column, Exported, export_names, save_arrays, save_columns
 from giaann_dask.network.keys import unpack_target
+from giaann_dask.network.ordered import OrderedConnections, ordered_connections
 from giaann_dask.network.store import CommitReader
 from giaann_dask.storage import writing
 
 
-def context_arrays(reader: CommitReader, observer: Observer = ignore) -> dict[str, npt.NDArray[Any]]:
-    """Return the counts of a commit as coordinate arrays.
+def context_columns() -> dict[str, Column]:
+    """Return how the coordinate arrays are made of a run, by their names.
 
-    Returns
-    -------
-    dict of str to ndarray
-        ``context`` (key, int64), ``kind`` (place in ``kinds`` of the dictionaries, int8), ``target`` (key of
-        the word, or of the shorter context that a longer one extends; int64) and ``count`` (int64), sorted
-        by context, kind and target.
+    ``context`` is a key, ``kind`` a place in ``kinds`` of the dictionaries, ``target`` the key of the word, or of
+    the shorter context that a longer one extends. Their order is that of context, kind and target.
     """
-    run = read_whole(reader, observer)
-    kind, target, _ = unpack_target(run.target)
     return {
-        "context": np.repeat(run.source, np.diff(run.pointer)),
-        "kind": kind.astype(np.int8),
-        "target": target.astype(np.int64),
-        "count": run.strength.astype(np.int64),
+        "context": Column(np.int64, lambda run: np.repeat(run.source, np.diff(run.pointer))),
+        "kind": Column(np.int8, lambda run: unpack_target(run.target)[0]),
+        "target": Column(np.int64, lambda run: unpack_target(run.target)[1]),
+        "count": Column(np.int64, lambda run: run.strength),
     }
+
+
+def _words_alone(connections: OrderedConnections) -> dict[str, npt.NDArray[Any]]:
+    """Return the words by key, and how often each occurs."""
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for block in connections.blocks():
+        kind, target, _ = unpack_target(block.target)
+        found.append((target[kind == 0], block.strength[kind == 0].astype(np.int64)))
+    key, count = (np.concatenate(part) for part in zip(*found, strict=True))
+    return {"key": key, "count": count}
 
 
 def export_contexts(reader: CommitReader, path: str | Path, observer: Observer = ignore) -> Exported:
@@ -64,7 +69,7 @@ def export_contexts(reader: CommitReader, path: str | Path, observer: Observer =
         If the disk is full.
     """
     files = export_names(path)
-    arrays, manifest = context_arrays(reader, observer), reader.manifest()
+    manifest = reader.manifest()
     words = sorted(reader.saved_vocabulary().features[1:], key=lambda word: (word_key(word), word))
     told = {
         "kinds": {**{str(place): kind.name for place, kind in enumerate(CONTEXTS)}, str(EXTENDS): "extends"},
@@ -74,10 +79,11 @@ def export_contexts(reader: CommitReader, path: str | Path, observer: Observer =
         "sequences": manifest.sequences,
         "tokens": manifest.tokens,
     }
-    alone = arrays["kind"] == 0
+    folder = files.connections.parent
     with writing(str(files.connections)):
-        files.connections.parent.mkdir(parents=True, exist_ok=True)
-        save_arrays(files.connections, arrays)
-        save_arrays(files.neurons, {"key": arrays["target"][alone], "count": arrays["count"][alone]})
+        folder.mkdir(parents=True, exist_ok=True)
+        with ordered_connections(reader, folder, observer) as counts:
+            save_columns(files.connections, context_columns(), counts, observer)
+            save_arrays(files.neurons, _words_alone(counts))
         files.dictionaries.write_text(json.dumps(told, ensure_ascii=False), encoding="utf-8")
     return files

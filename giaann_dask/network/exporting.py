@@ -1,15 +1,19 @@
 """Exporting a network: the sum of all its runs as one canonical table, and its dictionaries.
 
 Covers: reading a commit in this process, as coordinate arrays in one order that does not depend
-on regions, batches or workers. Does not cover: the table itself (`table`), pictures of it.
+on regions, batches or workers. Does not cover: the table itself (`table`), putting regions in that order
+with little memory (`ordered`), pictures.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +21,7 @@ import numpy.typing as npt
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.network.keys import unpack_neuron, unpack_target
 from giaann_dask.network.merging import merge_encoded
+from giaann_dask.network.ordered import OrderedConnections, ordered_connections
 from giaann_dask.network.packing import unpack
 from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader
@@ -49,20 +54,28 @@ def connection_table(reader: CommitReader, observer: Observer = ignore) -> Conne
 
 def table_of(run: Run, specification: Specification, vocabulary: Vocabulary) -> ConnectionTable:
     """Return the connections of a run as coordinate arrays, in the order of the run, with the names of a vocabulary."""
-    src_col, src_feat = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
-    segment, target, branch = unpack_target(run.target)
-    tgt_col, tgt_feat = unpack_neuron(target)
-    return ConnectionTable(
-        src_col=src_col.astype(np.int32),
-        src_feat=src_feat.astype(np.int32),
-        branch=branch.astype(np.int8),
-        seg=segment.astype(np.int8),
-        tgt_col=tgt_col.astype(np.int32),
-        tgt_feat=tgt_feat.astype(np.int32),
-        strength=specification.strengths(run.strength).astype(np.float32),
-        concepts=tuple(vocabulary.concepts),
-        features=tuple(vocabulary.features),
-    )
+    columns = {name: column.of(run).astype(column.dtype) for name, column in connection_columns(specification).items()}
+    return ConnectionTable(**columns, concepts=tuple(vocabulary.concepts), features=tuple(vocabulary.features))
+
+
+def connection_columns(specification: Specification) -> dict[str, Column]:
+    """Return how the coordinate arrays are made of a run, by their names."""
+
+    def of_source(part: int) -> Callable[[Run], npt.NDArray[Any]]:
+        return lambda run: np.repeat(unpack_neuron(run.source)[part], np.diff(run.pointer))
+
+    def of_target(part: int) -> Callable[[Run], npt.NDArray[Any]]:
+        return lambda run: unpack_neuron(unpack_target(run.target)[1])[part]
+
+    return {
+        "src_col": Column(np.int32, of_source(0)),
+        "src_feat": Column(np.int32, of_source(1)),
+        "branch": Column(np.int8, lambda run: unpack_target(run.target)[2]),
+        "seg": Column(np.int8, lambda run: unpack_target(run.target)[0]),
+        "tgt_col": Column(np.int32, of_target(0)),
+        "tgt_feat": Column(np.int32, of_target(1)),
+        "strength": Column(np.float32, lambda run: specification.strengths(run.strength)),
+    }
 
 
 def neuron_arrays(reader: CommitReader) -> dict[str, npt.NDArray[Any]]:
@@ -118,6 +131,13 @@ def _named(vocabulary: Vocabulary, ending: str) -> dict[str, Any]:
     return {name + ending: value for name, value in values.items()}
 
 
+class Column(NamedTuple):
+    """A coordinate array: its type, and how its values are made of some connections, in their order."""
+
+    dtype: npt.DTypeLike
+    of: Callable[[Run], npt.NDArray[Any]]
+
+
 class Exported(NamedTuple):
     """The files of an export: connections, dictionaries, and the neurons' own strengths."""
 
@@ -128,6 +148,8 @@ class Exported(NamedTuple):
 
 def export_network(reader: CommitReader, path: str | Path, observer: Observer = ignore) -> Exported:
     """Write a commit's connections to an ``.npz`` file, and what belongs to them beside it.
+
+    No more than one region is in memory at a time; beside the files, 16 bytes a connection are on the disk meanwhile.
 
     Parameters
     ----------
@@ -149,15 +171,11 @@ def export_network(reader: CommitReader, path: str | Path, observer: Observer = 
         If the disk is full.
     """
     arrays, names, neurons = files = export_names(path)
-    table = connection_table(reader, observer)
-    columns = ("src_col", "src_feat", "branch", "seg", "tgt_col", "tgt_feat", "strength")
     with writing(str(arrays)):
         arrays.parent.mkdir(parents=True, exist_ok=True)
-        observer(StageAdvanced("write", 0, 3, "files"))
-        save_arrays(arrays, {name: getattr(table, name) for name in columns})
-        observer(StageAdvanced("write", 1, 3, "files"))
+        with ordered_connections(reader, arrays.parent, observer) as connections:
+            save_columns(arrays, connection_columns(reader.manifest().specification), connections, observer)
         save_arrays(neurons, neuron_arrays(reader))
-        observer(StageAdvanced("write", 2, 3, "files"))
         names.write_text(json.dumps(dictionaries(reader), ensure_ascii=False), encoding="utf-8")
     return files
 
@@ -169,12 +187,36 @@ def export_names(path: str | Path) -> Exported:
     return Exported(arrays, arrays.with_suffix(".json"), arrays.with_suffix(".neurons.npz"))
 
 
+def save_columns(
+    path: Path, columns: Mapping[str, Column], connections: OrderedConnections, observer: Observer = ignore
+) -> None:
+    """Write coordinate arrays to an ``.npz`` file, block by block, with the bytes that `save_arrays` would write."""
+    total = len(columns) * len(connections)
+    written = 0
+    with _appearing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, (dtype, values_of) in columns.items():
+            header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (len(connections),)}
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array_header_1_0(member, header)
+                for block in connections.blocks():
+                    member.write(values_of(block).astype(dtype).tobytes())
+                    written += len(block)
+                    observer(StageAdvanced("write", written, total, "values"))
+
+
 def save_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
     """Write arrays to an ``.npz`` file that appears when it is complete."""
+    with _appearing(path) as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+
+@contextmanager
+def _appearing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that gets its name when it is complete."""
     partial = path.with_name(path.name + ".partial")
     try:
         with partial.open("wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+            yield file
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)

@@ -109,8 +109,9 @@ class ReopenedEngine:
     def _reopen(self) -> None:
         try:
             self._open()
-        except GiaannError as error:
-            _LOG.info("the network cannot be opened yet: %s", error)
+        except Exception as error:
+            # Also what Dask raises while a cluster comes up: without this thread the server would answer 503 for ever.
+            _LOG.info("the network cannot be opened yet: %s", error if isinstance(error, GiaannError) else repr(error))
             return
         _LOG.warning("the network is open again")
 

@@ -1,7 +1,7 @@
-"""One sequence at a time with the compiled steps of batches: what `Session` answers, in less time.
+"""One sequence at a time with the steps of batches: what `Session` answers, in less time.
 
-Covers: a batch of one behind the methods of `giaann_dask.inference.session.Session`, and which kind of
-session is opened where. Does not cover: many sequences at once (`replay.batch`) and the steps (`replay.kernels`).
+Covers: a batch of one behind the methods of `giaann_dask.inference.session.Session`. Does not cover: many
+sequences at once (`replay.batch`) and the steps (`replay.kernels`, `replay.tensors`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import torch
 
-from giaann_dask.errors import OptionError
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.replay.batch import Batch, BatchOptions, Prompt
 from giaann_dask.inference.rows.source import RowSource
@@ -29,7 +28,7 @@ from giaann_dask.spec import Specification
 
 
 class ReplaySession:
-    """Advances one sequence at a time and computes only the neurons that can win, in compiled code.
+    """Advances one sequence at a time and computes only the neurons that can win.
 
     The parameters are those of `Session`, and so is every value of every result. Traces have no state.
     It may serve any number of sequences, from one thread.
@@ -45,12 +44,7 @@ class ReplaySession:
     options : InferenceOptions, optional
         Rules of inference.
     device : torch.device, optional
-        Only the CPU.
-
-    Raises
-    ------
-    OptionError
-        If the device is not the CPU.
+        Where steps are done as tensors; by default compiled code does them on the CPU.
     """
 
     def __init__(
@@ -64,8 +58,7 @@ class ReplaySession:
     ) -> None:
         self.specification, self.rows, self.flags = specification, rows, flags
         self.options = options or InferenceOptions()
-        if device is not None and device.type != "cpu":
-            raise OptionError(f"device is {device}", "cpu", "take Session for other devices")
+        self._device = device
         self._batch = self._one()
 
     def run_sequence(self, sequence: PreparedSequence, *, observer: Observer | None = None) -> SequenceResult:
@@ -97,25 +90,5 @@ class ReplaySession:
         return Session(self.specification, self.rows, self.flags, options=self.options).explain(steps, index)
 
     def _one(self) -> Batch:
-        return Batch(self.specification, self.rows, options=self.options, batch=BatchOptions(slots=1))
-
-
-def open_session(
-    specification: Specification,
-    rows: RowSource,
-    flags: FlagTable,
-    *,
-    options: InferenceOptions | None = None,
-    device: torch.device | None = None,
-) -> ReplaySession | Session:
-    """Return the session that predicts fastest; both give the same answers.
-
-    Parameters
-    ----------
-    specification, rows, flags, options, device
-        As for `Session`. On the CPU what can win is replayed in compiled code; on other devices whole
-        rows are pushed.
-    """
-    on_cpu = device is None or device.type == "cpu"
-    kind = ReplaySession if on_cpu else Session
-    return kind(specification, rows, flags, options=options, device=device)
+        alone = BatchOptions(slots=1)
+        return Batch(self.specification, self.rows, options=self.options, batch=alone, device=self._device)

@@ -1,0 +1,111 @@
+"""Connections in the order of their source neurons, block by block, and exports that are made of them."""
+
+from __future__ import annotations
+
+from functools import partialmethod
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from giaann_dask.errors import StoreDamagedError
+from giaann_dask.events import Event, StageAdvanced
+from giaann_dask.network.exporting import Column, connection_columns, save_arrays, save_columns
+from giaann_dask.network.keys import pack_neuron, pack_target
+from giaann_dask.network.merging import merge_runs
+from giaann_dask.network.ordered import OrderedConnections, ordered_connections
+from giaann_dask.network.packing import pack
+from giaann_dask.network.run import Run
+from giaann_dask.spec import Specification
+
+
+def reader_of(regions: dict[int, list[Run]]) -> Any:
+    """What is read of a commit."""
+    runs = {f"{region}.{number}": pack(run) for region, parts in regions.items() for number, run in enumerate(parts)}
+    stored = [SimpleNamespace(region=int(name.partition(".")[0]), identity=name) for name in runs]
+    return SimpleNamespace(manifest=lambda: SimpleNamespace(runs=stored), connections=runs.__getitem__)
+
+
+def random_regions(seed: int, neurons: int, regions: int, wide: bool) -> dict[int, list[Run]]:
+    """Two runs in each of some regions, among which the neurons are dealt; some neurons have no connections."""
+    rng = np.random.default_rng(seed)
+    keys = pack_neuron(np.arange(neurons) // 3, np.arange(neurons) % 3)
+    region = rng.integers(0, regions, neurons)
+    found = {}
+    for number in range(regions):
+        found[number] = []
+        for _ in range(2):
+            source = keys[(region == number) & (rng.random(neurons) < 0.7)]
+            counts = rng.integers(1, 9, len(source))
+            rows = [np.sort(rng.choice(60, count, replace=False)) for count in counts]
+            places = np.concatenate([np.zeros(0, np.int64), *rows])
+            target = pack_target(places // 12, pack_neuron(places // 6 % 2, places // 2 % 3), places % 2)
+            strength = rng.integers(1, 99, len(target)).astype(np.int32)
+            if wide and number == 0 and len(strength):
+                strength = strength.astype(np.int64) << 40
+            found[number].append(Run(source, np.concatenate([[0], np.cumsum(counts)]), target, strength))
+    return found
+
+
+@given(st.integers(0, 2**32), st.integers(0, 30), st.integers(1, 4), st.booleans(), st.integers(1, 40))
+def test_blocks_of_any_size_are_all_connections_in_order(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, neurons: int, regions: int, wide: bool, size: int
+) -> None:
+    runs = random_regions(seed, neurons, regions, wide)
+    whole = merge_runs([run for parts in runs.values() for run in parts])
+    folder = tmp_path_factory.mktemp("export")
+    with ordered_connections(reader_of(runs), folder) as connections:
+        assert len(connections) == len(whole)
+        for _ in range(2):
+            blocks = list(connections.blocks(size))
+            assert all(0 < len(block) <= size for block in blocks)
+            assert sum(map(len, blocks)) == len(whole)
+            rows = [np.repeat(block.source, np.diff(block.pointer)) for block in blocks]
+            assert np.array_equal(np.concatenate([np.zeros(0), *rows]), np.repeat(whole.source, np.diff(whole.pointer)))
+            for name in ("target", "strength"):
+                found = np.concatenate([np.zeros(0), *(getattr(block, name) for block in blocks)])
+                assert np.array_equal(found, getattr(whole, name))
+    assert list(folder.iterdir()) == []
+
+
+def test_the_same_file_as_of_whole_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OrderedConnections, "blocks", partialmethod(OrderedConnections.blocks, 7))
+    runs = random_regions(3, 40, 3, False)
+    whole = merge_runs([run for parts in runs.values() for run in parts])
+    columns = connection_columns(Specification())
+    arrays = {name: column.of(whole).astype(column.dtype) for name, column in columns.items()}
+    save_arrays(tmp_path / "whole.npz", arrays)
+    events = list[Event]()
+    with ordered_connections(reader_of(runs), tmp_path, events.append) as connections:
+        save_columns(tmp_path / "blocks.npz", columns, connections, events.append)
+    assert (tmp_path / "blocks.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["blocks.npz", "whole.npz"]
+    total = len(columns) * len(whole)
+    assert StageAdvanced("read", 6, 6, "runs") in events
+    assert events[-1] == StageAdvanced("write", total, total, "values")
+
+
+def test_a_file_that_is_not_complete_does_not_appear(tmp_path: Path) -> None:
+    def fail(run: Run) -> Any:
+        raise OSError(28, "No space left on device")
+
+    columns = {"first": Column(np.int64, lambda run: run.target), "second": Column(np.int64, fail)}
+    with (
+        ordered_connections(reader_of(random_regions(3, 9, 2, False)), tmp_path) as connections,
+        pytest.raises(OSError, match="No space"),
+    ):
+        save_columns(tmp_path / "new.npz", columns, connections)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_neuron_in_two_regions_is_damage(tmp_path: Path) -> None:
+    run = random_regions(3, 9, 1, False)[0][0]
+    with (
+        pytest.raises(StoreDamagedError, match="two regions"),
+        ordered_connections(reader_of({0: [run], 1: [run]}), tmp_path),
+    ):
+        pass
