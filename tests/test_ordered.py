@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 from functools import partialmethod
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from giaann_dask.errors import StoreDamagedError
+from giaann_dask.errors import StoreDamagedError, StoreWriteError
 from giaann_dask.events import Event, StageAdvanced
 from giaann_dask.network.exporting import Column, connection_columns, save_arrays, save_columns
 from giaann_dask.network.keys import pack_neuron, pack_target
@@ -21,6 +23,7 @@ from giaann_dask.network.ordered import OrderedConnections, ordered_connections
 from giaann_dask.network.packing import pack
 from giaann_dask.network.run import Run
 from giaann_dask.spec import Specification
+from giaann_dask.storage import writing
 
 
 def reader_of(regions: dict[int, list[Run]]) -> Any:
@@ -99,6 +102,23 @@ def test_a_file_that_is_not_complete_does_not_appear(tmp_path: Path) -> None:
         pytest.raises(OSError, match="No space"),
     ):
         save_columns(tmp_path / "new.npz", columns, connections)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_told_as_such(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signals = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, before[1]))
+    try:
+        with (
+            pytest.raises(StoreWriteError, match="room on the disk"),
+            writing("the export"),
+            ordered_connections(reader_of(random_regions(3, 900, 1, False)), tmp_path),
+        ):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, signals)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -98,8 +98,9 @@ def ordered_connections(
         for region in sorted({run.region for run in stored}):
             names = [run.identity for run in stored if run.region == region]
             total = merge_encoded([reader.connections(name) for name in names], unpack)
-            total.target.tofile(target)
-            total.strength.astype(np.int64).tofile(strength)
+            # Not `tofile`, whose error on a full disk does not say what it is.
+            target.write(np.ascontiguousarray(total.target).data)
+            strength.write(total.strength.astype(np.int64).data)
             sources.append(total.source)
             lengths.append(np.diff(total.pointer))
             done += len(names)
