@@ -27,7 +27,7 @@ from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.training.misses import train_network
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.target import NetworkTarget, open_store
-from giaann_dask.training.trainer import TrainingReport
+from giaann_dask.training.training_report import TrainingReport
 
 if TYPE_CHECKING:
     pass

@@ -18,7 +18,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, replace
 from threading import Event
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,18 +55,12 @@ from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.target import NetworkTarget
-from giaann_dask.training.trainer import Trainer, TrainingReport
+from giaann_dask.training.trainer import Trainer
+from giaann_dask.training.training_report import TrainingReport, join_reports
 
 Marks = npt.NDArray[np.bool_]
 # Name of training in what Dask reports of spans of work.
 _SPAN = "giaann-dask training"
-
-# Fields of a report that steps add to, and those of which the largest counts; the others are the last step's.
-_ADDED = (
-    *("sequences", "trained", "tokens", "seconds", "tasks", "messages", "increment_bytes"),
-    *("column_touches", "shared_touches"),
-)
-_LARGEST = ("hot_bytes", "packed_bytes", "spilled_bytes")
 
 
 def missed(block: EncodedBlock, rows: RowSource, flags: FlagTable, *, rules: Rules, network: Specification) -> Marks:
@@ -194,7 +187,7 @@ class TrainingRun:
             ended, counted = self._step(inputs, sources, limit, reports)
             ended = ended or (most is not None and counted >= most)
             if ended or self._stop.is_set():
-                return replace(_joined(reports), stopped=not ended)
+                return replace(join_reports(reports), stopped=not ended)
 
     def _held(self, inputs: Sequence[str], sources: SourceOptions) -> int:
         """Return how many sequences at the beginning of the inputs the network holds."""
@@ -225,12 +218,3 @@ class TrainingRun:
             if trainer.counted < limit or limit == self._options.maximum_sequences:
                 raise
         return trainer.counted < limit, trainer.counted
-
-
-def _joined(reports: Sequence[TrainingReport]) -> TrainingReport:
-    """Return the report of steps that followed each other."""
-    added: dict[str, Any] = {name: sum(getattr(report, name) for report in reports) for name in _ADDED}
-    largest = {name: max(getattr(report, name) for report in reports) for name in _LARGEST}
-    reasons = {reason for report in reports for reason in report.skipped}
-    skipped = {reason: sum(report.skipped.get(reason, 0) for report in reports) for reason in sorted(reasons)}
-    return replace(reports[-1], skipped=skipped, **added, **largest)

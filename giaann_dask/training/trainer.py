@@ -11,7 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, replace
 from threading import Event
 from typing import Any, TypeAlias
 
@@ -30,6 +30,7 @@ from giaann_dask.training.regions import RegionBudgets, Regions, Snapshot
 from giaann_dask.training.round_report import RoundReport
 from giaann_dask.training.rounds import Round, RoundOptions, Rounds
 from giaann_dask.training.target import NetworkTarget
+from giaann_dask.training.training_report import TrainingReport
 
 _LOG = logging.getLogger(__name__)
 # A region's small runs are added to its largest one at the end when they are not much smaller.
@@ -44,66 +45,6 @@ _WINDOW = 2048
 _REGIONS_S = 5.0
 
 Mark: TypeAlias = Callable[[Iterator[StreamedBlock], Vocabulary], Iterator[StreamedBlock]]
-
-
-@dataclass(frozen=True)
-class TrainingReport:
-    """What a training run did.
-
-    Attributes
-    ----------
-    sequences, trained, tokens : int
-        Counted sequences, those that were trained, and their merged tokens.
-    skipped : dict of str to int
-        Sequences that were counted and not trained, by reason.
-    connections : int
-        Distinct connections of the network.
-    seconds : float
-        Time from the first read to the last commit, without the start of the cluster.
-    commit : str
-        Identity of the last commit.
-    stopped : bool
-        Whether it was asked to stop before the end of the inputs.
-    tasks : int
-        Training tasks that were submitted.
-    messages : int
-        Increments of batches (or of accumulated batches) that went to a region which they touch.
-    increment_bytes : int
-        Bytes of these increments.
-    column_touches, shared_touches : int
-        Columns touched by increments and how many of these touches overlap within a round.
-    busiest_region_share : float
-        Share of the region with most column touches in all of them.
-    regions : int
-        Regions at the end.
-    hot_bytes, packed_bytes : int
-        Most bytes of decoded and of packed runs at the end of a round.
-    spilled_bytes : int
-        Most bytes that workers had written to their local disks to stay within their memory.
-    """
-
-    sequences: int
-    trained: int
-    skipped: dict[str, int]
-    tokens: int
-    connections: int
-    seconds: float
-    commit: str
-    stopped: bool = field(default=False)
-    tasks: int = field(default=0)
-    messages: int = field(default=0)
-    increment_bytes: int = field(default=0)
-    column_touches: int = field(default=0)
-    shared_touches: int = field(default=0)
-    busiest_region_share: float = field(default=0.0)
-    regions: int = field(default=0)
-    hot_bytes: int = field(default=0)
-    packed_bytes: int = field(default=0)
-    spilled_bytes: int = field(default=0)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        return dict(vars(self))
 
 
 class Trainer:
