@@ -7,6 +7,7 @@ from functools import reduce
 from itertools import pairwise
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -230,6 +231,30 @@ def test_neurons_equal_the_rule_read_literally(text: list[TaggedSentence]) -> No
         keys = zip(*(x.tolist() for x in (column, feature, segment, branch)), strict=True)
         found.update(zip(keys, run.strength.tolist(), strict=True))
     assert found == expected
+
+
+@given(choices=st.lists(st.sampled_from([2, 4, 8]), min_size=1, max_size=300))
+def test_compaction_by_any_numbers_keeps_everything_in_few_runs(choices: list[int]) -> None:
+    runs: tuple[RankedRun[tuple[int, ...]], ...] = ()
+    for number, together in enumerate(choices):
+        plan = plan_compaction(runs, (number,), together)
+        runs = (*plan.kept, RankedRun(plan.rank, tuple(x for part in plan.merged for x in part)))
+    assert [x for run in runs for x in run.handle] == list(range(len(choices)))
+    ranks = [run.rank for run in runs]
+    assert ranks == sorted(ranks, reverse=True)
+    assert max(ranks.count(rank) for rank in ranks) < max(choices)
+    assert ranks[0] <= len(choices).bit_length() + 3
+
+
+@pytest.mark.parametrize(("together", "rewritten"), [(2, 3.5), (4, 2.5), (8, 1.875)])
+def test_how_often_connections_are_rewritten(together: int, rewritten: float) -> None:
+    runs: tuple[RankedRun[int], ...] = ()
+    moved = 0
+    for _ in range(64):
+        plan = plan_compaction(runs, 1, together)
+        moved += sum(plan.merged) if len(plan.merged) > 1 else 0
+        runs = (*plan.kept, RankedRun(plan.rank, sum(plan.merged)))
+    assert (runs, moved / 64) == ((RankedRun(6, 64),), rewritten)
 
 
 @given(rounds=st.integers(1, 200))

@@ -97,7 +97,7 @@ def test_a_giant_column_is_divided_by_feature(tmp_path: Path) -> None:
 def test_cold_runs_are_packed(tmp_path: Path, village: tuple[Path, Path, bytes]) -> None:
     first, second, expected = village
     hot = [e for e in train([first, second], tmp_path / "hot")[3] if isinstance(e, MemoryMeasured)]
-    exported, _, report, events = train([first, second], tmp_path / "cold", hot_bytes=0)
+    exported, network, report, events = train([first, second], tmp_path / "cold", hot_bytes=0)
     cold = [e for e in events if isinstance(e, MemoryMeasured)]
     assert exported == expected
     assert max(e.packed_bytes for e in hot) == 0
@@ -105,6 +105,8 @@ def test_cold_runs_are_packed(tmp_path: Path, village: tuple[Path, Path, bytes])
     # What was packed a round ago is cold; what the last rounds added may still be hot. After the last
     # event of a round comes that of the last commit, when nothing is hot.
     assert cold[-2].hot_bytes < hot[-2].hot_bytes / 2
+    ranks = [run.rank for run in network.manifest.runs if run.region == 0]
+    assert len(ranks) > len(set(ranks)), "several runs of a rank wait for others, and are left at the end"
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
 """Regions: the growing list of a region's runs.
 
 Covers: the logarithmic method by which a region's runs are compacted: a round adds one run of rank
-0, and two runs of the same rank become one of the next, so each connection is rewritten a
-logarithmic number of times and the task graph is known without knowing any size.
+0, and two runs of the same rank become one of the next (or four one of the next but one), so each connection
+is rewritten a logarithmic number of times and the task graph is known without knowing any size.
 Does not cover: the adding itself (`merging`), which neurons belong to a region (`placement`), where
 one that has grown too large is split (`splitting`) and which worker holds it
 (`giaann_dask.training`).
@@ -51,8 +51,8 @@ class Compaction(Generic[Handle]):
     rank: int
 
 
-def plan_compaction(runs: tuple[RankedRun[Handle], ...], added: Handle) -> Compaction[Handle]:
-    """Plan how a region takes one more run, as a binary counter takes one more bit.
+def plan_compaction(runs: tuple[RankedRun[Handle], ...], added: Handle, together: int = 2) -> Compaction[Handle]:
+    """Plan how a region takes one more run, as a counter takes one more: as soon as there are enough of a rank.
 
     Parameters
     ----------
@@ -60,6 +60,9 @@ def plan_compaction(runs: tuple[RankedRun[Handle], ...], added: Handle) -> Compa
         The region's runs, of falling rank.
     added : Handle
         The new run, of rank 0.
+    together : int
+        So many runs of a rank become one, 2 or a larger power of two: the more, the more runs a region has, and
+        the less often a connection is rewritten (a third less with 4). It may differ from call to call.
 
     Returns
     -------
@@ -70,11 +73,16 @@ def plan_compaction(runs: tuple[RankedRun[Handle], ...], added: Handle) -> Compa
     >>> plan = plan_compaction((RankedRun(2, "a"), RankedRun(1, "b"), RankedRun(0, "c")), "d")
     >>> plan.kept, plan.merged, plan.rank
     ((), ('a', 'b', 'c', 'd'), 3)
+    >>> plan_compaction((RankedRun(0, "a"), RankedRun(0, "b")), "c", together=4).merged
+    ('c',)
     """
-    kept, rank = list(runs), 0
-    merged = [added]
-    while kept and kept[-1].rank <= rank:
-        top = kept.pop()
-        merged.insert(0, top.handle)
-        rank = max(rank, top.rank) + 1
-    return Compaction(tuple(kept), tuple(merged), rank)
+    assert together.bit_count() == 1 < together, "a power of two"
+    kept, rank = len(runs), 0
+    while True:
+        same = sum(run.rank <= rank for run in runs[:kept])
+        # What has just become one run counts as one of its rank.
+        if same + 1 < together:
+            return Compaction(runs[:kept], (*(run.handle for run in runs[kept:]), added), rank)
+        rank += together.bit_length() - 1
+        # Also the runs of ranks between, which another number of runs has left there.
+        kept = sum(run.rank >= rank for run in runs[:kept])

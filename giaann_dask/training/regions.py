@@ -96,6 +96,8 @@ class RegionBudgets:
     hot_bytes: int | None = None
 
 
+# Runs of a rank that become one where memory is short: then each has to be packed again, which takes longest.
+_TOGETHER_SHORT = 4
 # Of the storage workers' room for data; the rest is for packed runs and increments on their way.
 _HOT_SHARE = 2 / 3
 
@@ -124,6 +126,8 @@ class Regions:
         Of regions so far.
     rounds, tasks : int
         Rounds that the network has seen, and tasks submitted here.
+    short : bool
+        Whether memory is short: not all runs could be decoded at the same time.
     roles : Roles
         Workers at the last dealing.
     """
@@ -140,11 +144,10 @@ class Regions:
         # Where regions that have grown too large are to be split, and those of a single neuron.
         self._pivots: dict[int, Future] = {}
         self._unsplittable: set[int] = set()
-        # Whether not all runs could be decoded at the same time.
-        self._short = False
         self.columns: Placement | Future = replace(placement, splits=())
         self.splits = placement.splits
         self.rounds = rounds
+        self.short = False
         self.tasks = 0
         self.roles = roles_of(client)
         self.runs: dict[int, Runs] = dict.fromkeys(placement.live(), ())
@@ -203,7 +206,7 @@ class Regions:
                 futures = [run.handle.future for run in self.runs[region]]
                 self._pivots[region] = self.submit("pivot", tasks.find_pivot, *futures, key_of=_keys(futures))
         hot_bytes = self._hot_bytes()
-        self._short = sum(map(self._decoded, self.runs)) > hot_bytes
+        self.short = sum(map(self._decoded, self.runs)) > hot_bytes
         self._pack_beyond(hot_bytes)
 
     def hot_and_packed(self) -> tuple[int, int]:
@@ -257,7 +260,7 @@ class Regions:
         future = self._client.submit(tasks.integrate, *routed, key=key, **self._at_owner(region))
         name = _identity(region, self.rounds, self.rounds)
         added = RunHandle(name, future, self._measure(future), self.rounds, self.rounds)
-        plan = plan_compaction(self.runs[region], added)
+        plan = plan_compaction(self.runs[region], added, _TOGETHER_SHORT if self.short else 2)
         merged = plan.merged[0] if len(plan.merged) == 1 else self._compact(region, plan.merged)
         self.runs[region] = (*plan.kept, RankedRun(plan.rank, merged))
         return merged.future
@@ -286,7 +289,7 @@ class Regions:
         first, last = handles[0].first_round, handles[-1].last_round
         futures = [handle.future for handle in handles]
         # What was packed for want of memory would be packed again, after all regions had been decoded at once.
-        packed = self._short and any(handle.packed for handle in handles)
+        packed = self.short and any(handle.packed for handle in handles)
         function = tasks.compact_packed if packed else tasks.compact
         future = self.submit("compact", function, *futures, key_of=(packed, *_keys(futures)))
         return RunHandle(_identity(region, first, last), future, self._measure(future), first, last, packed=packed)

@@ -149,7 +149,8 @@ class Trainer:
             self._check_trained(sources, stream.counted)
         # The last commit counts what the runs of a region have together, which those before it did not.
         if self._uncommitted or not self._manifest.exact:
-            self._compact_small_runs()
+            if not self._regions.short:
+                self._compact_small_runs()
             self._commit_runs(self._regions.snapshot(), last=True)
             self._observer(self._memory())
             self._observer(RegionsMeasured(stored_regions(self._manifest, self._moved.region_touches)))
