@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import random
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from distributed import Client
 from village import write_village
 
 import giaann_dask as gd
 from giaann_dask.errors import OptionError, SpecificationError
 from giaann_dask.events import Event, MemoryMeasured
-from giaann_dask.network.placement import UNASSIGNED
+from giaann_dask.network.placement import UNASSIGNED, Placement
+from giaann_dask.network.run import RegionRun, Run
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.text.reading import ReadOptions
+from giaann_dask.training.regions import Regions, Snapshot
+from giaann_dask.training.tasks import add_runs
 
 pytestmark = pytest.mark.cluster
 
@@ -107,6 +113,55 @@ def test_cold_runs_are_packed(tmp_path: Path, village: tuple[Path, Path, bytes])
     assert cold[-2].hot_bytes < hot[-2].hot_bytes / 2
     ranks = [run.rank for run in network.manifest.runs if run.region == 0]
     assert len(ranks) > len(set(ranks)), "several runs of a rank wait for others, and are left at the end"
+
+
+def increments(number: int) -> dict[int, RegionRun]:
+    """What a round adds to two regions: a connection that every round has, and one of its own."""
+    target, strength = np.array([1, 2 + number]), np.array([1, 5], np.int32)
+    run = Run(np.array([7]), np.array([0, 2]), target, strength)
+    return {region: RegionRun(run, Run.empty()) for region in range(2)}
+
+
+def rounds_behind(client: Client, regions: Regions) -> set[int]:
+    """Return the rounds whose increments would be made again if all runs were lost."""
+    futures = [run.handle.future for runs in regions.runs.values() for run in runs]
+    assert all(future.result(30) for future in futures), "the scheduler knows of them"
+    left, seen = [client.cluster.scheduler.tasks[future.key] for future in futures], set()
+    while left:
+        task = left.pop()
+        if task.key not in seen:
+            seen.add(task.key)
+            left.extend(task.dependencies)
+    return {int(key.partition("-")[2]) for key in seen if key.startswith("connect-")}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_goes_on_from_what_was_before_a_commit(seed: int) -> None:
+    """Whatever is under way when a commit ends, and however many of them wait."""
+    choose, awaited, commits = random.Random(seed), deque[Snapshot](), 0
+    with gd.connect(workers=0) as client:
+        regions = Regions(client, Placement(2), 0)
+        regions.deal()
+        for number in range(80):
+            regions.integrate([client.submit(increments, number, key=f"connect-{number}")])
+            if choose.random() < (0.2, 0.2, 0.6, 1.0)[seed]:
+                awaited.append(regions.snapshot())
+            if awaited and (len(awaited) > 4 or choose.random() < 0.2):
+                snapshot = awaited.popleft()
+                new = [run.handle for _, run in regions.with_stored(snapshot).handles() if not run.handle.stored]
+                stored = client.scatter([handle.future.result(30) for handle in new], hash=False)
+                regions.replace_runs({handle.identity: future for handle, future in zip(new, stored, strict=True)})
+                regions.settle(snapshot)
+                commits += 1
+                assert rounds_behind(client, regions) == set(range(snapshot.rounds, number + 1))
+                del stored
+        assert commits > 5
+        for runs in regions.runs.values():
+            assert sum(len(range(run.handle.first_round, run.handle.last_round + 1)) for run in runs) == 80
+            total = add_runs([run.handle.future.result(30) for run in runs]).connections
+            assert (total.target.tolist(), total.strength.tolist()) == ([*range(1, 82)], [80, *[5] * 80])
+            ranks = [run.rank for run in runs]
+            assert len(ranks) < 16, ranks
 
 
 @pytest.mark.slow

@@ -51,7 +51,9 @@ class Compaction(Generic[Handle]):
     rank: int
 
 
-def plan_compaction(runs: tuple[RankedRun[Handle], ...], added: Handle, together: int = 2) -> Compaction[Handle]:
+def plan_compaction(
+    runs: tuple[RankedRun[Handle], ...], added: Handle, together: int = 2, *, rank: int = 0
+) -> Compaction[Handle]:
     """Plan how a region takes one more run, as a counter takes one more: as soon as there are enough of a rank.
 
     Parameters
@@ -59,10 +61,12 @@ def plan_compaction(runs: tuple[RankedRun[Handle], ...], added: Handle, together
     runs : tuple of RankedRun
         The region's runs, of falling rank.
     added : Handle
-        The new run, of rank 0.
+        The new run.
     together : int
         So many runs of a rank become one, 2 or a larger power of two: the more, the more runs a region has, and
         the less often a connection is rewritten (a third less with 4). It may differ from call to call.
+    rank : int
+        Rank of the new run; runs of lower ranks are added up with it.
 
     Returns
     -------
@@ -77,7 +81,7 @@ def plan_compaction(runs: tuple[RankedRun[Handle], ...], added: Handle, together
     ('c',)
     """
     assert together.bit_count() == 1 < together, "a power of two"
-    kept, rank = len(runs), 0
+    kept = sum(run.rank >= rank for run in runs)
     while True:
         same = sum(run.rank <= rank for run in runs[:kept])
         # What has just become one run counts as one of its rank.

@@ -78,7 +78,7 @@ def commit_regions(
     StoreWriteError
         If the disk is full. The last commit stays as it was.
     """
-    handles = snapshot.handles()
+    handles = regions.with_stored(snapshot).handles()
     # Each run is packed as soon as it is there, while others are still being added up.
     packed = {run.handle.identity: regions.packed(run.handle) for _, run in handles}
     sizes: list[tasks.RunSize] = results([run.handle.size for _, run in handles])
@@ -121,6 +121,7 @@ def commit_regions(
     if last:
         return commit
     regions.replace_runs({handle.identity: _open(regions, store, commit, handle.identity) for handle in new})
+    regions.settle(snapshot)
     _open_columns(regions, store, commit)
     return commit
 

@@ -141,6 +141,9 @@ class Regions:
         # Of what has been packed or stored since it was measured: as good as any for those who look on.
         self._sizes_before: dict[str, tasks.RunSize] = {}
         self._homes: dict[int, Future] = {}
+        # Snapshots that are to be committed, and the runs that have been stored since these were taken.
+        self._awaited: list[Snapshot] = []
+        self._stored: dict[str, RunHandle] = {}
         # Where regions that have grown too large are to be split, and those of a single neuron.
         self._pivots: dict[int, Future] = {}
         self._unsplittable: set[int] = set()
@@ -153,8 +156,43 @@ class Regions:
         self.runs: dict[int, Runs] = dict.fromkeys(placement.live(), ())
 
     def snapshot(self) -> Snapshot:
-        """Return the runs of all regions as of now; later rounds do not change it."""
+        """Return the runs of all regions as of now, to be committed; later rounds do not change it.
+
+        Until `settle`, its runs are added to no others: these would go on from what the commit makes superfluous, from
+        the text on, and so would all that follows.
+        """
+        self._awaited.append(self._now())
+        return self._awaited[-1]
+
+    def with_stored(self, snapshot: Snapshot) -> Snapshot:
+        """Return a snapshot in which the runs that an earlier commit has stored meanwhile are known as such."""
+        runs = {
+            region: tuple(replace(run, handle=self._stored.get(run.handle.identity, run.handle)) for run in runs)
+            for region, runs in snapshot.runs.items()
+        }
+        return replace(snapshot, runs=runs)
+
+    def settle(self, snapshot: Snapshot) -> None:
+        """Add up what could not be while a snapshot waited for its commit, which is there now."""
+        self._awaited.remove(snapshot)
+        awaited = self._awaited_names()
+        self._stored = {name: handle for name, handle in self._stored.items() if name in awaited}
+        for region, runs in self.runs.items():
+            free = next((at for at, run in enumerate(runs) if self._waits(run.handle, awaited)), len(runs))
+            folded: Runs = ()
+            for run in runs[:free]:
+                folded = self._with_run(region, folded, run)
+            self.runs[region] = (*folded, *runs[free:])
+
+    def _now(self) -> Snapshot:
         return Snapshot(dict(self.runs), self.rounds, self.splits)
+
+    def _awaited_names(self) -> set[str]:
+        return {run.handle.identity for snapshot in self._awaited for _, run in snapshot.handles()}
+
+    @staticmethod
+    def _waits(handle: RunHandle, awaited: set[str]) -> bool:
+        return not handle.stored and handle.identity in awaited
 
     def deal(self) -> None:
         """Look which workers there are, and deal the regions to those that hold columns."""
@@ -164,7 +202,8 @@ class Regions:
 
     def integrate(self, increments: Sequence[Future]) -> list[Future]:
         """Add a round's increments to every region, and return the newest run of each."""
-        newest = [self._integrate(region, increments) for region in self.runs]
+        awaited = self._awaited_names()
+        newest = [self._integrate(region, increments, awaited) for region in self.runs]
         self.rounds += 1
         return newest
 
@@ -183,7 +222,7 @@ class Regions:
 
     def replace_runs(self, stored: Mapping[str, Future]) -> None:
         """Let runs that have been stored, where they still are runs of their own, continue from other futures."""
-        handles = {run.handle.identity: run.handle for _, run in self.snapshot().handles()}
+        handles = {run.handle.identity: run.handle for _, run in self._now().handles()}
         continued = {}
         for identity in stored.keys() & handles.keys():
             future = stored[identity]
@@ -192,6 +231,7 @@ class Regions:
             continued[identity] = replace(handles[identity], future=future, size=size, stored=True, packed=True)
             self._sizes.pop(identity, None)
         self._replace(continued)
+        self._stored |= continued
 
     def keep_within_budgets(self) -> None:
         """Split regions and pack runs that have grown too large, as far as their sizes are known by now."""
@@ -212,7 +252,7 @@ class Regions:
     def hot_and_packed(self) -> tuple[int, int]:
         """Return the bytes of decoded and of packed runs, as far as their sizes are known."""
         totals = [0, 0]
-        for _, run in self.snapshot().handles():
+        for _, run in self._now().handles():
             size = self._sizes.get(run.handle.identity)
             totals[run.handle.packed] += size.nbytes if size else 0
         return totals[0], totals[1]
@@ -248,7 +288,7 @@ class Regions:
         self.tasks += 1
         return self._client.submit(function, *arguments, key=task_key(name, key_of), **self.roles.storing())
 
-    def _integrate(self, region: int, increments: Sequence[Future]) -> Future:
+    def _integrate(self, region: int, increments: Sequence[Future], awaited: set[str]) -> Future:
         # Where increments were computed, or idle storage workers would fetch all of one to pick their part.
         computing = self.roles.computing()
         routed = [
@@ -260,10 +300,16 @@ class Regions:
         future = self._client.submit(tasks.integrate, *routed, key=key, **self._at_owner(region))
         name = _identity(region, self.rounds, self.rounds)
         added = RunHandle(name, future, self._measure(future), self.rounds, self.rounds)
-        plan = plan_compaction(self.runs[region], added, _TOGETHER_SHORT if self.short else 2)
+        runs = self.runs[region]
+        waiting = max((at + 1 for at, run in enumerate(runs) if self._waits(run.handle, awaited)), default=0)
+        self.runs[region] = (*runs[:waiting], *self._with_run(region, runs[waiting:], RankedRun(0, added)))
+        return self.runs[region][-1].handle.future
+
+    def _with_run(self, region: int, runs: Runs, added: RankedRun[RunHandle]) -> Runs:
+        """Return runs of falling rank with one more, added up where there are enough of a rank."""
+        plan = plan_compaction(runs, added.handle, _TOGETHER_SHORT if self.short else 2, rank=added.rank)
         merged = plan.merged[0] if len(plan.merged) == 1 else self._compact(region, plan.merged)
-        self.runs[region] = (*plan.kept, RankedRun(plan.rank, merged))
-        return merged.future
+        return (*plan.kept, RankedRun(plan.rank, merged))
 
     def _at_owner(self, region: int) -> dict[str, object]:
         """Return arguments of `Client.submit` that bring a task to a region's owner.
@@ -322,7 +368,7 @@ class Regions:
 
     def _learn_sizes(self) -> None:
         """Fetch the sizes of runs that have been computed since the last time."""
-        handles = [run.handle for _, run in self.snapshot().handles()]
+        handles = [run.handle for _, run in self._now().handles()]
         known = {handle.identity: self._sizes[handle.identity] for handle in handles if handle.identity in self._sizes}
         new = [handle for handle in handles if handle.identity not in known and handle.size.done()]
         found = results([handle.size for handle in new])
@@ -344,7 +390,7 @@ class Regions:
 
     def _pack_beyond(self, hot_bytes: float) -> None:
         """Pack runs until what is decoded keeps within a budget; the largest wait longest for compaction."""
-        hot = [run.handle for _, run in self.snapshot().handles() if not run.handle.packed]
+        hot = [run.handle for _, run in self._now().handles() if not run.handle.packed]
         sized = [(self._sizes[handle.identity].nbytes, handle) for handle in hot if handle.identity in self._sizes]
         total = sum(nbytes for nbytes, _ in sized)
         packed = {}
