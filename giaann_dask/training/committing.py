@@ -121,7 +121,8 @@ def commit_regions(
     if last:
         return commit
     regions.replace_runs({handle.identity: _open(regions, store, commit, handle.identity) for handle in new})
-    regions.settle(snapshot)
+    names = {run.handle.identity for _, run in handles}
+    regions.settle(snapshot, names - {run.handle.identity for _, run in kept})
     _open_columns(regions, store, commit)
     return commit
 

@@ -9,7 +9,7 @@ tasks that it submits. Does not cover: where increments come from (`rounds`) and
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from distributed import Client, Future
@@ -172,12 +172,16 @@ class Regions:
         }
         return replace(snapshot, runs=runs)
 
-    def settle(self, snapshot: Snapshot) -> None:
-        """Add up what could not be while a snapshot waited for its commit, which is there now."""
+    def settle(self, snapshot: Snapshot, empty: Set[str]) -> None:
+        """Add up what could not be while a snapshot waited for its commit, which is there now.
+
+        Its runs that were found empty are in no commit; they are left out from now on, or would go on from the text.
+        """
         self._awaited.remove(snapshot)
         awaited = self._awaited_names()
         self._stored = {name: handle for name, handle in self._stored.items() if name in awaited}
-        for region, runs in self.runs.items():
+        for region, every in self.runs.items():
+            runs = tuple(run for run in every if run.handle.identity not in empty)
             free = next((at for at, run in enumerate(runs) if self._waits(run.handle, awaited)), len(runs))
             folded: Runs = ()
             for run in runs[:free]:
