@@ -72,6 +72,12 @@ class OrderedConnections:
             yield Run(self._source[rows], pointer, target, strength)
 
 
+def read_region(reader: CommitReader, region: int) -> Run:
+    """Return all connections of a region as one run."""
+    runs = [run.identity for run in reader.manifest().runs if run.region == region]
+    return merge_encoded([reader.connections(identity) for identity in runs], unpack)
+
+
 @contextmanager
 def ordered_connections(
     reader: CommitReader, folder: Path, observer: Observer = ignore
@@ -96,14 +102,13 @@ def ordered_connections(
     sources, lengths, done = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
     with tempfile.TemporaryFile(dir=folder) as target, tempfile.TemporaryFile(dir=folder) as strength:
         for region in sorted({run.region for run in stored}):
-            names = [run.identity for run in stored if run.region == region]
-            total = merge_encoded([reader.connections(name) for name in names], unpack)
+            total = read_region(reader, region)
             # Not `tofile`, whose error on a full disk does not say what it is.
             target.write(np.ascontiguousarray(total.target).data)
             strength.write(total.strength.astype(np.int64).data)
             sources.append(total.source)
             lengths.append(np.diff(total.pointer))
-            done += len(names)
+            done += sum(run.region == region for run in stored)
             observer(StageAdvanced("read", done, len(stored), "runs"))
         target.flush()
         strength.flush()

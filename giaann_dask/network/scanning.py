@@ -1,8 +1,8 @@
 """Looking through a network region by region, with no more than one region decoded at a time.
 
-Covers: a region's connections, the connections among some columns, and the columns that are best
-connected with each other. Does not cover: exports of everything at once (`exporting`) and what is
-counted in a region (`giaann_dask.diagnostics.network_report`).
+Covers: the connections among some columns, and the columns that are best connected with each other. Does not
+cover: reading a region (`ordered`), exports of everything (`exporting`) and what is counted in a region
+(`giaann_dask.diagnostics.network_report`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy.typing as npt
 from giaann_dask.errors import OptionError
 from giaann_dask.network.exporting import table_of
 from giaann_dask.network.keys import unpack_neuron, unpack_target
-from giaann_dask.network.merging import merge_encoded, merge_runs
-from giaann_dask.network.packing import unpack
+from giaann_dask.network.merging import merge_runs
+from giaann_dask.network.ordered import read_region
 from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader
 from giaann_dask.network.table import ConnectionTable, best_of_pairs
@@ -30,12 +30,6 @@ def require_columns(reader: CommitReader) -> None:
         raise OptionError(
             "columns of a network of profile best", "profile v1 or v2", "use report, or export its counts"
         )
-
-
-def read_region(reader: CommitReader, region: int) -> Run:
-    """Return all connections of a region as one run."""
-    runs = [run.identity for run in reader.manifest().runs if run.region == region]
-    return merge_encoded([reader.connections(identity) for identity in runs], unpack)
 
 
 def read_regions(reader: CommitReader) -> Iterator[Run]:

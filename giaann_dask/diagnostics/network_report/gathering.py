@@ -18,7 +18,7 @@ from giaann_dask.diagnostics.network_report.counting import Figures, NeuronSums,
 from giaann_dask.inference.generation import word_and_column
 from giaann_dask.network.contexts import word_key
 from giaann_dask.network.manifest import Manifest
-from giaann_dask.network.scanning import read_region
+from giaann_dask.network.ordered import read_region
 from giaann_dask.network.store import CommitReader, NetworkStore
 from giaann_dask.text.vocabulary import Vocabulary
 
