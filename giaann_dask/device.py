@@ -60,6 +60,11 @@ def select_device(name: str = "auto") -> torch.device:
     return torch.device("cpu")
 
 
+def tensor_device(device: torch.device | None) -> torch.device | None:
+    """Return a device where steps of inference are done as tensors, None for the CPU, where compiled code does them."""
+    return device if device is not None and device.type != "cpu" else None
+
+
 def device_bytes() -> int:
     """Return the device memory that this process has taken for tensors, in bytes; 0 where it has used no device.
 

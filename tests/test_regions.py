@@ -152,8 +152,8 @@ def test_nothing_goes_on_from_what_was_before_a_commit(seed: int) -> None:
                 empty = {handle.identity for handle in handles if handle.size.result(30).empty}
                 new = [handle for handle in handles if not handle.stored and handle.identity not in empty]
                 stored = client.scatter([handle.future.result(30) for handle in new], hash=False)
-                regions.replace_runs({handle.identity: future for handle, future in zip(new, stored, strict=True)})
-                regions.settle(snapshot, empty)
+                names = [handle.identity for handle in new]
+                regions.settle(snapshot, dict(zip(names, stored, strict=True)), empty)
                 commits += 1
                 assert rounds_behind(client, regions) == set(range(snapshot.rounds, number + 1))
                 del stored

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import torch
 
-from giaann_dask.device import select_device
+from giaann_dask.device import select_device, tensor_device
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.replay.session import ReplaySession
@@ -116,8 +116,7 @@ def open_session(
     """Return the session that predicts fastest by some rules; the parameters are those of `Session`."""
     if isinstance(options, V2Options):
         return V2Session(specification, rows, flags, options=options, device=device)
-    tensors = device if device is not None and device.type != "cpu" else None
-    return ReplaySession(specification, rows, flags, options=options, device=tensors)
+    return ReplaySession(specification, rows, flags, options=options, device=tensor_device(device))
 
 
 def open_plain_session(

@@ -83,7 +83,8 @@ def commit_regions(
     packed = {run.handle.identity: regions.packed(run.handle) for _, run in handles}
     sizes: list[tasks.RunSize] = results([run.handle.size for _, run in handles])
     # Runs of rounds that did not touch their region are empty, and left out.
-    kept = [(region, run) for (region, run), size in zip(handles, sizes, strict=True) if not size.empty]
+    empty = {run.handle.identity for (_, run), size in zip(handles, sizes, strict=True) if size.empty}
+    kept = [(region, run) for region, run in handles if run.handle.identity not in empty]
     # What the runs of a region have together takes reading all of them, so it is counted once at the end.
     totals: list[tasks.RunSize] = (
         results(_counts(regions, kept, packed)) if last else [size for size in sizes if not size.empty]
@@ -120,9 +121,8 @@ def commit_regions(
     commit = store.commit(session, results(written), store.open(head), change)
     if last:
         return commit
-    regions.replace_runs({handle.identity: _open(regions, store, commit, handle.identity) for handle in new})
-    names = {run.handle.identity for _, run in handles}
-    regions.settle(snapshot, names - {run.handle.identity for _, run in kept})
+    stored = {handle.identity: _open(regions, store, commit, handle.identity) for handle in new}
+    regions.settle(snapshot, stored, empty)
     _open_columns(regions, store, commit)
     return commit
 

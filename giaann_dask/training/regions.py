@@ -172,11 +172,19 @@ class Regions:
         }
         return replace(snapshot, runs=runs)
 
-    def settle(self, snapshot: Snapshot, empty: Set[str]) -> None:
-        """Add up what could not be while a snapshot waited for its commit, which is there now.
+    def settle(self, snapshot: Snapshot, stored: Mapping[str, Future], empty: Set[str]) -> None:
+        """Go on from the commit of a snapshot, and add up what could not be while it was awaited.
 
-        Its runs that were found empty are in no commit; they are left out from now on, or would go on from the text.
+        Parameters
+        ----------
+        snapshot : Snapshot
+            What has been committed.
+        stored : mapping of str to Future
+            Its runs that are new in the store, by identity, as they are read from there.
+        empty : set of str
+            Identities of those that are in no commit, being empty; they are left out, or would go on from the text.
         """
+        self._continue_from(stored)
         self._awaited.remove(snapshot)
         awaited = self._awaited_names()
         self._stored = {name: handle for name, handle in self._stored.items() if name in awaited}
@@ -187,6 +195,19 @@ class Regions:
             for run in runs[:free]:
                 folded = self._with_run(region, folded, run)
             self.runs[region] = (*folded, *runs[free:])
+
+    def _continue_from(self, stored: Mapping[str, Future]) -> None:
+        """Let runs that have been stored, where they still are runs of their own, continue from other futures."""
+        handles = {run.handle.identity: run.handle for _, run in self._now().handles()}
+        continued = {}
+        for identity in stored.keys() & handles.keys():
+            future = stored[identity]
+            # Measured anew, or its size would keep the tasks that the run came from in the scheduler.
+            size = self._measure(future)
+            continued[identity] = replace(handles[identity], future=future, size=size, stored=True, packed=True)
+            self._sizes.pop(identity, None)
+        self._replace(continued)
+        self._stored |= continued
 
     def _now(self) -> Snapshot:
         return Snapshot(dict(self.runs), self.rounds, self.splits)
@@ -223,19 +244,6 @@ class Regions:
         first, last = (int(number) for number in identity.partition(".")[2].split("-"))
         handle = RunHandle(identity, future, self._measure(future), first, last, stored=True, packed=True)
         self.runs[region] = (*self.runs[region], RankedRun(rank, handle))
-
-    def replace_runs(self, stored: Mapping[str, Future]) -> None:
-        """Let runs that have been stored, where they still are runs of their own, continue from other futures."""
-        handles = {run.handle.identity: run.handle for _, run in self._now().handles()}
-        continued = {}
-        for identity in stored.keys() & handles.keys():
-            future = stored[identity]
-            # Measured anew, or its size would keep the tasks that the run came from in the scheduler.
-            size = self._measure(future)
-            continued[identity] = replace(handles[identity], future=future, size=size, stored=True, packed=True)
-            self._sizes.pop(identity, None)
-        self._replace(continued)
-        self._stored |= continued
 
     def keep_within_budgets(self) -> None:
         """Split regions and pack runs that have grown too large, as far as their sizes are known by now."""

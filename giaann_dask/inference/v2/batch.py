@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from giaann_dask.device import tensor_device
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.replay.batch import Advance, Batch, BatchOptions, Prompt
 from giaann_dask.inference.rows.source import RowSource
@@ -169,5 +170,4 @@ def open_batch(
     """
     if isinstance(options, V2Options):
         return V2Batch(specification, rows, options=options, batch=batch)
-    tensors = device if device is not None and device.type != "cpu" else None
-    return Batch(specification, rows, options=options, batch=batch, device=tensors)
+    return Batch(specification, rows, options=options, batch=batch, device=tensor_device(device))
