@@ -19,7 +19,8 @@ from giaann_dask.network.placement import UNASSIGNED, Placement
 from giaann_dask.network.run import RegionRun, Run
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.text.reading import ReadOptions
-from giaann_dask.training.regions import Regions, Snapshot
+from giaann_dask.training.regions import Regions
+from giaann_dask.training.run_handles import Snapshot
 from giaann_dask.training.tasks import add_runs
 
 pytestmark = pytest.mark.cluster

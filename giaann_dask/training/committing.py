@@ -21,7 +21,8 @@ from giaann_dask.network.store import CommitChange, NetworkStore
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
-from giaann_dask.training.regions import Regions, RunHandle, Snapshot
+from giaann_dask.training.regions import Regions
+from giaann_dask.training.run_handles import RunHandle, Snapshot
 
 
 @dataclass(frozen=True, eq=False)

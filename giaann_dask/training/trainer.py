@@ -26,9 +26,10 @@ from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.committing import Progress, commit_regions, load_regions, stored_regions
 from giaann_dask.training.division import Division, divide
 from giaann_dask.training.options import TrainingOptions
-from giaann_dask.training.regions import RegionBudgets, Regions, Snapshot
+from giaann_dask.training.regions import RegionBudgets, Regions
 from giaann_dask.training.round_report import RoundReport
 from giaann_dask.training.rounds import Round, RoundOptions, Rounds
+from giaann_dask.training.run_handles import Snapshot
 from giaann_dask.training.target import NetworkTarget
 from giaann_dask.training.training_report import TrainingReport
 
