@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import dask
 import pytest
 from distributed import Client
 from distributed.spill import SpillBuffer
+from village import write_village
 
 import giaann_dask as gd
 from giaann_dask.cluster import allocation
-from giaann_dask.cluster.allocation import allocator_environment, keeping_memory, release_near_limit
+from giaann_dask.cluster.allocation import allocator_environment, giving_back, keeping_memory, release_near_limit
 from giaann_dask.cluster.room import PROCESS_BYTES, data_room, region_room, spill_within_room
 
 CONFIGURED = "distributed.nanny.pre-spawn-environ"
@@ -78,6 +80,63 @@ def test_workers_start_with_these_variables_and_this_process_does_not() -> None:
     assert {name: variables().get(name) for name in allocator_environment(limit)} == {
         name: before.get(name) for name in allocator_environment(limit)
     }
+
+
+PIECES = 8
+
+
+def mapped_pieces() -> int:
+    """Return how many of some pieces of a megabyte malloc takes from the system one by one."""
+    look = ctypes.CDLL(None).mallinfo2
+    look.restype = MallocFigures
+    before = look().hblks
+    pieces = [bytes(1 << 20) for _ in range(PIECES)]
+    found = look().hblks - before
+    assert len(pieces) == PIECES
+    return int(found)
+
+
+class MallocFigures(ctypes.Structure):
+    """What mallinfo2(3) returns."""
+
+    _fields_: ClassVar = [(name, ctypes.c_size_t) for name in ("a", "b", "c", "hblks", "d", "e", "f", "g", "h", "i")]
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs malloc of glibc 2.33 or later")
+def test_large_pieces_are_given_back_while_a_training_goes_on(tmp_path: Path) -> None:
+    # malloc takes pieces as large as it has seen freed from its heap from then on.
+    assert len(bytes(1 << 24)) == 1 << 24
+    seen: list[int] = []
+    text = write_village(tmp_path / "a.txt", 100)
+    with gd.connect(workers=1) as client:
+        before = mapped_pieces()
+        gd.train(text, tmp_path / "net", client=client, observer=lambda _: seen.append(mapped_pieces()))
+    # Other threads may take or give some back meanwhile.
+    assert max(seen) >= PIECES - 2
+    assert before < 2
+    assert mapped_pieces() < 2
+
+
+@pytest.mark.parametrize(("workers", "environment"), [({0: 1}, {}), ({}, {"MALLOC_MMAP_THRESHOLD_": "1000000"})])
+def test_malloc_is_left_alone_where_workers_compute_here_or_the_user_has_set_it(
+    monkeypatch: pytest.MonkeyPatch, workers: dict[int, int], environment: dict[str, str]
+) -> None:
+    calls: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        allocation.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=lambda *pair: calls.append(pair) or 1)
+    )
+    monkeypatch.setattr(allocation, "Worker", int)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    client: Any = SimpleNamespace(cluster=SimpleNamespace(workers=workers))
+    with giving_back(client):
+        pass
+    assert not calls
+    monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
+    with giving_back(cast(Client, SimpleNamespace(cluster=None))):
+        assert calls == [(-3, 1 << 18)]
+    assert calls == [(-3, 1 << 18), (-3, 1 << 25)]
 
 
 def test_a_small_limit_leaves_data_what_process_and_task_do_not_need() -> None:

@@ -58,7 +58,7 @@ def read(client: Client, inputs: list[gd.EncodedCorpus], branches: int = 2, **op
         last = result(block.statistics).last_trained
         for position, entry in block.ledger:
             ledger.record(position, entry)
-        place = (block.mapping.first_sequence, block.mapping.sequences, block.sizes, block.earlier_sizes)
+        place = (block.mapping.first_sequence, block.mapping.sequences, block.sizes, block.sizes_after(-1))
         sizes = [block.sizes_after(q) for q in range(block.mapping.sequences)]
         found.append((place, sizes, last, vars(result(block.statistics)), block.characters))
     runs = connect_batch(encoded, SPECIFICATION, Placement(SPECIFICATION.regions), torch.device("cpu"))

@@ -1,6 +1,6 @@
 """The way to Dask: connecting to a cluster, its roles, and bounded waiting for what runs there."""
 
-from giaann_dask.cluster.allocation import release_freed
+from giaann_dask.cluster.allocation import giving_back, release_freed
 from giaann_dask.cluster.connecting import connect, prepare, start_cluster
 from giaann_dask.cluster.dealing import deal_regions
 from giaann_dask.cluster.options import ClusterOptions
@@ -18,6 +18,7 @@ __all__ = [
     "data_room",
     "deal_regions",
     "directed",
+    "giving_back",
     "prepare",
     "region_room",
     "release_freed",

@@ -39,6 +39,11 @@ class NumberedSummary:
         """Return the number of sequences."""
         return len(self.concepts) - 1
 
+    def growth(self, earlier: tuple[int, int]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Return the sizes of dictionaries of some earlier sizes at the sequence boundaries; int32."""
+        concepts, features = np.maximum(self.concepts, earlier[0]), np.maximum(self.features, earlier[1])
+        return concepts.astype(np.int32), features.astype(np.int32)
+
 
 class CorpusNumbers:
     """Follows, group by group, whether the numbers of a corpus are those that a network would give.

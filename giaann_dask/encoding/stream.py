@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from distributed import Client, Future
 
 from giaann_dask.cluster import ask_scheduler, result, task_key
@@ -134,14 +135,13 @@ class StreamedBlock:
         An `EncodedBlock` and its `BlockStatistics`.
     mapping : BlockMapping
         Its place in the dictionaries; of a corpus that is numbered already, without symbols.
-    summary : BlockSummary or NumberedSummary
-        Its strings, or how they make the dictionaries grow.
+    growth : tuple of (ndarray, ndarray)
+        Concepts and features before each of its sequences, and after the last; int32. Its strings, by comparison,
+        would take much memory, as a block is remembered until it is in a commit.
     ledger : tuple of (int or None, LedgerEntry)
         What the ledger has to record once the block counts.
     sizes : tuple of (int, int)
         Concepts and features after the block.
-    earlier_sizes : tuple of (int, int)
-        Concepts and features before the block.
     characters : int
         Size of its text.
     read : int
@@ -151,24 +151,16 @@ class StreamedBlock:
     encoded: Future
     statistics: Future
     mapping: BlockMapping
-    summary: BlockSummary | NumberedSummary
+    growth: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
     ledger: tuple[tuple[int | None, LedgerEntry], ...]
     sizes: tuple[int, int]
-    earlier_sizes: tuple[int, int]
     characters: int
     read: int = 0
 
     def sizes_after(self, sequence: int) -> tuple[int, int]:
         """Return the sizes of the dictionaries after a sequence of the block."""
-        if isinstance(self.summary, NumberedSummary):
-            grown = self.summary.concepts[sequence + 1], self.summary.features[sequence + 1]
-            return max(self.earlier_sizes[0], int(grown[0])), max(self.earlier_sizes[1], int(grown[1]))
-        concepts = self.mapping.concepts[: int(self.summary.concept_high[sequence + 1])]
-        features = self.mapping.features[: int(self.summary.feature_high[sequence + 1])]
-        return (
-            max(self.earlier_sizes[0], int(concepts.max(initial=-1)) + 1),
-            max(self.earlier_sizes[1], int(features.max(initial=-1)) + 1),
-        )
+        concepts, features = self.growth
+        return int(concepts[sequence + 1]), int(features[sequence + 1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,10 +319,9 @@ class EncodingStream:
             encoded=encoded,
             statistics=self._client.submit(count_block, encoded, key=task_key("count", key)),
             mapping=mapping,
-            summary=summary,
+            growth=summary.growth(mapping, earlier),
             ledger=group.ledger_updates(summary.part_sequences, mapping.sequences),
             sizes=self._sizes(),
-            earlier_sizes=earlier,
             characters=group.weight,
             read=group.read,
         )
@@ -352,10 +343,9 @@ class EncodingStream:
             encoded=encoded,
             statistics=self._client.submit(count_block, encoded, key=task_key("count", encoded.key)),
             mapping=BlockMapping(none, none, none.astype(np.bool_), none.astype(np.int64), numbered.start, count),
-            summary=summary,
+            growth=summary.growth(earlier),
             ledger=submitted.group.ledger_updates(parts, count),
             sizes=self._sizes(),
-            earlier_sizes=earlier,
             characters=submitted.group.weight,
             read=submitted.group.read,
         )

@@ -62,6 +62,28 @@ class BlockSummary:
     document_sentences: tuple[tuple[int, int], ...]
     delimiter_since: npt.NDArray[np.int64] | None = None
 
+    def growth(
+        self, mapping: BlockMapping, earlier: tuple[int, int]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Return how the block makes the dictionaries grow.
+
+        Parameters
+        ----------
+        mapping : BlockMapping
+            Its place in them.
+        earlier : tuple of (int, int)
+            Concepts and features before it.
+
+        Returns
+        -------
+        tuple of (ndarray, ndarray)
+            Concepts and features at the boundaries of the sequences that count; int32, shape ``(sequences + 1,)``.
+        """
+        return (
+            _sizes_when(self.concept_high[: mapping.sequences + 1], mapping.concepts, earlier[0]),
+            _sizes_when(self.feature_high[: mapping.sequences + 1], mapping.features, earlier[1]),
+        )
+
 
 def summarise(block: TaggedBlock) -> BlockSummary:
     """Reduce a block to its symbol tables and flags.
@@ -112,6 +134,13 @@ def _symbols_in_use(block: TaggedBlock, chosen: npt.NDArray[np.bool_]) -> npt.ND
     seen = np.where(chosen, block.symbol, -1).astype(np.int64)
     high = np.concatenate([np.zeros(1, np.int64), np.maximum.accumulate(seen) + 1])
     return high[block.offsets]
+
+
+def _sizes_when(used: npt.NDArray[np.int64], identifiers: npt.NDArray[np.int32], earlier: int) -> npt.NDArray[np.int32]:
+    """Return the size of a dictionary when so many of a block's symbols have been in use."""
+    sizes: npt.NDArray[np.int32] = np.full(len(identifiers) + 1, earlier, np.int32)
+    np.maximum.accumulate(identifiers + 1, out=sizes[1:])
+    return np.maximum(sizes, np.int32(earlier))[used]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,7 +25,7 @@ import torch
 from distributed import Client
 from distributed.spans import span
 
-from giaann_dask.cluster import task_key
+from giaann_dask.cluster import giving_back, task_key
 from giaann_dask.device import one_thread
 from giaann_dask.encoding.sources import SourceOptions, read_units
 from giaann_dask.encoding.stream import StreamedBlock
@@ -171,7 +171,7 @@ class TrainingRun:
         """Train on everything of the inputs that the network does not hold yet; see `Trainer.train`."""
         # Work without a name gets a new one whenever a cluster was idle, and scheduler and workers keep statistics of
         # every name for ever.
-        with span(_SPAN):
+        with span(_SPAN), giving_back(self._client):
             return self._train(inputs, sources)
 
     def _train(self, inputs: Sequence[str], sources: SourceOptions) -> TrainingReport:
