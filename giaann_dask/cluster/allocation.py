@@ -109,12 +109,17 @@ def keeping_memory(memory_bytes: int | None, workers: int) -> Iterator[None]:
                     os.environ.pop(name, None)
 
 
+def _of_malloc(name: str) -> Any:
+    """Return a function of the C library that only glibc has, else None."""
+    return getattr(ctypes.CDLL(None), name, None)
+
+
 def adopt_environment() -> None:
     """Let malloc of this process follow the variables above, also in a process that was forked.
 
     The C library reads them when a program begins; a fork began with those of another worker.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = _of_malloc("mallopt")
     for name, parameter in _PARAMETERS.items():
         value = os.environ.get(name, "")
         if mallopt is not None and value.isdecimal():
@@ -135,7 +140,7 @@ def giving_back(client: Client) -> Iterator[None]:
     client : Client
         Of the workers.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = _of_malloc("mallopt")
     name, parameter = _MMAP_THRESHOLD
     workers = getattr(client.cluster, "workers", {}).values()
     computes_here = any(isinstance(worker, Worker) for worker in workers)
@@ -154,7 +159,7 @@ def release_freed() -> None:
 
     A process of many threads that lives long otherwise keeps a little more with each of them.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim = _of_malloc("malloc_trim")
     if trim is not None:
         trim(0)
 
