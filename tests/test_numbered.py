@@ -45,12 +45,20 @@ def corpora(client: Client, tmp_path_factory: pytest.TempPathFactory) -> list[gd
     return found
 
 
-def read(client: Client, inputs: list[gd.EncodedCorpus], branches: int = 2, **options: Any) -> tuple[list[str], Any]:
-    """Return the tasks' names, and everything that training takes from the blocks of some corpora."""
-    vocabulary, ledger = Vocabulary(), Ledger()
+State = tuple[Vocabulary, Ledger]
+
+
+def read(
+    client: Client, inputs: list[gd.EncodedCorpus], branches: int = 2, state: State | None = None, **options: Any
+) -> tuple[list[str], Any]:
+    """Return the tasks' names, and everything that training takes from the blocks of some corpora.
+
+    What a network has seen before is changed as training does.
+    """
+    vocabulary, ledger = state or (Vocabulary(), Ledger())
     limits = FilterOptions(seed_tokens=SPECIFICATION.seed_tokens, maximum_tokens=SPECIFICATION.maximum_tokens)
     sources = SourceOptions(tagger="lexicon", ever=inputs[0].ever(), filter=limits)
-    stream = EncodingStream(client, vocabulary, sources, StreamOptions(branches=branches, **options))
+    stream = EncodingStream(client, vocabulary, sources, StreamOptions(branches=branches, **options), ledger)
     names, found, encoded = [], [], []
     for block in stream.blocks([str(corpus.path) for corpus in inputs]):
         names.append(block.encoded.key.rsplit("-", 1)[0])
@@ -79,6 +87,65 @@ def test_equals_encoding_again(client: Client, corpora: list[gd.EncodedCorpus], 
     assert names[0] in {"read", "cut"}
     assert (names[-1] == "encode") == (limit is None or limit > len(corpora[0]))
     assert found == expected
+
+
+@pytest.mark.parametrize("before", [1, 150, 302])
+@pytest.mark.parametrize("limit", [None, 303, 450])
+@pytest.mark.parametrize("block", [500, 1_000_000])
+def test_going_on_equals_encoding_again(
+    client: Client, corpora: list[gd.EncodedCorpus], before: int, limit: int | None, block: int
+) -> None:
+    whole = len(corpora[0])
+    states: list[State] = [(Vocabulary(), Ledger()) for _ in range(2)]
+    for state in states:
+        read(client, corpora, state=state, words=True, maximum_sequences=before)
+    options = {"maximum_sequences": limit, "block_characters": block}
+    _, expected = read(client, corpora, state=states[0], words=True, **options)
+    names, found = read(client, corpora, state=states[1], words=False, **options)
+    assert (names[0] == "encode") == (before >= whole)
+    assert (names[-1] == "encode") == (limit is None or limit > whole)
+    assert found == expected
+
+
+def test_going_on_after_all_parts_but_one_equals_encoding_again(
+    client: Client, corpora: list[gd.EncodedCorpus]
+) -> None:
+    """Where a part is complete, the first group to be read begins with a part of its own."""
+    entries = corpora[0].ledger()
+    before = sum(entry.sequences for entry in entries[:-1])
+    states: list[State] = [(Vocabulary(), Ledger()) for _ in range(2)]
+    for state in states:
+        read(client, corpora[:1], state=state, words=True, maximum_sequences=before)
+        assert [entry.complete for entry in state[1].entries] == [True] * (len(entries) - 1)
+    _, expected = read(client, corpora[:1], state=states[0], words=True)
+    names, found = read(client, corpora[:1], state=states[1], words=False)
+    assert set(names) == {"read"}
+    assert found == expected
+
+
+def test_a_network_of_other_text_encodes_again(client: Client, corpora: list[gd.EncodedCorpus]) -> None:
+    """As many sequences, and the first parts in the ledger, but other words before them."""
+    states: list[State] = [(Vocabulary(), Ledger()) for _ in range(2)]
+    for state in states:
+        read(client, corpora[1:], state=state, words=True, maximum_sequences=100)
+        read(client, corpora[:1], state=state, words=True, maximum_sequences=100)
+        state[0].sequences = 100
+    _, expected = read(client, corpora[:1], state=states[0], words=True)
+    names, found = read(client, corpora[:1], state=states[1], words=False)
+    assert set(names) == {"encode"}
+    assert found == expected
+
+
+def test_flags_that_other_text_has_set_are_kept() -> None:
+    whole = Vocabulary(["dog"], ["", "the", "of"], [False, False, True], [-1, -1, 7], 9)
+    earlier = {"concepts": ["dog"], "features": ["", "the", "of"], "delimiter": [False, False, True]}
+    for since, sequences, begins in (([-1, -1, 7], 8, True), ([-1, -1, -1], 7, True), ([-1, 3, 7], 8, False)):
+        assert Vocabulary(**earlier, probable_since=since, sequences=sequences).begins(whole) == begins
+    assert not Vocabulary(
+        **{**earlier, "delimiter": [False, True, True]}, probable_since=[-1, -1, 7], sequences=8
+    ).begins(whole)
+    assert not Vocabulary(**earlier, probable_since=[-1, -1, 7], sequences=10).begins(whole)
+    assert not Vocabulary.of_subwords(["a"]).begins(Vocabulary.of_subwords(["a"]))
 
 
 def test_other_branches_are_encoded_again(client: Client, corpora: list[gd.EncodedCorpus]) -> None:

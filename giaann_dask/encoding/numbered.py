@@ -1,7 +1,7 @@
 """A corpus as it is numbered already: ranges of it that need not be tagged and encoded again.
 
-Covers: when the first inputs of a new network are the beginning of an encoded corpus, whose
-dictionaries the network would only repeat; and reading such ranges with no more than training
+Covers: when what a network has seen and what it reads next are the beginning of an encoded corpus,
+whose dictionaries the network would only repeat; and reading such ranges with no more than training
 needs. Does not cover: corpora that continue other text, which are read as text is (`sources`,
 `stream`).
 """
@@ -52,8 +52,8 @@ class CorpusNumbers:
 
     Parameters
     ----------
-    possible : bool
-        Whether the network is empty and blocks may be read this way at all.
+    vocabulary : Vocabulary or None
+        The network's dictionaries before the first group; None where blocks may not be read this way at all.
     branches : int
         Dendritic branches of the network's neurons; a corpus holds numbers of branches, too.
 
@@ -63,26 +63,28 @@ class CorpusNumbers:
         When the corpus was written, in nanoseconds; part of the keys of tasks that read it.
     """
 
-    def __init__(self, possible: bool, branches: int) -> None:
-        self._next = 0 if possible else None
+    def __init__(self, vocabulary: Vocabulary | None, branches: int) -> None:
+        self._next = None if vocabulary is None else vocabulary.sequences
         self._branches = branches
         self._path, self.written = "", 0
-        self._vocabulary = Vocabulary()
+        # Before the first range those of the network, from then on those of the corpus.
+        self._vocabulary = vocabulary or Vocabulary()
         self._since = np.zeros(0, np.int64)
 
     def take(self, units: Sequence[Unit], skips: Sequence[int]) -> CorpusRange | None:
         """Return the range that a group of units is of the corpus, or None if it has to be encoded.
 
-        To be called once for every group, in order.
+        To be called once for every group, in order, beginning with the first one that is not in the network.
         """
         first, last = units[0].content, units[-1].content
         expected, self._next = self._next, None
         if not isinstance(first, CorpusRange) or not isinstance(last, CorpusRange):
             return None
-        if skips[0] or first.start != expected or not self._continues(first.path):
+        start = first.start + skips[0]
+        if start != expected or not self._continues(first.path):
             return None
         self._next = last.stop
-        return CorpusRange(first.path, first.start, last.stop)
+        return CorpusRange(first.path, start, last.stop)
 
     def _continues(self, path: str) -> bool:
         """Return whether ranges of a corpus may follow; open it at its first range."""
@@ -91,7 +93,11 @@ class CorpusNumbers:
         corpus = EncodedCorpus(path)
         if corpus.attributes.get("branches") != self._branches:
             return False
-        self._path, self._vocabulary, self.written = path, corpus.vocabulary(), written_ns(path)
+        whole = corpus.vocabulary()
+        # All of the corpus that comes before is in the network, so none of its words is missing there.
+        if not self._vocabulary.begins(whole):
+            return False
+        self._path, self._vocabulary, self.written = path, whole, written_ns(path)
         self._since = np.array(self._vocabulary.probable_since, np.int64)
         return True
 

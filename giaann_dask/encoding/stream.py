@@ -140,8 +140,6 @@ class StreamedBlock:
         would take much memory, as a block is remembered until it is in a commit.
     ledger : tuple of (int or None, LedgerEntry)
         What the ledger has to record once the block counts.
-    sizes : tuple of (int, int)
-        Concepts and features after the block.
     characters : int
         Size of its text.
     read : int
@@ -153,9 +151,13 @@ class StreamedBlock:
     mapping: BlockMapping
     growth: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
     ledger: tuple[tuple[int | None, LedgerEntry], ...]
-    sizes: tuple[int, int]
     characters: int
     read: int = 0
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Concepts and features after the block."""
+        return self.sizes_after(self.mapping.sequences - 1)
 
     def sizes_after(self, sequence: int) -> tuple[int, int]:
         """Return the sizes of the dictionaries after a sequence of the block."""
@@ -204,11 +206,9 @@ class EncodingStream:
         self._options = options
         self._limits = GroupLimits(characters=options.block_characters, sequences=options.block_sequences)
         self._cursor = (ledger or Ledger()).cursor()
-        empty = not vocabulary.concepts and vocabulary.delimiter_since is None
-        fresh = vocabulary.sequences == 0 and empty and not options.first_sequence
         more = options.words or sources.filter.drop_short or sources.filter.parts_of_speech
-        keeps = fresh and not more
-        self._numbers = CorpusNumbers(keeps, options.branches)
+        encodes = more or options.first_sequence or vocabulary.delimiter_since is not None
+        self._numbers = CorpusNumbers(None if encodes else vocabulary, options.branches)
         self._lexicon = submit_lexicon(client, sources)
         self._counted = self._left_out = 0
         self._to_pass = options.first_sequence
@@ -321,7 +321,6 @@ class EncodingStream:
             mapping=mapping,
             growth=summary.growth(mapping, earlier),
             ledger=group.ledger_updates(summary.part_sequences, mapping.sequences),
-            sizes=self._sizes(),
             characters=group.weight,
             read=group.read,
         )
@@ -345,7 +344,6 @@ class EncodingStream:
             mapping=BlockMapping(none, none, none.astype(np.bool_), none.astype(np.int64), numbered.start, count),
             growth=summary.growth(earlier),
             ledger=submitted.group.ledger_updates(parts, count),
-            sizes=self._sizes(),
             characters=submitted.group.weight,
             read=submitted.group.read,
         )

@@ -298,6 +298,35 @@ class Vocabulary:
             sequences=count,
         )
 
+    def begins(self, whole: Vocabulary) -> bool:
+        """Return whether these dictionaries and flags are what others were after as many sequences.
+
+        Parameters
+        ----------
+        whole : Vocabulary
+            Of words. Which of its words came after these sequences it cannot tell; so these dictionaries
+            have to be known to lack none that came before.
+
+        Examples
+        --------
+        >>> whole = Vocabulary(["dog", "cat"], ["", "the", "of"], [False, False, True], [-1, -1, 7], 9)
+        >>> Vocabulary(["dog"], ["", "the", "of"], [False, False, True], [-1, -1, -1], 7).begins(whole)
+        True
+        >>> Vocabulary(["cat"], ["", "the", "of"], [False, False, True], [-1, -1, -1], 7).begins(whole)
+        False
+        """
+        if self.delimiter_since is not None or whole.delimiter_since is not None:
+            return False
+        features = len(self.features)
+        since = [t if t < self.sequences else NEVER for t in whole.probable_since[:features]]
+        return (
+            self.sequences <= whole.sequences
+            and self.concepts == whole.concepts[: len(self.concepts)]
+            and self.features == whole.features[:features]
+            and self.delimiter == whole.delimiter[:features]
+            and self.probable_since == since
+        )
+
     def continue_as(self, whole: Vocabulary, sizes: tuple[int, int], flagged: Iterable[int], sequences: int) -> None:
         """Grow as other dictionaries did, of which these are the beginning.
 
