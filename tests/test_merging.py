@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from giaann_dask.errors import StrengthOverflowError
-from giaann_dask.network.counting import count_union
+from giaann_dask.errors import StoreDamagedError, StrengthOverflowError
+from giaann_dask.network.counting import count_added, count_added_neurons, count_union
 from giaann_dask.network.merging import merge_runs
 from giaann_dask.network.packing import pack
 from giaann_dask.network.run import Run, narrow_strength
+from giaann_dask.network.stored_rows import ReadEntries
 
 Plain = dict[tuple[int, int], int]
 
@@ -50,6 +52,11 @@ def added(plains: list[Plain]) -> Plain:
     return total
 
 
+def entries_of(entries: Mapping[str, bytes]) -> ReadEntries:
+    """Return what reads entries of a run, as from a store."""
+    return lambda names: {name: entries[name] for name in names if name in entries}
+
+
 def parts(run: Run) -> list[tuple[str, bytes]]:
     return [(str(a.dtype), a.tobytes()) for a in (run.source, run.pointer, run.target, run.strength)]
 
@@ -63,6 +70,33 @@ def test_sum_is_that_of_a_dictionary(plains: list[Plain]) -> None:
     assert to_plain(total) == added(plains)
     assert count_union([pack(run) for run in runs]) == len(total)
     assert [parts(run) for run in runs] == before
+
+
+@given(st.lists(PLAIN_RUNS, max_size=4), st.lists(PLAIN_RUNS, max_size=3), st.sampled_from([1, 2, 7, 1000]))
+def test_what_is_added_to_stored_runs_is_counted(plains: list[Plain], before: list[Plain], chunk: int) -> None:
+    runs, stored = (
+        [pack(to_run(plain)) for plain in plains],
+        [entries_of(pack(to_run(p), chunk).entries) for p in before],
+    )
+    new, old = added(plains).keys(), added(before).keys()
+    assert count_added(runs, stored) == len(new - old)
+    assert count_added_neurons(runs, stored) == len({source for source, _ in new} - {source for source, _ in old})
+
+
+def test_only_chunks_that_are_needed_are_read() -> None:
+    """Of 100 rows in chunks of ten targets, those of two rows; the rest may be damaged and nobody notices."""
+    plain = {(source, target): 1 for source in range(100) for target in range(10)}
+    packed, new = pack(to_run(plain), 10), [pack(to_run({(17, 3): 1, (17, 11): 1, (60, 9): 2, (200, 1): 1}))]
+    chunks = [name for name in packed.entries if name.startswith("target_") and "/c/" in name]
+    needless = [name for name in chunks if int(name.rpartition("/")[2]) not in (17, 60)]
+    assert len(needless) == len(chunks) - 8 > 300
+    for name in chunks:
+        read = entries_of({**packed.entries, name: b"damaged"})
+        if name in needless:
+            assert count_added(new, [read]) == 2
+        else:
+            with pytest.raises(StoreDamagedError, match="checksum"):
+                count_added(new, [read])
 
 
 @given(st.lists(PLAIN_RUNS, min_size=2, max_size=5), st.randoms(use_true_random=False))

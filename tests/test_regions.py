@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from village import write_village
 import giaann_dask as gd
 from giaann_dask.errors import OptionError, SpecificationError
 from giaann_dask.events import Event, MemoryMeasured
+from giaann_dask.network.manifest import StoredRun
 from giaann_dask.network.placement import UNASSIGNED, Placement
 from giaann_dask.network.run import RegionRun, Run
-from giaann_dask.network.store import NetworkStore
+from giaann_dask.network.store import CommitReader, NetworkStore
 from giaann_dask.text.reading import ReadOptions
+from giaann_dask.training.maintenance import compact_network
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.run_handles import Snapshot
 from giaann_dask.training.tasks import add_runs
@@ -86,7 +89,7 @@ def test_a_giant_column_is_divided_by_feature(tmp_path: Path) -> None:
     # Every sentence has the noun "miller" alone, so all of it is one column with many features.
     choose = np.random.default_rng(1)
     with (tmp_path / "one.conllu").open("w", encoding="utf-8") as file:
-        for _ in range(300):
+        for _ in range(900):
             words = [f"w{number}" for number in choose.integers(0, 200, 11)]
             for place, word in enumerate([*words, "miller"], 1):
                 kind = ("NOUN", "NN") if word == "miller" else ("ADJ", "JJ")
@@ -114,6 +117,46 @@ def test_cold_runs_are_packed(tmp_path: Path, village: tuple[Path, Path, bytes])
     assert cold[-2].hot_bytes < hot[-2].hot_bytes / 2
     ranks = [run.rank for run in network.manifest.runs if run.region == 0]
     assert len(ranks) > len(set(ranks)), "several runs of a rank wait for others, and are left at the end"
+
+
+def test_going_on_reads_no_more_of_a_network_than_it_needs(
+    tmp_path: Path, village: tuple[Path, Path, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs stay in the store until something adds them up, and what they have together is counted all the same."""
+    first, second, _ = village
+    path, sentences = tmp_path / "net", second.read_text().splitlines()
+    train([first], path)
+    store = NetworkStore(path)
+    largest = {max(runs, key=lambda run: run.connections).identity for runs in runs_by_region(store)}
+    opened, read = set[str](), CommitReader.run
+    monkeypatch.setattr(CommitReader, "run", lambda self, identity: (opened.add(identity), read(self, identity))[1])
+    for number, (begin, end) in enumerate(((0, 40), (40, 41), (41, 60))):
+        (tmp_path / f"{number}.txt").write_text("\n".join(sentences[begin:end]))
+        with gd.connect(workers=0) as client:
+            _, report = gd.train(tmp_path / f"{number}.txt", path, client=client)
+        assert not opened & largest
+        manifest = store.open(store.head()).manifest()
+        assert len({count.region for count in manifest.counts}) == len(manifest.counts) > 0
+        assert manifest.exact
+        sums = [sum(getattr(run, name) for run in manifest.runs) for name in ("neurons", "connections")]
+        twin = NetworkStore(shutil.copytree(path, tmp_path / f"twin-{number}"))
+        with gd.connect(workers=0) as client:
+            compact_network(client, twin)
+        added = twin.open(twin.head()).manifest()
+        assert (manifest.neurons, manifest.connections) == (added.neurons, added.connections)
+        assert manifest.neurons < sums[0]
+        assert report.connections == manifest.connections < sums[1]
+        assert not added.counts
+        assert opened > largest, "of the twin, this time"
+        opened.clear()
+
+
+def runs_by_region(store: NetworkStore) -> list[list[StoredRun]]:
+    """Return the runs of the last commit."""
+    found: dict[int, list[StoredRun]] = {}
+    for run in store.open(store.head()).manifest().runs:
+        found.setdefault(run.region, []).append(run)
+    return list(found.values())
 
 
 def increments(number: int) -> dict[int, RegionRun]:

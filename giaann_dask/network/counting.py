@@ -1,7 +1,8 @@
 """How many distinct connections several runs have together, without adding them.
 
 Covers: the union of the target sets of packed runs, which takes neither their strengths nor a table of
-all connections. Does not cover: the sum of runs (`merging`).
+all connections; and what runs add to others in the store, of which no more is read than the rows that both
+have. Does not cover: the sum of runs (`merging`).
 
 A packed run names a target of a row once, with a bit for every segment, so that a connection that two
 runs share is a bit that both have: most of it is one comparison for two to three connections.
@@ -17,8 +18,9 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.network.packing import PackedRun, unpack_targets
+from giaann_dask.network.packing import PackedRun, unpack_rows, unpack_targets
 from giaann_dask.network.run import readable
+from giaann_dask.network.stored_rows import ReadEntries, among, read_rows, read_sources
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Segments: TypeAlias = npt.NDArray[np.uint32]
@@ -60,23 +62,74 @@ def count_union(runs: Sequence[PackedRun]) -> int:
     filled = [run for run in runs if len(run)]
     if len(filled) <= 1:
         return sum(map(len, filled))
-    heap = [(len(run), number, _table(run)) for number, run in enumerate(filled)]
+    tables = _united([_table(run) for run in filled], 2)
+    # Of the last two it is enough to know what they share.
+    return sum(map(_connections, tables)) - int(_count_shared(*tables))
+
+
+def count_added(runs: Sequence[PackedRun], stored: Sequence[ReadEntries]) -> int:
+    """Return how many distinct connections some runs have that stored ones have not.
+
+    Parameters
+    ----------
+    runs : sequence of PackedRun
+        Any number of them.
+    stored : sequence of callable
+        Read entries of the others. Only chunks are read that have targets of the source neurons of `runs`.
+
+    Returns
+    -------
+    int
+        By how many connections their sum has more than that of the stored ones.
+
+    Raises
+    ------
+    StoreDamagedError
+        As far as the arrays show it that are needed.
+    """
+    added = _united([_table(run) for run in runs if len(run)], 1)
+    if not added:
+        return 0
+    (table,) = added
+    there = _united([_readable(read_rows(read, table[0])) for read in stored], 1)
+    return _connections(table) - (int(_count_shared(table, there[0])) if there else 0)
+
+
+def count_added_neurons(runs: Sequence[PackedRun], stored: Sequence[ReadEntries]) -> int:
+    """Return how many distinct source neurons some runs have that stored ones have not, see `count_added`."""
+    neurons = np.sort(np.concatenate([np.zeros(0, np.int64), *(unpack_rows(run)[0] for run in runs)]))
+    new = np.append(neurons[1:] != neurons[:-1], True)[: len(neurons)]
+    for read in stored if len(neurons) else ():
+        new &= ~among(neurons, read_sources(read))
+    return int(new.sum())
+
+
+def _united(tables: Sequence[Table], left: int) -> list[Table]:
+    """Unite tables, always the two smallest, until no more than so many are left."""
+    heap = [(len(table[2]), number, table) for number, table in enumerate(tables)]
     heapq.heapify(heap)
-    number = len(filled)
-    # The two smallest are united first; of the last two it is enough to know what they share.
-    while len(heap) > 2:
-        (one, _, first), (two, _, second) = heapq.heappop(heap), heapq.heappop(heap)
-        heapq.heappush(heap, (one + two - _count_shared(first, second), number, _unite(first, second)))
+    number = len(heap)
+    while len(heap) > left:
+        both = _unite(heapq.heappop(heap)[2], heapq.heappop(heap)[2])
+        heapq.heappush(heap, (len(both[2]), number, both))
         number += 1
-    (one, _, first), (two, _, second) = heap
-    return int(one + two - _count_shared(first, second))
+    return [table for _, _, table in heap]
+
+
+def _connections(table: Table) -> int:
+    return int(np.bitwise_count(table[3]).sum(dtype=np.int64))
 
 
 def _table(packed: PackedRun) -> Table:
     """Return the targets of a run as the compiled code takes them."""
     source, sets = unpack_targets(packed)
     pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(sets.row_targets)])
-    return readable(source), readable(pointer), readable(sets.key), readable(sets.segments)
+    return _readable((source, pointer, sets.key, sets.segments))
+
+
+def _readable(table: Table) -> Table:
+    source, pointer, key, segments = table
+    return readable(source), readable(pointer), readable(key), readable(segments)
 
 
 def _unite(first: Table, second: Table) -> Table:

@@ -40,6 +40,23 @@ class StoredRun:
     nbytes: int
 
 
+@dataclass(frozen=True)
+class RegionCount:
+    """What the runs of a region have together.
+
+    Attributes
+    ----------
+    region : int
+        Which.
+    neurons, connections : int
+        Distinct ones.
+    """
+
+    region: int
+    neurons: int
+    connections: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
     """Everything of a commit but its text and its runs' contents.
@@ -71,6 +88,8 @@ class Manifest:
         Of regions that had grown too large.
     load : tuple of int
         What the placement counted of each first region; empty where it counts nothing.
+    counts : tuple of RegionCount
+        Of regions with several runs, as far as these have been counted.
     """
 
     specification: Specification
@@ -88,6 +107,7 @@ class Manifest:
     runs: tuple[StoredRun, ...] = field(default=())
     splits: tuple[Split, ...] = field(default=())
     load: tuple[int, ...] = field(default=())
+    counts: tuple[RegionCount, ...] = field(default=())
 
     @property
     def sequences(self) -> int:
@@ -106,9 +126,10 @@ class Manifest:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        # The last reason is younger than the format, and stored only where it occurs.
+        # The last reason and the counts are younger than the format, and stored only where there are any.
         by_status = self.by_status if self.by_status[-1] else self.by_status[:-1]
-        return {**asdict(self), "by_status": by_status, "specification": self.specification.as_dict()}
+        values = {**asdict(self), "by_status": by_status, "specification": self.specification.as_dict()}
+        return values if self.counts else {name: value for name, value in values.items() if name != "counts"}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Manifest:
@@ -127,6 +148,7 @@ class Manifest:
             values["runs"] = tuple(StoredRun(**run) for run in values["runs"])
             values["splits"] = tuple(Split(*split) for split in values["splits"])
             values["load"] = tuple(values["load"])
+            values["counts"] = tuple(RegionCount(**count) for count in values.get("counts", ()))
             return cls(**values)
         except (KeyError, TypeError) as error:
             raise StoreDamagedError(f"the manifest of the network is incomplete ({error})") from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -61,8 +61,42 @@ def _even_chunks(pieces: Sequence[npt.NDArray[Any]], chunk: npt.NDArray[Any]) ->
         yield chunk
 
 
-def decode_array(name: str, entries: Mapping[str, bytes]) -> tuple[npt.NDArray[Any], int]:
-    """Return the values of one array, and how many entries it has."""
+class ArrayLayout(NamedTuple):
+    """What the metadata of an array says.
+
+    Attributes
+    ----------
+    name : str
+        Of the array.
+    length, chunk : int
+        Number of its values, and of those of a chunk.
+    dtype : numpy.dtype
+        Of its values.
+    """
+
+    name: str
+    length: int
+    chunk: int
+    dtype: np.dtype[Any]
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks."""
+        return -(-self.length // self.chunk)
+
+    def entry(self, number: int) -> str:
+        """Return the Zarr key of a chunk."""
+        return f"{self.name}/c/{number}"
+
+
+def read_layout(name: str, entries: Mapping[str, bytes]) -> ArrayLayout:
+    """Return what the metadata of an array says.
+
+    Raises
+    ------
+    StoreDamagedError
+        If there is none, or it is not what was written.
+    """
     document = _from_json(name, entries.get(f"{name}/zarr.json"))
     try:
         (length,) = document["shape"]
@@ -73,18 +107,28 @@ def decode_array(name: str, entries: Mapping[str, bytes]) -> tuple[npt.NDArray[A
     except (KeyError, TypeError, ValueError):
         intact = False
     require_intact(intact, f"the metadata of {name} of a run is {str(document)[:200]}")
-    chunks = [
-        _decode_chunk(f"{name}/c/{number}", entries, chunk, _TYPES[kind])
-        # More chunks than entries cannot be; the limit keeps a damaged length from running away.
-        for number in range(min(-(-length // chunk), len(entries)))
-    ]
-    values = np.concatenate(chunks) if len(chunks) > 1 else (chunks or [np.zeros(0, _TYPES[kind])])[0]
-    require_intact(len(values) >= length, f"{name} of a run has {len(values)} values", f"{length}")
-    return values[:length], 1 + len(chunks)
+    return ArrayLayout(name, length, chunk, _TYPES[kind])
 
 
-def _decode_chunk(key: str, entries: Mapping[str, bytes], length: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the values of one chunk."""
+def decode_array(name: str, entries: Mapping[str, bytes]) -> tuple[npt.NDArray[Any], int]:
+    """Return the values of one array, and how many entries it has."""
+    layout = read_layout(name, entries)
+    # More chunks than entries cannot be; the limit keeps a damaged length from running away.
+    chunks = [decode_chunk(layout, number, entries) for number in range(min(layout.chunks, len(entries)))]
+    values = np.concatenate(chunks) if len(chunks) > 1 else (chunks or [np.zeros(0, layout.dtype)])[0]
+    require_intact(len(values) >= layout.length, f"{name} of a run has {len(values)} values", f"{layout.length}")
+    return values[: layout.length], 1 + len(chunks)
+
+
+def decode_chunk(layout: ArrayLayout, number: int, entries: Mapping[str, bytes]) -> npt.NDArray[Any]:
+    """Return the values of one chunk, what fills up the last one included.
+
+    Raises
+    ------
+    StoreDamagedError
+        If it is missing, or not what was written.
+    """
+    key = layout.entry(number)
     stored = entries.get(key, b"")
     encoded = memoryview(stored)[:-4]
     intact = len(stored) > 4 and google_crc32c.value(bytes(encoded)) == int.from_bytes(stored[-4:], "little")
@@ -93,9 +137,9 @@ def _decode_chunk(key: str, entries: Mapping[str, bytes], length: int, dtype: np
         decoded = _CODEC.decode(encoded)
     except (RuntimeError, ValueError) as error:
         raise damage(f"chunk {key} of a run does not decode: {error}") from error
-    size = length * dtype.itemsize
+    size = layout.chunk * layout.dtype.itemsize
     require_intact(len(decoded) == size, f"chunk {key} of a run has {len(decoded)} bytes", f"{size}")
-    return np.frombuffer(decoded, dtype)
+    return np.frombuffer(decoded, layout.dtype)
 
 
 def group_metadata(header: dict[str, int]) -> dict[str, Any]:

@@ -69,6 +69,8 @@ CHUNK = 262_144
 _BLOCK = 1 << 15
 # Connections, or targets, of the rows that are packed or restored in one go: new memory costs more than this work.
 _ROW_BLOCK = 1 << 16
+# What a target is, without its strengths.
+TARGET_ARRAYS = ("target_column", "target_feature", "target_branch", "target_segments")
 _LIMITS = {
     "source_column": MAXIMUM_CONCEPTS,
     "source_feature": MAXIMUM_FEATURES,
@@ -240,15 +242,14 @@ def unpack_targets(packed: PackedRun) -> tuple[npt.NDArray[np.int64], TargetSets
         As `unpack`, as far as these arrays show it.
     """
     source, row_targets = unpack_rows(packed)
-    names = ("target_column", "target_feature", "target_branch", "target_segments")
-    column, feature, branch, segments = (decode_array(name, packed.entries)[0] for name in names)
+    column, feature, branch, segments = (decode_array(name, packed.entries)[0] for name in TARGET_ARRAYS)
     targets = int(row_targets.sum())
     lengths = {targets, len(column), len(feature), len(branch), len(segments)}
     require_intact(
         len(lengths) == 1, f"the targets of a run have the lengths {sorted(lengths)}", "the same one for all"
     )
     none = np.zeros(0, np.int64)
-    key = _target_key(column, feature, branch)
+    key = target_key(column, feature, branch)
     return source, TargetSets(row_targets, key, segments.astype(np.uint32, copy=False), none, none.view(np.uint64))
 
 
@@ -327,7 +328,7 @@ def _fill(run: Run, arrays: Mapping[str, npt.NDArray[Any]]) -> bool:
             return False
         sets = TargetSets(
             row_targets[begin:end],
-            _target_key(*(arrays[name][items] for name in ("target_column", "target_feature", "target_branch"))),
+            target_key(*(arrays[name][items] for name in ("target_column", "target_feature", "target_branch"))),
             arrays["target_segments"][items].astype(np.uint32, copy=False),
             arrays["strength"][items].astype(np.int64),
             arrays["strength_change"][changes].astype(np.uint64, copy=False),
@@ -339,8 +340,19 @@ def _fill(run: Run, arrays: Mapping[str, npt.NDArray[Any]]) -> bool:
     return filled == len(run) and changed == len(arrays["strength_change"])
 
 
-def _target_key(column: npt.NDArray[Any], feature: npt.NDArray[Any], branch: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return target keys without their segments."""
+def target_key(column: npt.NDArray[Any], feature: npt.NDArray[Any], branch: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return target keys without their segments.
+
+    Parameters
+    ----------
+    column, feature, branch : ndarray
+        Of each target, unsigned integers of any width, of one length.
+
+    Returns
+    -------
+    ndarray
+        See `TargetSets`; int64.
+    """
     key = pack_neuron(column, feature)
     key <<= BRANCH_BITS
     key |= branch

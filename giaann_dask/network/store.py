@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import shutil
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
@@ -25,8 +25,6 @@ import icechunk
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 
 from giaann_dask.errors import (
     StoreDamagedError,
@@ -38,7 +36,9 @@ from giaann_dask.errors import (
 from giaann_dask.network.manifest import Manifest
 from giaann_dask.network.packing import PackedRegionRun, PackedRun
 from giaann_dask.network.placement import Placement
+from giaann_dask.network.run import RegionRun
 from giaann_dask.network.run_writing import merge_written
+from giaann_dask.network.stored_rows import StoredEntries
 from giaann_dask.network.stored_vocabulary import read_vocabulary, rewrite_changed, write_vocabulary
 from giaann_dask.storage import (
     append_values,
@@ -365,18 +365,14 @@ class CommitReader:
         """Return the encoded connections of a run alone."""
         return self._table(identity, "connections")
 
+    def entries(self, identity: str) -> tuple[StoredEntries, StoredEntries]:
+        """Return the connections and the neurons of a run, of which nothing is read before it is asked for."""
+        connections, neurons = (StoredEntries(self._store, f"runs/{identity}/{name}/") for name in RegionRun._fields)
+        return connections, neurons
+
     def _table(self, identity: str, name: str) -> PackedRun:
         with reading(f"network {self.path}"):
-            return PackedRun.from_entries(dict(sync(_read_entries(self._store, f"runs/{identity}/{name}/"))))
-
-
-async def _read_entries(store: Any, prefix: str) -> list[tuple[str, bytes]]:
-    names: AsyncIterator[str] = store.list_prefix(prefix)
-    found = []
-    async for name in names:
-        value = await store.get(name, default_buffer_prototype())
-        found.append((name.removeprefix(prefix), value.to_bytes()))
-    return sorted(found)
+            return PackedRun.from_entries(StoredEntries(self._store, f"runs/{identity}/{name}/").read_all())
 
 
 @contextmanager

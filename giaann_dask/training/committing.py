@@ -6,9 +6,12 @@ cutting the lineage of what follows. Does not cover: the format (`giaann_dask.ne
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
+import icechunk
 from distributed import Future
 
 from giaann_dask.cluster import result, results
@@ -21,8 +24,9 @@ from giaann_dask.network.store import CommitChange, NetworkStore
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
+from giaann_dask.training.region_counts import counts_of, known_counts, submit_counts
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.run_handles import RunHandle, Snapshot
+from giaann_dask.training.run_handles import RunHandle, Snapshot, StoredValue, sizes_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +49,11 @@ class Progress:
 
 
 def load_regions(store: NetworkStore, commit: str, regions: Regions) -> None:
-    """Let every region continue from the runs of a commit."""
-    for run in store.open(commit).manifest().runs:
-        regions.open_run(run.region, run.rank, run.identity, _open(regions, store, commit, run.identity))
+    """Let every region continue from the runs of a commit, which stay in the store until something needs them."""
+    manifest = store.open(commit).manifest()
+    for run in manifest.runs:
+        regions.continue_from(run, StoredValue(partial(_open, regions, store, commit, run.identity)))
+    regions.counted = known_counts(manifest)
     _open_columns(regions, store, commit)
 
 
@@ -82,44 +88,36 @@ def commit_regions(
     handles = regions.with_stored(snapshot).handles()
     # Each run is packed as soon as it is there, while others are still being added up.
     packed = {run.handle.identity: regions.packed(run.handle) for _, run in handles}
-    sizes: list[tasks.RunSize] = results([run.handle.size for _, run in handles])
+    sizes = {run.handle.identity: size for (_, run), size in zip(handles, _sizes(handles), strict=True)}
     # Runs of rounds that did not touch their region are empty, and left out.
-    empty = {run.handle.identity for (_, run), size in zip(handles, sizes, strict=True) if size.empty}
-    kept = [(region, run) for region, run in handles if run.handle.identity not in empty]
-    # What the runs of a region have together takes reading all of them, so it is counted once at the end.
-    totals: list[tasks.RunSize] = (
-        results(_counts(regions, kept, packed)) if last else [size for size in sizes if not size.empty]
-    )
+    empty = {identity for identity, size in sizes.items() if size.empty}
+    kept = [(region, replace(run, handle=packed[run.handle.identity])) for region, run in handles]
+    kept = [(region, run) for region, run in kept if run.handle.identity not in empty]
+    session, place = store.begin(), _place(store)
+    # What the runs of a region have together takes reading them, so it is counted once at the end.
+    countings = submit_counts(regions, kept, sizes, place) if last else []
     new = [run.handle for _, run in kept if not run.handle.stored]
-    packed_sizes: list[tasks.RunSize] = results([packed[run.handle.identity].size for _, run in kept])
-    head, session = store.head(), store.begin()
-    # A session that was forked wants its forks back.
-    fork = fork_session(session) if new else b""
-    written = [
-        regions.submit(
-            "commit",
-            write_run,
-            *(fork, handle.identity, packed[handle.identity].future),
-            key_of=(str(store.path.resolve()), head, handle.identity, packed[handle.identity].future.key),
-        )
-        for handle in new
-    ]
+    written = _write(regions, store, session, new)
     placement = _placement(regions, snapshot)
+    counts = counts_of(countings)
+    runs_of = Counter(region for region, _ in kept)
+    totals = counts if last else [sizes[run.handle.identity] for _, run in kept]
     manifest = replace(
         progress.manifest,
         runs=tuple(
             StoredRun(run.handle.identity, region, run.rank, size.neurons, size.connections, size.nbytes)
-            for (region, run), size in zip(kept, packed_sizes, strict=True)
+            for (region, run), size in zip(kept, _sizes(kept), strict=True)
         ),
         neurons=sum(total.neurons for total in totals),
         connections=sum(total.connections for total in totals),
-        exact=last or len({region for region, _ in kept}) == len(kept),
+        exact=last or len(runs_of) == len(kept),
         rounds=snapshot.rounds,
         splits=placement.splits,
         load=tuple(placement.load.tolist()),
+        counts=tuple(count for count in counts if runs_of[count.region] > 1),
     )
     change = CommitChange(manifest, progress.vocabulary, progress.ledger.entries, placement)
-    commit = store.commit(session, results(written), store.open(head), change)
+    commit = store.commit(session, results(written), store.open(place[1]), change)
     if last:
         return commit
     stored = {handle.identity: _open(regions, store, commit, handle.identity) for handle in new}
@@ -146,23 +144,33 @@ def stored_regions(manifest: Manifest, touches: Mapping[int, int]) -> tuple[Regi
     )
 
 
+def _place(store: NetworkStore) -> tuple[str, str]:
+    """Return where workers find the last commit: the path of the store, and its identity."""
+    return str(store.path.resolve()), store.head()
+
+
+def _write(regions: Regions, store: NetworkStore, session: icechunk.Session, new: Sequence[RunHandle]) -> list[Future]:
+    """Let workers write runs into forks of a session, which wants them back."""
+    fork, place = fork_session(session) if new else b"", _place(store)
+    return [
+        regions.submit(
+            "commit",
+            write_run,
+            *(fork, handle.identity, handle.future),
+            key_of=(*place, handle.identity, handle.future.key),
+        )
+        for handle in new
+    ]
+
+
 def _placement(regions: Regions, snapshot: Snapshot) -> Placement:
     """Return where neurons belong as of a snapshot; columns of later rounds may have their region already."""
     columns = regions.columns if isinstance(regions.columns, Placement) else result(regions.columns)
     return replace(columns, splits=snapshot.splits)
 
 
-def _counts(
-    regions: Regions, runs: Sequence[tuple[int, RankedRun[RunHandle]]], packed: Mapping[str, RunHandle]
-) -> list[Future]:
-    """Submit, for every region, the counting of what its runs have together."""
-    by_region: dict[int, list[Future]] = {}
-    for region, run in runs:
-        by_region.setdefault(region, []).append(packed[run.handle.identity].future)
-    return [
-        regions.submit("count", tasks.count_region, *futures, key_of=[future.key for future in futures])
-        for futures in by_region.values()
-    ]
+def _sizes(runs: Sequence[tuple[int, RankedRun[RunHandle]]]) -> list[tasks.RunSize]:
+    return sizes_of([run.handle for _, run in runs])
 
 
 def _open(regions: Regions, store: NetworkStore, commit: str, identity: str) -> Future:

@@ -11,13 +11,14 @@ from typing import Any
 
 from distributed import Client
 
-from giaann_dask.cluster import attempt, results
+from giaann_dask.cluster import attempt
 from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.training.committing import Progress, commit_regions, load_regions
 from giaann_dask.training.regions import Regions
+from giaann_dask.training.run_handles import sizes_of
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def compact_network(
             for region in regions.runs:
                 regions.compact_all(region)
             for done, runs in enumerate(regions.runs.values(), 1):
-                results([run.handle.size for run in runs])
+                sizes_of([run.handle for run in runs])
                 observer(StageAdvanced("compact", done, len(regions.runs), "regions"))
             progress = Progress(manifest, reader.vocabulary(), Ledger(reader.ledger()))
             commit = commit_regions(store, regions, regions.snapshot(), progress, last=True)

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 
 from distributed import Client, Future
 
-from giaann_dask.cluster import data_room, deal_regions, directed, region_room, result, results, roles_of, task_key
+from giaann_dask.cluster import data_room, deal_regions, directed, region_room, result, roles_of, task_key
 from giaann_dask.events import RegionMeasured
+from giaann_dask.network.manifest import StoredRun
 from giaann_dask.network.placement import Placement, Split
 from giaann_dask.network.region import RankedRun, plan_compaction
 from giaann_dask.training import tasks
-from giaann_dask.training.run_handles import RunHandle, Runs, Snapshot
+from giaann_dask.training.run_handles import CountedRuns, RunHandle, Runs, Snapshot, StoredValue, sizes_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,6 +71,8 @@ class Regions:
         Where columns belong, without splits.
     splits : tuple of Split
         Of regions so far.
+    counted : dict of int to CountedRuns
+        What the runs that it began with have together, by region, as far as that is known.
     rounds, tasks : int
         Rounds that the network has seen, and tasks submitted here.
     short : bool
@@ -95,6 +98,7 @@ class Regions:
         self._unsplittable: set[int] = set()
         self.columns: Placement | Future = replace(placement, splits=())
         self.splits = placement.splits
+        self.counted: dict[int, CountedRuns] = {}
         self.rounds = rounds
         self.short = False
         self.tasks = 0
@@ -150,7 +154,7 @@ class Regions:
             future = stored[identity]
             # Measured anew, or its size would keep the tasks that the run came from in the scheduler.
             size = self._measure(future)
-            continued[identity] = replace(handles[identity], future=future, size=size, stored=True, packed=True)
+            continued[identity] = replace(handles[identity], value=future, size=size, stored=True, packed=True)
             self._sizes.pop(identity, None)
         self._replace(continued)
         self._stored |= continued
@@ -185,11 +189,12 @@ class Regions:
             rank = max(run.rank for run in runs) + 1
             self.runs[region] = (RankedRun(rank, self._compact(region, [run.handle for run in runs])),)
 
-    def open_run(self, region: int, rank: int, identity: str, future: Future) -> None:
+    def continue_from(self, run: StoredRun, value: StoredValue) -> None:
         """Let a region continue from a stored run."""
-        first, last = (int(number) for number in identity.partition(".")[2].split("-"))
-        handle = RunHandle(identity, future, self._measure(future), first, last, stored=True, packed=True)
-        self.runs[region] = (*self.runs[region], RankedRun(rank, handle))
+        first, last = (int(number) for number in run.identity.partition(".")[2].split("-"))
+        size = tasks.RunSize(run.neurons, run.connections, run.nbytes)
+        handle = RunHandle(run.identity, value, size, first, last, stored=True, packed=True)
+        self.runs[run.region] = (*self.runs[run.region], RankedRun(run.rank, handle))
 
     def keep_within_budgets(self) -> None:
         """Split regions and pack runs that have grown too large, as far as their sizes are known by now."""
@@ -211,7 +216,7 @@ class Regions:
         """Return the bytes of decoded and of packed runs, as far as their sizes are known."""
         totals = [0, 0]
         for _, run in self._now().handles():
-            size = self._sizes.get(run.handle.identity)
+            size = self._sizes.get(run.handle.identity) if run.handle.held else None
             totals[run.handle.packed] += size.nbytes if size else 0
         return totals[0], totals[1]
 
@@ -223,7 +228,8 @@ class Regions:
         handles = [run.handle for run in self.runs[region]]
         known = self._sizes_before | self._sizes
         sized = [(known[handle.identity], handle) for handle in handles if handle.identity in known]
-        largest = [max(sized, key=lambda pair: pair[0].connections)[1]] if sized else handles[-1:]
+        held = [(size.connections, handle) for size, handle in sized if handle.held]
+        largest = [max(held, key=lambda pair: pair[0])[1]] if held else [each for each in handles[-1:] if each.held]
         return RegionMeasured(
             region,
             sum(size.connections for size, _ in sized),
@@ -239,7 +245,7 @@ class Regions:
         if handle.packed:
             return handle
         future = self.submit("pack", tasks.pack_run, handle.future, key_of=handle.future.key)
-        return replace(handle, future=future, size=self._measure(future), packed=True)
+        return replace(handle, value=future, size=self._measure(future), packed=True)
 
     def submit(self, name: str, function: object, *arguments: object, key_of: object) -> Future:
         """Submit a task that holds columns."""
@@ -322,14 +328,14 @@ class Regions:
         arguments = (handle.future, pivot, upper)
         future = self.submit("split", tasks.split, *arguments, key_of=(handle.future.key, pivot, upper))
         name = _identity(region, handle.first_round, handle.last_round)
-        return replace(handle, identity=name, future=future, size=self._measure(future), stored=False)
+        return replace(handle, identity=name, value=future, size=self._measure(future), stored=False)
 
     def _learn_sizes(self) -> None:
         """Fetch the sizes of runs that have been computed since the last time."""
         handles = [run.handle for _, run in self._now().handles()]
         known = {handle.identity: self._sizes[handle.identity] for handle in handles if handle.identity in self._sizes}
-        new = [handle for handle in handles if handle.identity not in known and handle.size.done()]
-        found = results([handle.size for handle in new])
+        new = [handle for handle in handles if handle.identity not in known and handle.measured]
+        found = sizes_of(new)
         self._sizes = known | {handle.identity: size for handle, size in zip(new, found, strict=True)}
         before = {**self._sizes_before, **self._sizes}
         self._sizes_before = {

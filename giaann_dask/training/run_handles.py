@@ -1,17 +1,47 @@
 """What stands for the runs of a network on a cluster.
 
-Covers: a run by its future, and all runs as of some round. Does not cover: how they come about (`regions`) and how
-they are committed (`committing`).
+Covers: a run by its future, one that is in the store and not in memory, and all runs as of some round. Does not
+cover: how they come about (`regions`) and how they are committed (`committing`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from distributed import Future
 
+from giaann_dask.cluster import results
 from giaann_dask.network.placement import Split
 from giaann_dask.network.region import RankedRun
+from giaann_dask.training.tasks import RunSize
+
+
+class StoredValue:
+    """The value of a run that is in the store: a worker reads it when something needs it for the first time.
+
+    So what a training adds to a network costs what it touches of it, not what the network has.
+
+    Parameters
+    ----------
+    read : callable
+        Submits the task that reads it.
+    """
+
+    def __init__(self, read: Callable[[], Future]) -> None:
+        self._read = read
+        self._future: Future | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether a worker holds it, or is about to."""
+        return self._future is not None
+
+    def future(self) -> Future:
+        """Return the value, and have it read if it has not been."""
+        if self._future is None:
+            self._future = self._read()
+        return self._future
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,10 +52,10 @@ class RunHandle:
     ----------
     identity : str
         Name in the store: region and the rounds it sums up.
-    future : Future
-        Its value, a `RegionRun` or a `PackedRegionRun`.
-    size : Future
-        Its `RunSize`.
+    value : Future or StoredValue
+        A `RegionRun` or a `PackedRegionRun`.
+    size : Future or RunSize
+        Its size.
     first_round, last_round : int
         The rounds it sums up.
     stored : bool
@@ -35,12 +65,50 @@ class RunHandle:
     """
 
     identity: str
-    future: Future
-    size: Future
+    value: Future | StoredValue
+    size: Future | RunSize
     first_round: int
     last_round: int
     stored: bool = False
     packed: bool = False
+
+    @property
+    def future(self) -> Future:
+        """Its value, which is read from now on if it was in the store only."""
+        return self.value.future() if isinstance(self.value, StoredValue) else self.value
+
+    @property
+    def held(self) -> bool:
+        """Whether a worker holds its value, or is about to."""
+        return not isinstance(self.value, StoredValue) or self.value.held
+
+    @property
+    def measured(self) -> bool:
+        """Whether its size is known without waiting."""
+        return isinstance(self.size, RunSize) or self.size.done()
+
+
+@dataclass(frozen=True)
+class CountedRuns:
+    """How many distinct neurons and connections some runs of a region have together.
+
+    Attributes
+    ----------
+    identities : frozenset of str
+        Of the runs.
+    neurons, connections : int
+        What they have.
+    """
+
+    identities: frozenset[str]
+    neurons: int
+    connections: int
+
+
+def sizes_of(handles: Sequence[RunHandle]) -> list[RunSize]:
+    """Return the sizes of runs, and wait for those that are not known yet."""
+    found = iter(results([handle.size for handle in handles if isinstance(handle.size, Future)]))
+    return [handle.size if isinstance(handle.size, RunSize) else next(found) for handle in handles]
 
 
 Runs = tuple[RankedRun[RunHandle], ...]

@@ -17,7 +17,7 @@ from giaann_dask.device import one_thread, select_device
 from giaann_dask.errors import StoreMissingError
 from giaann_dask.network.connections import connect_batch
 from giaann_dask.network.context_blocks import connect_contexts
-from giaann_dask.network.counting import count_union
+from giaann_dask.network.counting import count_added, count_added_neurons, count_union
 from giaann_dask.network.merging import merge_encoded
 from giaann_dask.network.packing import PackedRegionRun, PackedRun, pack, unpack, unpack_rows
 from giaann_dask.network.placement import Placement, Split
@@ -26,6 +26,7 @@ from giaann_dask.network.run import RegionRun, Run
 from giaann_dask.network.splitting import choose_pivot, row_weights, split_run
 from giaann_dask.network.store import CommitReader, NetworkStore
 from giaann_dask.spec import Specification
+from giaann_dask.storage import reading
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.training.division import Division, assign
@@ -208,6 +209,18 @@ def count_region(*runs: PackedRegionRun) -> RunSize:
     neurons = np.unique(np.concatenate([unpack_rows(run.neurons)[0] for run in runs]))
     connections = count_union([run.connections for run in runs])
     return RunSize(len(neurons), connections, sum(size.nbytes for size in sizes))
+
+
+def count_more(path: str, commit: str, stored: Sequence[str], *runs: PackedRegionRun) -> RunSize:
+    """Return how many distinct neurons and connections runs of a region add to its stored ones, and their bytes."""
+    reader = _open_commit(path, commit)
+    tables = [reader.entries(identity) for identity in stored]
+    with reading(f"network {path}"):
+        return RunSize(
+            count_added_neurons([run.neurons for run in runs], [neurons.read for _, neurons in tables]),
+            count_added([run.connections for run in runs], [connections.read for connections, _ in tables]),
+            sum(measure_run(run).nbytes for run in runs),
+        )
 
 
 def open_run(path: str, commit: str, identity: str) -> PackedRegionRun:

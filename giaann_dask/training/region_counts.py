@@ -1,0 +1,126 @@
+"""How many distinct neurons and connections each region has at the end of a training.
+
+Covers: what is known of a stored network, and which tasks count the rest. Does not cover: how runs are
+counted (`giaann_dask.network.counting`).
+
+A region is not counted anew where the count of some of its stored runs is known, as that of a single one is:
+its other runs are looked up in these, which reads no more of the store than the rows that both have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from distributed import Future
+
+from giaann_dask.cluster import results
+from giaann_dask.network.manifest import Manifest, RegionCount
+from giaann_dask.network.region import RankedRun
+from giaann_dask.training import tasks
+from giaann_dask.training.regions import Regions
+from giaann_dask.training.run_handles import CountedRuns, RunHandle
+
+
+@dataclass(frozen=True, eq=False)
+class Counting:
+    """The count of a region under way.
+
+    Attributes
+    ----------
+    region : int
+        Which.
+    neurons, connections : int
+        What is known already.
+    more : Future or None
+        A `RunSize` of what comes to it.
+    """
+
+    region: int
+    neurons: int
+    connections: int
+    more: Future | None = None
+
+
+def known_counts(manifest: Manifest) -> dict[int, CountedRuns]:
+    """Return what the runs of each region of a commit have together, where that has been counted."""
+    counted = {count.region: (count.neurons, count.connections) for count in manifest.counts}
+    names: dict[int, list[str]] = {}
+    for run in manifest.runs:
+        names.setdefault(run.region, []).append(run.identity)
+    alone = {run.region: (run.neurons, run.connections) for run in manifest.runs if len(names[run.region]) == 1}
+    known = counted | alone
+    return {region: CountedRuns(frozenset(names[region]), *known[region]) for region in names if region in known}
+
+
+def submit_counts(
+    regions: Regions,
+    runs: Sequence[tuple[int, RankedRun[RunHandle]]],
+    sizes: Mapping[str, tasks.RunSize],
+    place: tuple[str, str],
+) -> list[Counting]:
+    """Let workers count what the runs of every region have together.
+
+    Parameters
+    ----------
+    regions : Regions
+        Where they are, and what is known of those that it began with.
+    runs : sequence of (int, RankedRun)
+        Packed runs, by region.
+    sizes : mapping of str to RunSize
+        Of each, by identity.
+    place : tuple of (str, str)
+        Path of the store and a commit that has all runs that are stored.
+    """
+    by_region: dict[int, list[RunHandle]] = {}
+    for region, run in runs:
+        by_region.setdefault(region, []).append(run.handle)
+    return [_counting(regions, region, handles, sizes, place) for region, handles in by_region.items()]
+
+
+def counts_of(countings: Sequence[Counting]) -> list[RegionCount]:
+    """Wait for the counts of regions."""
+    found = iter(results([counting.more for counting in countings if counting.more is not None]))
+    none = tasks.RunSize(0, 0, 0)
+    more = [none if counting.more is None else next(found) for counting in countings]
+    return [
+        RegionCount(known.region, known.neurons + size.neurons, known.connections + size.connections)
+        for known, size in zip(countings, more, strict=True)
+    ]
+
+
+def _counting(
+    regions: Regions,
+    region: int,
+    handles: Sequence[RunHandle],
+    sizes: Mapping[str, tasks.RunSize],
+    place: tuple[str, str],
+) -> Counting:
+    """Begin to count one region."""
+    if len(handles) == 1:
+        size = sizes[handles[0].identity]
+        return Counting(region, size.neurons, size.connections)
+    known = _known(regions, region, handles, sizes)
+    futures = [handle.future for handle in handles if known is None or handle.identity not in known.identities]
+    keys = [future.key for future in futures]
+    if known is None:
+        return Counting(region, 0, 0, regions.submit("count", tasks.count_region, *futures, key_of=keys))
+    if not futures:
+        return Counting(region, known.neurons, known.connections)
+    stored = sorted(known.identities)
+    more = regions.submit("count", tasks.count_more, *place, stored, *futures, key_of=(*place, stored, keys))
+    return Counting(region, known.neurons, known.connections, more)
+
+
+def _known(
+    regions: Regions, region: int, handles: Sequence[RunHandle], sizes: Mapping[str, tasks.RunSize]
+) -> CountedRuns | None:
+    """Return stored runs of a region that need not be counted: those that it began with, or the largest one."""
+    began = regions.counted.get(region)
+    if began is not None and began.identities <= {handle.identity for handle in handles}:
+        return began
+    stored = [(sizes[handle.identity], handle.identity) for handle in handles if handle.stored]
+    if not stored:
+        return None
+    size, identity = max(stored, key=lambda pair: (pair[0].connections, pair[1]))
+    return CountedRuns(frozenset([identity]), size.neurons, size.connections)
