@@ -237,8 +237,8 @@ def test_neurons_equal_the_rule_read_literally(text: list[TaggedSentence]) -> No
 def test_compaction_by_any_numbers_keeps_everything_in_few_runs(choices: list[int]) -> None:
     runs: tuple[RankedRun[tuple[int, ...]], ...] = ()
     for number, together in enumerate(choices):
-        plan = plan_compaction(runs, (number,), together)
-        runs = (*plan.kept, RankedRun(plan.rank, tuple(x for part in plan.merged for x in part)))
+        plan = plan_compaction(runs, RankedRun(0, (number,)), together)
+        runs = (*plan.kept, RankedRun(plan.rank, tuple(x for part in plan.merged for x in part.handle)))
     assert [x for run in runs for x in run.handle] == list(range(len(choices)))
     ranks = [run.rank for run in runs]
     assert ranks == sorted(ranks, reverse=True)
@@ -251,9 +251,10 @@ def test_how_often_connections_are_rewritten(together: int, rewritten: float) ->
     runs: tuple[RankedRun[int], ...] = ()
     moved = 0
     for _ in range(64):
-        plan = plan_compaction(runs, 1, together)
-        moved += sum(plan.merged) if len(plan.merged) > 1 else 0
-        runs = (*plan.kept, RankedRun(plan.rank, sum(plan.merged)))
+        plan = plan_compaction(runs, RankedRun(0, 1), together)
+        added = sum(run.handle for run in plan.merged)
+        moved += added if len(plan.merged) > 1 else 0
+        runs = (*plan.kept, RankedRun(plan.rank, added))
     assert (runs, moved / 64) == ((RankedRun(6, 64),), rewritten)
 
 
@@ -261,8 +262,8 @@ def test_how_often_connections_are_rewritten(together: int, rewritten: float) ->
 def test_compaction_keeps_everything_in_few_runs(rounds: int) -> None:
     runs: tuple[RankedRun[tuple[int, ...]], ...] = ()
     for number in range(rounds):
-        plan = plan_compaction(runs, (number,))
-        runs = (*plan.kept, RankedRun(plan.rank, tuple(x for part in plan.merged for x in part)))
+        plan = plan_compaction(runs, RankedRun(0, (number,)))
+        runs = (*plan.kept, RankedRun(plan.rank, tuple(x for part in plan.merged for x in part.handle)))
     assert [x for run in runs for x in run.handle] == list(range(rounds))
     assert len(runs) <= rounds.bit_length()
     assert [run.rank for run in runs] == sorted({run.rank for run in runs}, reverse=True)

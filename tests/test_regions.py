@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,20 @@ from distributed import Client
 from village import write_village
 
 import giaann_dask as gd
+from giaann_dask.cluster import ClusterOptions
 from giaann_dask.errors import OptionError, SpecificationError
 from giaann_dask.events import Event, MemoryMeasured
 from giaann_dask.network.manifest import StoredRun
+from giaann_dask.network.packing import PackedRegionRun
 from giaann_dask.network.placement import UNASSIGNED, Placement
 from giaann_dask.network.run import RegionRun, Run
 from giaann_dask.network.store import CommitReader, NetworkStore
 from giaann_dask.text.reading import ReadOptions
+from giaann_dask.training import tasks
 from giaann_dask.training.maintenance import compact_network
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.run_handles import Snapshot
-from giaann_dask.training.tasks import add_runs
+from giaann_dask.training.run_handles import Snapshot, StoredValue
+from giaann_dask.training.tasks import add_runs, compact_packed, measure_run, pack_run
 
 pytestmark = pytest.mark.cluster
 
@@ -197,10 +201,11 @@ def test_nothing_goes_on_from_what_was_before_a_commit(seed: int) -> None:
                 new = [handle for handle in handles if not handle.stored and handle.identity not in empty]
                 stored = client.scatter([handle.future.result(30) for handle in new], hash=False)
                 names = [handle.identity for handle in new]
-                regions.settle(snapshot, dict(zip(names, stored, strict=True)), empty)
+                values = [StoredValue(lambda future=future: future) for future in stored]
+                regions.settle(snapshot, dict(zip(names, values, strict=True)), empty)
                 commits += 1
                 assert rounds_behind(client, regions) == set(range(snapshot.rounds, number + 1))
-                del stored
+                del stored, values
         assert commits > 5
         for region, every in ((0, 1), (1, 16)):
             runs, own = regions.runs[region], range(0, 80, every)
@@ -208,6 +213,52 @@ def test_nothing_goes_on_from_what_was_before_a_commit(seed: int) -> None:
             assert total.target.tolist() == [1, *(2 + number for number in own)]
             assert total.strength.tolist() == [len(own), *[5] * len(own)]
             assert len(runs) < 16, [run.rank for run in runs]
+
+
+def test_no_commit_waits_for_stored_runs_to_be_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as their sum is not there a commit takes them as they are, and then their sum instead."""
+    gate = tmp_path / "gate"
+
+    def add_up_late(*runs: PackedRegionRun) -> PackedRegionRun:
+        deadline = time.monotonic() + 60
+        while not gate.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return compact_packed(*runs)
+
+    monkeypatch.setattr(tasks, "compact_packed", add_up_late)
+    with gd.connect(options=ClusterOptions(workers=0, threads=2)) as client:
+        regions = Regions(client, Placement(1), 2)
+        for number in range(2):
+            packed = pack_run(increments(16 * number + 16)[0])
+            name, size = f"00000.{number:08d}-{number:08d}", measure_run(packed)
+            run = StoredRun(name, 0, 0, size.neurons, size.connections, size.nbytes)
+            (future,) = client.scatter([packed], hash=False)
+            regions.continue_from(run, StoredValue(lambda future=future: future))
+        regions.deal()
+        (together,) = regions.runs[0]
+        regions.integrate([client.submit(increments, 5, key="connect-5")])
+        # What is new is not added to what is stored, so it waits for nothing.
+        assert regions.runs[0][1].handle.future.result(30).connections.target.tolist() == [1, 7]
+        assert [run.rank for run in regions.runs[0]] == [1, 0]
+        early, whole = regions.snapshot(), regions.snapshot(whole=True)
+        assert names_of(early) == ["00000.00000000-00000000", "00000.00000001-00000001", "00000.00000002-00000002"]
+        assert names_of(whole) == ["00000.00000000-00000001", "00000.00000002-00000002"]
+        assert [run.handle.stored for _, run in early.handles()] == [True, True, False]
+        gate.touch()
+        assert together.handle.future.result(30).connections.connections == 3
+        late = regions.snapshot()
+        assert names_of(late) == names_of(whole)
+        assert [run.handle.packed for _, run in late.handles()] == [True, False]
+        # Stored in its turn, it is one of those that a commit takes.
+        stored = {name: StoredValue(lambda: together.handle.future) for name in names_of(late)[:1]}
+        for snapshot in (early, whole, late):
+            regions.settle(snapshot, stored, set())
+        assert [(run.handle.stored, run.handle.leaves) for run in regions.runs[0]] == [(True, ()), (False, ())]
+
+
+def names_of(snapshot: Snapshot) -> list[str]:
+    """Return the identities of the runs of a snapshot."""
+    return [run.handle.identity for _, run in snapshot.handles()]
 
 
 @pytest.mark.slow

@@ -40,19 +40,19 @@ class Compaction(Generic[Handle]):
     ----------
     kept : tuple of RankedRun
         Runs that stay as they are, of falling rank.
-    merged : tuple of Handle
+    merged : tuple of RankedRun
         Runs to be added up into one, oldest first; a single one needs no work.
     rank : int
         Rank of the result.
     """
 
     kept: tuple[RankedRun[Handle], ...]
-    merged: tuple[Handle, ...]
+    merged: tuple[RankedRun[Handle], ...]
     rank: int
 
 
 def plan_compaction(
-    runs: tuple[RankedRun[Handle], ...], added: Handle, together: int = 2, *, rank: int = 0
+    runs: tuple[RankedRun[Handle], ...], added: RankedRun[Handle], together: int = 2
 ) -> Compaction[Handle]:
     """Plan how a region takes one more run, as a counter takes one more: as soon as there are enough of a rank.
 
@@ -60,13 +60,11 @@ def plan_compaction(
     ----------
     runs : tuple of RankedRun
         The region's runs, of falling rank.
-    added : Handle
-        The new run.
+    added : RankedRun
+        The new run; runs of lower ranks are added up with it.
     together : int
         So many runs of a rank become one, 2 or a larger power of two: the more, the more runs a region has, and
         the less often a connection is rewritten (a third less with 4). It may differ from call to call.
-    rank : int
-        Rank of the new run; runs of lower ranks are added up with it.
 
     Returns
     -------
@@ -74,19 +72,20 @@ def plan_compaction(
 
     Examples
     --------
-    >>> plan = plan_compaction((RankedRun(2, "a"), RankedRun(1, "b"), RankedRun(0, "c")), "d")
-    >>> plan.kept, plan.merged, plan.rank
-    ((), ('a', 'b', 'c', 'd'), 3)
-    >>> plan_compaction((RankedRun(0, "a"), RankedRun(0, "b")), "c", together=4).merged
-    ('c',)
+    >>> plan = plan_compaction((RankedRun(2, "a"), RankedRun(1, "b"), RankedRun(0, "c")), RankedRun(0, "d"))
+    >>> plan.kept, [run.handle for run in plan.merged], plan.rank
+    ((), ['a', 'b', 'c', 'd'], 3)
+    >>> plan_compaction((RankedRun(0, "a"), RankedRun(0, "b")), RankedRun(0, "c"), together=4).merged
+    (RankedRun(rank=0, handle='c'),)
     """
     assert together.bit_count() == 1 < together, "a power of two"
+    rank = added.rank
     kept = sum(run.rank >= rank for run in runs)
     while True:
         same = sum(run.rank <= rank for run in runs[:kept])
         # What has just become one run counts as one of its rank.
         if same + 1 < together:
-            return Compaction(runs[:kept], (*(run.handle for run in runs[kept:]), added), rank)
+            return Compaction(runs[:kept], (*runs[kept:], added), rank)
         rank += together.bit_length() - 1
         # Also the runs of ranks between, which another number of runs has left there.
         kept = sum(run.rank >= rank for run in runs[:kept])

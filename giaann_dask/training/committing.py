@@ -52,7 +52,7 @@ def load_regions(store: NetworkStore, commit: str, regions: Regions) -> None:
     """Let every region continue from the runs of a commit, which stay in the store until something needs them."""
     manifest = store.open(commit).manifest()
     for run in manifest.runs:
-        regions.continue_from(run, StoredValue(partial(_open, regions, store, commit, run.identity)))
+        regions.continue_from(run, _stored(regions, store, commit, run.identity))
     regions.counted = known_counts(manifest)
     _open_columns(regions, store, commit)
 
@@ -120,7 +120,7 @@ def commit_regions(
     commit = store.commit(session, results(written), store.open(place[1]), change)
     if last:
         return commit
-    stored = {handle.identity: _open(regions, store, commit, handle.identity) for handle in new}
+    stored = {handle.identity: _stored(regions, store, commit, handle.identity) for handle in new}
     regions.settle(snapshot, stored, empty)
     _open_columns(regions, store, commit)
     return commit
@@ -171,6 +171,10 @@ def _placement(regions: Regions, snapshot: Snapshot) -> Placement:
 
 def _sizes(runs: Sequence[tuple[int, RankedRun[RunHandle]]]) -> list[tasks.RunSize]:
     return sizes_of([run.handle for _, run in runs])
+
+
+def _stored(regions: Regions, store: NetworkStore, commit: str, identity: str) -> StoredValue:
+    return StoredValue(partial(_open, regions, store, commit, identity))
 
 
 def _open(regions: Regions, store: NetworkStore, commit: str, identity: str) -> Future:

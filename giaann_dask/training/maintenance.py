@@ -79,14 +79,14 @@ def compact_network(
         manifest = reader.manifest()
         regions = Regions(client, reader.placement(), manifest.rounds)
         load_regions(store, commit, regions)
-        if any(len(runs) > 1 for runs in regions.runs.values()):
+        if len(manifest.runs) > len({run.region for run in manifest.runs}):
             for region in regions.runs:
                 regions.compact_all(region)
             for done, runs in enumerate(regions.runs.values(), 1):
                 sizes_of([run.handle for run in runs])
                 observer(StageAdvanced("compact", done, len(regions.runs), "regions"))
             progress = Progress(manifest, reader.vocabulary(), Ledger(reader.ledger()))
-            commit = commit_regions(store, regions, regions.snapshot(), progress, last=True)
+            commit = commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
         freed = store.collect(keep_commits)
         after = store.open(commit).manifest()
     return CompactionReport(len(manifest.runs), len(after.runs), freed, commit)

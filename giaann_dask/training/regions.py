@@ -20,7 +20,16 @@ from giaann_dask.network.manifest import StoredRun
 from giaann_dask.network.placement import Placement, Split
 from giaann_dask.network.region import RankedRun, plan_compaction
 from giaann_dask.training import tasks
-from giaann_dask.training.run_handles import CountedRuns, RunHandle, Runs, Snapshot, StoredValue, sizes_of
+from giaann_dask.training.run_handles import (
+    CountedRuns,
+    RunHandle,
+    Runs,
+    Snapshot,
+    StoredValue,
+    leaves_of,
+    sizes_of,
+    there,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -105,14 +114,23 @@ class Regions:
         self.roles = roles_of(client)
         self.runs: dict[int, Runs] = dict.fromkeys(placement.live(), ())
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, *, whole: bool = False) -> Snapshot:
         """Return the runs of all regions as of now, to be committed; later rounds do not change it.
 
         Until `settle`, its runs are added to no others: these would go on from what the commit makes superfluous, from
         the text on, and so would all that follows.
+
+        Parameters
+        ----------
+        whole : bool
+            Whether to wait for stored runs that are being added up, instead of leaving these as they are.
         """
-        self._awaited.append(self._now())
-        return self._awaited[-1]
+        now = self._now()
+        if not whole:
+            runs = {region: tuple(part for run in runs for part in there(run)) for region, runs in now.runs.items()}
+            now = replace(now, runs=runs)
+        self._awaited.append(now)
+        return now
 
     def with_stored(self, snapshot: Snapshot) -> Snapshot:
         """Return a snapshot in which the runs that an earlier commit has stored meanwhile are known as such."""
@@ -122,15 +140,17 @@ class Regions:
         }
         return replace(snapshot, runs=runs)
 
-    def settle(self, snapshot: Snapshot, stored: Mapping[str, Future], empty: Set[str]) -> None:
+    def settle(self, snapshot: Snapshot, stored: Mapping[str, StoredValue], empty: Set[str]) -> None:
         """Go on from the commit of a snapshot, and add up what could not be while it was awaited.
+
+        Stored runs are added up with stored runs only, so that neither rounds nor commits wait for that.
 
         Parameters
         ----------
         snapshot : Snapshot
             What has been committed.
-        stored : mapping of str to Future
-            Its runs that are new in the store, by identity, as they are read from there.
+        stored : mapping of str to StoredValue
+            Its runs that are new in the store, by identity.
         empty : set of str
             Identities of those that are in no commit, being empty; they are left out, or would go on from the text.
         """
@@ -140,21 +160,28 @@ class Regions:
         self._stored = {name: handle for name, handle in self._stored.items() if name in awaited}
         for region, every in self.runs.items():
             runs = tuple(run for run in every if run.handle.identity not in empty)
-            free = next((at for at, run in enumerate(runs) if self._waits(run.handle, awaited)), len(runs))
-            folded: Runs = ()
-            for run in runs[:free]:
-                folded = self._with_run(region, folded, run)
-            self.runs[region] = (*folded, *runs[free:])
+            self.runs[region] = self._folded(region, runs, awaited)
 
-    def _continue_from(self, stored: Mapping[str, Future]) -> None:
+    def _folded(self, region: int, runs: Runs, awaited: Set[str]) -> Runs:
+        """Return runs of which the stored ones at the beginning are added up as if they came one after the other."""
+        fixed = [self._waits(run.handle, awaited) or not run.handle.settled for run in runs]
+        free = fixed.index(True) if True in fixed else len(runs)
+        folded: Runs = ()
+        for run in runs[:free]:
+            folded = self._with_run(region, folded, run)
+        return (*folded, *runs[free:])
+
+    def _continue_from(self, stored: Mapping[str, StoredValue]) -> None:
         """Let runs that have been stored, where they still are runs of their own, continue from other futures."""
         handles = {run.handle.identity: run.handle for _, run in self._now().handles()}
         continued = {}
         for identity in stored.keys() & handles.keys():
-            future = stored[identity]
+            value = stored[identity]
             # Measured anew, or its size would keep the tasks that the run came from in the scheduler.
-            size = self._measure(future)
-            continued[identity] = replace(handles[identity], value=future, size=size, stored=True, packed=True)
+            size = self._measure(value.future())
+            continued[identity] = replace(
+                handles[identity], value=value, size=size, stored=True, packed=True, leaves=()
+            )
             self._sizes.pop(identity, None)
         self._replace(continued)
         self._stored |= continued
@@ -166,7 +193,7 @@ class Regions:
         return {run.handle.identity for snapshot in self._awaited for _, run in snapshot.handles()}
 
     @staticmethod
-    def _waits(handle: RunHandle, awaited: set[str]) -> bool:
+    def _waits(handle: RunHandle, awaited: Set[str]) -> bool:
         return not handle.stored and handle.identity in awaited
 
     def deal(self) -> None:
@@ -184,17 +211,19 @@ class Regions:
 
     def compact_all(self, region: int) -> None:
         """Add up all runs of a region into one."""
-        runs = self.runs[region]
+        # At once, instead of some of them first.
+        runs = tuple(part for run in self.runs[region] for part in run.handle.leaves or (run,))
         if len(runs) > 1:
             rank = max(run.rank for run in runs) + 1
-            self.runs[region] = (RankedRun(rank, self._compact(region, [run.handle for run in runs])),)
+            self.runs[region] = (RankedRun(rank, self._compact(region, runs)),)
 
     def continue_from(self, run: StoredRun, value: StoredValue) -> None:
-        """Let a region continue from a stored run."""
+        """Let a region continue from a stored run, after those before it."""
         first, last = (int(number) for number in run.identity.partition(".")[2].split("-"))
         size = tasks.RunSize(run.neurons, run.connections, run.nbytes)
         handle = RunHandle(run.identity, value, size, first, last, stored=True, packed=True)
-        self.runs[run.region] = (*self.runs[run.region], RankedRun(run.rank, handle))
+        # Commits leave runs of any ranks; here they are as if they had come one after the other.
+        self.runs[run.region] = self._with_run(run.region, self.runs[run.region], RankedRun(run.rank, handle))
 
     def keep_within_budgets(self) -> None:
         """Split regions and pack runs that have grown too large, as far as their sizes are known by now."""
@@ -265,14 +294,15 @@ class Regions:
         name = _identity(region, self.rounds, self.rounds)
         added = RunHandle(name, future, self._measure(future), self.rounds, self.rounds)
         runs = self.runs[region]
-        waiting = max((at + 1 for at, run in enumerate(runs) if self._waits(run.handle, awaited)), default=0)
+        apart = [run.handle.settled or self._waits(run.handle, awaited) for run in runs]
+        waiting = max((at + 1 for at, each in enumerate(apart) if each), default=0)
         self.runs[region] = (*runs[:waiting], *self._with_run(region, runs[waiting:], RankedRun(0, added)))
         return self.runs[region][-1].handle.future
 
     def _with_run(self, region: int, runs: Runs, added: RankedRun[RunHandle]) -> Runs:
         """Return runs of falling rank with one more, added up where there are enough of a rank."""
-        plan = plan_compaction(runs, added.handle, _TOGETHER_SHORT if self.short else 2, rank=added.rank)
-        merged = plan.merged[0] if len(plan.merged) == 1 else self._compact(region, plan.merged)
+        plan = plan_compaction(runs, added, _TOGETHER_SHORT if self.short else 2)
+        merged = plan.merged[0].handle if len(plan.merged) == 1 else self._compact(region, plan.merged)
         return (*plan.kept, RankedRun(plan.rank, merged))
 
     def _at_owner(self, region: int) -> dict[str, object]:
@@ -295,14 +325,17 @@ class Regions:
             self._homes[region] = home
         return {**storing, "home": home}
 
-    def _compact(self, region: int, handles: Sequence[RunHandle]) -> RunHandle:
+    def _compact(self, region: int, runs: Runs) -> RunHandle:
+        handles, leaves = [run.handle for run in runs], leaves_of(runs)
         first, last = handles[0].first_round, handles[-1].last_round
         futures = [handle.future for handle in handles]
-        # What was packed for want of memory would be packed again, after all regions had been decoded at once.
-        packed = self.short and any(handle.packed for handle in handles)
+        # What was packed for want of memory would be packed again, after all regions had been decoded at once; and
+        # what is stored is to be stored again, once it is there.
+        packed = bool(leaves) or (self.short and any(handle.packed for handle in handles))
         function = tasks.compact_packed if packed else tasks.compact
         future = self.submit("compact", function, *futures, key_of=(packed, *_keys(futures)))
-        return RunHandle(_identity(region, first, last), future, self._measure(future), first, last, packed=packed)
+        size = self._measure(future)
+        return RunHandle(_identity(region, first, last), future, size, first, last, packed=packed, leaves=leaves)
 
     def _measure(self, future: Future) -> Future:
         return self.submit("measure", tasks.measure_run, future, key_of=future.key)
@@ -328,7 +361,7 @@ class Regions:
         arguments = (handle.future, pivot, upper)
         future = self.submit("split", tasks.split, *arguments, key_of=(handle.future.key, pivot, upper))
         name = _identity(region, handle.first_round, handle.last_round)
-        return replace(handle, identity=name, value=future, size=self._measure(future), stored=False)
+        return replace(handle, identity=name, value=future, size=self._measure(future), stored=False, leaves=())
 
     def _learn_sizes(self) -> None:
         """Fetch the sizes of runs that have been computed since the last time."""

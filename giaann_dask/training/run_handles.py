@@ -7,7 +7,8 @@ cover: how they come about (`regions`) and how they are committed (`committing`)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from distributed import Future
 
@@ -37,11 +38,18 @@ class StoredValue:
         """Whether a worker holds it, or is about to."""
         return self._future is not None
 
+    def unread(self) -> StoredValue:
+        """Return the same value, held by no worker on this one's account."""
+        return StoredValue(self._read)
+
     def future(self) -> Future:
         """Return the value, and have it read if it has not been."""
         if self._future is None:
             self._future = self._read()
         return self._future
+
+
+Runs: TypeAlias = "tuple[RankedRun[RunHandle], ...]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +70,8 @@ class RunHandle:
         Whether a commit holds it.
     packed : bool
         Whether its value is the encoded form.
+    leaves : tuple of RankedRun
+        Stored runs that it adds up, if all that it adds up is stored: what a commit takes while it is not there.
     """
 
     identity: str
@@ -71,6 +81,12 @@ class RunHandle:
     last_round: int
     stored: bool = False
     packed: bool = False
+    leaves: Runs = ()
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that it adds up is in the store."""
+        return self.stored or bool(self.leaves)
 
     @property
     def future(self) -> Future:
@@ -105,13 +121,28 @@ class CountedRuns:
     connections: int
 
 
+def leaves_of(runs: Runs) -> Runs:
+    """Return the stored runs that some runs add up, without keeping them in memory; none if one is not settled."""
+    if not all(run.handle.settled for run in runs):
+        return ()
+    return tuple(leaf for run in runs for leaf in run.handle.leaves or (_unread(run),))
+
+
+def _unread(run: RankedRun[RunHandle]) -> RankedRun[RunHandle]:
+    value = run.handle.value
+    assert isinstance(value, StoredValue), "a stored run can be read again"
+    return replace(run, handle=replace(run.handle, value=value.unread()))
+
+
+def there(run: RankedRun[RunHandle]) -> Runs:
+    """Return a run, or what it adds up if that is in the store and the run is not there yet."""
+    return run.handle.leaves if run.handle.leaves and not run.handle.future.done() else (run,)
+
+
 def sizes_of(handles: Sequence[RunHandle]) -> list[RunSize]:
     """Return the sizes of runs, and wait for those that are not known yet."""
     found = iter(results([handle.size for handle in handles if isinstance(handle.size, Future)]))
     return [handle.size if isinstance(handle.size, RunSize) else next(found) for handle in handles]
-
-
-Runs = tuple[RankedRun[RunHandle], ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -152,7 +152,7 @@ class Trainer:
         if self._uncommitted or not self._manifest.exact:
             if not self._regions.short:
                 self._compact_small_runs()
-            self._commit_runs(self._regions.snapshot(), last=True)
+            self._commit_runs(self._regions.snapshot(whole=True), last=True)
             self._observer(self._memory())
             self._observer(RegionsMeasured(stored_regions(self._manifest, self._moved.region_touches)))
         # A run that was stopped at once has nothing to commit; its network exists all the same.
