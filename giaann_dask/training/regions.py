@@ -28,7 +28,7 @@ from giaann_dask.training.run_handles import (
     StoredValue,
     leaves_of,
     sizes_of,
-    there,
+    to_commit,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -127,7 +127,12 @@ class Regions:
         """
         now = self._now()
         if not whole:
-            runs = {region: tuple(part for run in runs for part in there(run)) for region, runs in now.runs.items()}
+            # What an earlier one has, the store will have instead of what it adds up.
+            awaited = self._awaited_names()
+            runs = {
+                region: tuple(part for run in runs for part in to_commit(run, awaited))
+                for region, runs in now.runs.items()
+            }
             now = replace(now, runs=runs)
         self._awaited.append(now)
         return now

@@ -6,7 +6,7 @@ cover: how they come about (`regions`) and how they are committed (`committing`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -134,9 +134,10 @@ def _unread(run: RankedRun[RunHandle]) -> RankedRun[RunHandle]:
     return replace(run, handle=replace(run.handle, value=value.unread()))
 
 
-def there(run: RankedRun[RunHandle]) -> Runs:
-    """Return a run, or what it adds up if that is in the store and the run is not there yet."""
-    return run.handle.leaves if run.handle.leaves and not run.handle.future.done() else (run,)
+def to_commit(run: RankedRun[RunHandle], awaited: Set[str]) -> Runs:
+    """Return a run, or what it adds up if that is in the store, the run is not there, and no commit awaits it."""
+    handle = run.handle
+    return handle.leaves if handle.leaves and handle.identity not in awaited and not handle.future.done() else (run,)
 
 
 def sizes_of(handles: Sequence[RunHandle]) -> list[RunSize]:
