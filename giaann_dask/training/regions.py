@@ -217,7 +217,7 @@ class Regions:
     def compact_all(self, region: int) -> None:
         """Add up all runs of a region into one."""
         # At once, instead of some of them first.
-        runs = tuple(part for run in self.runs[region] for part in run.handle.leaves or (run,))
+        runs = tuple(part for run in self.runs[region] for part in to_commit(run, set()))
         if len(runs) > 1:
             rank = max(run.rank for run in runs) + 1
             self.runs[region] = (RankedRun(rank, self._compact(region, runs)),)
