@@ -92,8 +92,8 @@ def train_here(blocks: list[EncodedBlock], watch: Stopwatch) -> tuple[list[Run],
         touched = watch.time("connect", connect_batch, batch, specification, placement, cpu)
         increments += sum(table.nbytes for run in touched.values() for table in run)
         for region, run in touched.items():
-            plan = plan_compaction(regions[region], run)
-            total = watch.time("integrate", add_runs, plan.merged)
+            plan = plan_compaction(regions[region], RankedRun(0, run))
+            total = watch.time("integrate", add_runs, [each.handle for each in plan.merged])
             regions[region] = (*plan.kept, RankedRun(plan.rank, total))
     return [watch.time("integrate", add_runs, [r.handle for r in runs]).connections for runs in regions], increments
 

@@ -220,7 +220,8 @@ class Regions:
         runs = tuple(part for run in self.runs[region] for part in to_commit(run, set()))
         if len(runs) > 1:
             rank = max(run.rank for run in runs) + 1
-            self.runs[region] = (RankedRun(rank, self._compact(region, runs)),)
+            # All regions decoded at the same time would take ten times as much memory, and a commit follows.
+            self.runs[region] = (RankedRun(rank, self._compact(region, runs, packed=True)),)
 
     def continue_from(self, run: StoredRun, value: StoredValue) -> None:
         """Let a region continue from a stored run, after those before it."""
@@ -330,13 +331,13 @@ class Regions:
             self._homes[region] = home
         return {**storing, "home": home}
 
-    def _compact(self, region: int, runs: Runs) -> RunHandle:
+    def _compact(self, region: int, runs: Runs, *, packed: bool = False) -> RunHandle:
         handles, leaves = [run.handle for run in runs], leaves_of(runs)
         first, last = handles[0].first_round, handles[-1].last_round
         futures = [handle.future for handle in handles]
         # What was packed for want of memory would be packed again, after all regions had been decoded at once; and
         # what is stored is to be stored again, once it is there.
-        packed = bool(leaves) or (self.short and any(handle.packed for handle in handles))
+        packed = packed or bool(leaves) or (self.short and any(handle.packed for handle in handles))
         function = tasks.compact_packed if packed else tasks.compact
         future = self.submit("compact", function, *futures, key_of=(packed, *_keys(futures)))
         size = self._measure(future)
