@@ -97,7 +97,7 @@ def commit_regions(
     # What the runs of a region have together takes reading them, so it is counted once at the end.
     countings = submit_counts(regions, kept, sizes, place) if last else []
     new = [run.handle for _, run in kept if not run.handle.stored]
-    written = _write(regions, store, session, new)
+    written = _write(regions, place, session, new)
     placement = _placement(regions, snapshot)
     counts = counts_of(countings)
     runs_of = Counter(region for region, _ in kept)
@@ -149,9 +149,11 @@ def _place(store: NetworkStore) -> tuple[str, str]:
     return str(store.path.resolve()), store.head()
 
 
-def _write(regions: Regions, store: NetworkStore, session: icechunk.Session, new: Sequence[RunHandle]) -> list[Future]:
+def _write(
+    regions: Regions, place: tuple[str, str], session: icechunk.Session, new: Sequence[RunHandle]
+) -> list[Future]:
     """Let workers write runs into forks of a session, which wants them back."""
-    fork, place = fork_session(session) if new else b"", _place(store)
+    fork = fork_session(session) if new else b""
     return [
         regions.submit(
             "commit",
