@@ -79,7 +79,8 @@ class Specification:
     strength_bits : int
         Strengths are integers in units of ``2 ** -strength_bits``.
     regions : int
-        Number of regions that the columns are dealt to at first; large ones are split later.
+        Number of regions that the columns are dealt to; large ones are split later. A network begins with no more than
+        16, and has as many as this says once these have become too large to be kept together.
     placement : str
         How columns are dealt to regions: ``"hash"``, ``"balanced"`` (by the connections that they
         are the source of) or ``"co-occurrence"`` (columns that occur together share a region).
@@ -346,6 +347,17 @@ class Specification:
         later = (*LATER, "contexts") if self.profile == "v1" else ("contexts",)
         fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in later}
         return {k: v for k, v in fields.items() if k not in _MODES or v != getattr(Specification, k)}
+
+    def without_regions(self) -> dict[str, Any]:
+        """Return the fields that strengths depend on: `as_dict` without where columns are kept.
+
+        Examples
+        --------
+        >>> one, other = Specification(regions=8), Specification(regions=3, placement="balanced")
+        >>> one.without_regions() == other.without_regions(), "regions" in one.without_regions()
+        (True, False)
+        """
+        return {name: value for name, value in self.as_dict().items() if name not in ("regions", "placement")}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Specification:

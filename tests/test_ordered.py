@@ -18,6 +18,7 @@ from giaann_dask.errors import StoreDamagedError, StoreWriteError
 from giaann_dask.events import Event, StageAdvanced
 from giaann_dask.network.exporting import Column, connection_columns, save_arrays, save_columns
 from giaann_dask.network.keys import pack_neuron, pack_target
+from giaann_dask.network.manifest import Manifest, StoredRun
 from giaann_dask.network.merging import merge_runs
 from giaann_dask.network.ordered import OrderedConnections, ordered_connections
 from giaann_dask.network.packing import pack
@@ -29,8 +30,9 @@ from giaann_dask.storage import writing
 def reader_of(regions: dict[int, list[Run]]) -> Any:
     """What is read of a commit."""
     runs = {f"{region}.{number}": pack(run) for region, parts in regions.items() for number, run in enumerate(parts)}
-    stored = [SimpleNamespace(region=int(name.partition(".")[0]), identity=name) for name in runs]
-    return SimpleNamespace(manifest=lambda: SimpleNamespace(runs=stored), connections=runs.__getitem__)
+    stored = tuple(StoredRun(name, int(name.partition(".")[0]), 0, 0, len(run), 0) for name, run in runs.items())
+    manifest = Manifest(specification=Specification(), runs=stored)
+    return SimpleNamespace(manifest=lambda: manifest, connections=runs.__getitem__)
 
 
 def random_regions(seed: int, neurons: int, regions: int, wide: bool) -> dict[int, list[Run]]:

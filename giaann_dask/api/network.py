@@ -112,7 +112,7 @@ class Network(Summarised):
             "skipped": manifest.skipped(),
             "tokens": manifest.tokens,
             "runs": len(manifest.runs),
-            "regions": manifest.specification.regions + len(manifest.splits),
+            "regions": manifest.regions,
             "bytes_on_disk": bytes_on_disk(self.path),
             "bytes_in_memory": sum(run.nbytes for run in manifest.runs),
             "commit": self.commit,

@@ -29,7 +29,11 @@ _OPTIONS = (
     click.option(
         "--max-sequences", type=int, help="Stop when N sentences of the input that pass the length filter count."
     ),
-    click.option("--regions", type=int, help="Regions of a new network, before any is split.  [default: 8]"),
+    click.option(
+        "--regions",
+        type=int,
+        help="Regions of a new network, before large ones are split; beyond 16 as it grows.  [default: 8]",
+    ),
     click.option(
         "--placement",
         type=click.Choice(["hash", "balanced", "co-occurrence"]),

@@ -206,9 +206,9 @@ def _submit_by_region(client: Client, reader: CommitReader, task: Callable[..., 
 
 def _places(reader: CommitReader) -> Iterator[tuple[int, tuple[str, str, list[str]]]]:
     """Yield every region, and where its runs are: the path, the commit and their identities."""
-    path, runs = str(reader.path.resolve()), reader.manifest().runs
+    path, runs = str(reader.path.resolve()), reader.manifest().runs_by_region()
     for region in reader.placement().live():
-        yield region, (path, reader.commit, [run.identity for run in runs if run.region == region])
+        yield region, (path, reader.commit, [run.identity for run in runs.get(region, ())])
 
 
 def open_placement(path: str, commit: str) -> Placement:

@@ -75,7 +75,7 @@ def export_contexts(reader: CommitReader, path: str | Path, observer: Observer =
         "kinds": {**{str(place): kind.name for place, kind in enumerate(CONTEXTS)}, str(EXTENDS): "extends"},
         "words": words,
         "keys": [word_key(word) for word in words],
-        "specification": manifest.specification.as_dict(),
+        "specification": manifest.specification.without_regions(),
         "sequences": manifest.sequences,
         "tokens": manifest.tokens,
     }

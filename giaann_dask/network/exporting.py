@@ -105,7 +105,8 @@ def dictionaries(reader: CommitReader) -> dict[str, Any]:
     ``concepts`` and ``features`` list the names by index, ``det`` and ``prob`` the stored delimiter
     and probable flags by feature, as of the last trained sequence, from which inference starts. The
     same under names ending in ``_saved``; those ending in ``_mem`` are as of the last counted
-    sequence, from which training goes on.
+    sequence, from which training goes on. ``specification`` is what strengths depend on, without regions and
+    placement.
     """
     memory, manifest = reader.vocabulary(), reader.manifest()
     saved = reader.saved_vocabulary()
@@ -113,7 +114,7 @@ def dictionaries(reader: CommitReader) -> dict[str, Any]:
         **_named(saved, ""),
         **_named(saved, "_saved"),
         **_named(memory, "_mem"),
-        "specification": manifest.specification.as_dict(),
+        "specification": manifest.specification.without_regions(),
         "sequences": manifest.sequences,
         "trained": manifest.trained,
         "skipped": manifest.skipped(),

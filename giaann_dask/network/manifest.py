@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.network.placement import Split
+from giaann_dask.network.placement import FIRST_REGIONS, Split
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import STATUS_NAMES
 
@@ -90,6 +90,9 @@ class Manifest:
         What the placement counted of each first region; empty where it counts nothing.
     counts : tuple of RegionCount
         Of regions with several runs, as far as these have been counted.
+    begun_with : int or None
+        Regions before any split where these are fewer than the specification says, as in a network that may have
+        many; None where they are as many.
     """
 
     specification: Specification
@@ -108,6 +111,36 @@ class Manifest:
     splits: tuple[Split, ...] = field(default=())
     load: tuple[int, ...] = field(default=())
     counts: tuple[RegionCount, ...] = field(default=())
+    begun_with: int | None = None
+
+    @classmethod
+    def new(cls, specification: Specification) -> Manifest:
+        """Return the manifest of a network that nothing has been trained on.
+
+        Examples
+        --------
+        >>> Manifest.new(Specification(regions=1000)).first_regions, Manifest.new(Specification(regions=8)).begun_with
+        (16, None)
+        """
+        begun_with = FIRST_REGIONS if specification.regions > FIRST_REGIONS else None
+        return cls(specification=specification, begun_with=begun_with)
+
+    @property
+    def first_regions(self) -> int:
+        """Regions before any split."""
+        return self.specification.regions if self.begun_with is None else self.begun_with
+
+    @property
+    def regions(self) -> int:
+        """Regions that the neurons are dealt to now."""
+        return self.first_regions + len(self.splits)
+
+    def runs_by_region(self) -> dict[int, list[StoredRun]]:
+        """Return the runs of every region that has any, by region in ascending order."""
+        found: dict[int, list[StoredRun]] = {}
+        for run in sorted(self.runs, key=lambda run: run.region):
+            found.setdefault(run.region, []).append(run)
+        return found
 
     @property
     def sequences(self) -> int:
@@ -126,10 +159,11 @@ class Manifest:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        # The last reason and the counts are younger than the format, and stored only where there are any.
+        # What is younger than the first version of the format is stored only where there is any.
         by_status = self.by_status if self.by_status[-1] else self.by_status[:-1]
         values = {**asdict(self), "by_status": by_status, "specification": self.specification.as_dict()}
-        return values if self.counts else {name: value for name, value in values.items() if name != "counts"}
+        absent = {*(() if self.counts else ("counts",)), *(() if self.begun_with is not None else ("begun_with",))}
+        return {name: value for name, value in values.items() if name not in absent}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Manifest:

@@ -8,7 +8,7 @@ back in blocks of one order that does not depend on regions. Does not cover: wha
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.events import Observer, StageAdvanced, ignore
+from giaann_dask.network.manifest import StoredRun
 from giaann_dask.network.merging import merge_encoded
 from giaann_dask.network.packed_arrays import require_intact
 from giaann_dask.network.packing import unpack
@@ -74,8 +75,12 @@ class OrderedConnections:
 
 def read_region(reader: CommitReader, region: int) -> Run:
     """Return all connections of a region as one run."""
-    runs = [run.identity for run in reader.manifest().runs if run.region == region]
-    return merge_encoded([reader.connections(identity) for identity in runs], unpack)
+    return read_runs(reader, reader.manifest().runs_by_region().get(region, []))
+
+
+def read_runs(reader: CommitReader, runs: Sequence[StoredRun]) -> Run:
+    """Return the connections of some runs as one run."""
+    return merge_encoded([reader.connections(run.identity) for run in runs], unpack)
 
 
 @contextmanager
@@ -101,14 +106,14 @@ def ordered_connections(
     stored = reader.manifest().runs
     sources, lengths, done = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
     with tempfile.TemporaryFile(dir=folder) as target, tempfile.TemporaryFile(dir=folder) as strength:
-        for region in sorted({run.region for run in stored}):
-            total = read_region(reader, region)
+        for runs in reader.manifest().runs_by_region().values():
+            total = read_runs(reader, runs)
             # Not `tofile`, whose error on a full disk does not say what it is.
             target.write(np.ascontiguousarray(total.target).data)
             strength.write(total.strength.astype(np.int64).data)
             sources.append(total.source)
             lengths.append(np.diff(total.pointer))
-            done += sum(run.region == region for run in stored)
+            done += len(runs)
             observer(StageAdvanced("read", done, len(stored), "runs"))
         target.flush()
         strength.flush()

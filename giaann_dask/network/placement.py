@@ -21,6 +21,9 @@ from giaann_dask.network.keys import unpack_neuron
 Integers = npt.NDArray[np.int64]
 
 UNASSIGNED = -1
+# A network begins with no more regions than this, whatever number it may have: each costs tasks and files in every
+# round and commit, however little it holds.
+FIRST_REGIONS = 16
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 

@@ -16,7 +16,7 @@ from giaann_dask.errors import OptionError
 from giaann_dask.network.exporting import table_of
 from giaann_dask.network.keys import unpack_neuron, unpack_target
 from giaann_dask.network.merging import merge_runs
-from giaann_dask.network.ordered import read_region
+from giaann_dask.network.ordered import read_runs
 from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader
 from giaann_dask.network.table import ConnectionTable, best_of_pairs
@@ -33,9 +33,9 @@ def require_columns(reader: CommitReader) -> None:
 
 
 def read_regions(reader: CommitReader) -> Iterator[Run]:
-    """Yield every region's connections, one region after the other."""
-    for region in reader.placement().live():
-        yield read_region(reader, region)
+    """Yield the connections of every region that has any, one region after the other."""
+    for runs in reader.manifest().runs_by_region().values():
+        yield read_runs(reader, runs)
 
 
 def columns_of(run: Run) -> tuple[Integers, Integers]:

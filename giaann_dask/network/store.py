@@ -56,7 +56,10 @@ from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.vocabulary import Vocabulary
 
 FORMAT = "giaann-dask network"
+# Version 3 is that of networks that began with fewer regions than their specification says, which readers of version 2
+# would look for in the wrong places. All others are version 2.
 VERSION = 2
+VERSION_JOINED = 3
 BRANCH = "main"
 # The placement's table of first regions by column.
 ASSIGNED = "first_region"
@@ -301,10 +304,10 @@ class CommitReader:
         with reading(f"network {path}"):
             self._root = zarr.open_group(self._store, mode="r")
             attributes = dict(self._root.attrs)
-        if attributes.get("format") != FORMAT or attributes.get("version") != VERSION:
+        if attributes.get("format") != FORMAT or attributes.get("version") not in (VERSION, VERSION_JOINED):
             raise StoreFormatError(
                 f"{path} is {attributes.get('format')!r} version {attributes.get('version')!r}",
-                f"{FORMAT!r} version {VERSION}",
+                f"{FORMAT!r} version {VERSION} or {VERSION_JOINED}",
                 "open it with the version of giaann_dask that wrote it",
             )
         self._manifest = Manifest.from_dict(cast(Mapping[str, Any], attributes["manifest"]))
@@ -355,7 +358,7 @@ class CommitReader:
         with reading(f"network {self.path}"):
             assigned = read_array(self._root, ASSIGNED)
         load = np.array(manifest.load, np.int64)
-        return Placement(manifest.specification.regions, assigned, load, manifest.splits)
+        return Placement(manifest.first_regions, assigned, load, manifest.splits)
 
     def run(self, identity: str) -> PackedRegionRun:
         """Return the encoded chunks of a run, as they are stored."""
@@ -392,7 +395,8 @@ def _open_repository(path: Path) -> icechunk.Repository:
 
 
 def _write_header(root: zarr.Group, manifest: Manifest) -> None:
-    root.attrs.update({"format": FORMAT, "version": VERSION, "manifest": manifest.as_dict()})
+    version = VERSION if manifest.begun_with is None else VERSION_JOINED
+    root.attrs.update({"format": FORMAT, "version": version, "manifest": manifest.as_dict()})
 
 
 def _write_assigned(root: zarr.Group, assigned: npt.NDArray[np.int32]) -> None:

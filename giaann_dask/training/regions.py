@@ -46,12 +46,18 @@ class RegionBudgets:
         Decoded runs of all regions together; what is beyond is packed, the largest runs first. None
         for two thirds of the room that the storage workers' memory limits leave for data, or no end without
         limits.
+    regions : int
+        Until there are so many, a region is split as soon as its runs take more than 4 MB, decoded, so that those of
+        a large network are as many as were asked for, and those of a small one few.
     """
 
     region_bytes: int = 1 << 28
     hot_bytes: int | None = None
+    regions: int = 0
 
 
+# What a region takes, decoded, when its content begins to cost more than its tasks and files do.
+_SMALL_BYTES = 1 << 22
 # Runs of a rank that become one where memory is short: then each has to be packed again, which takes longest.
 _TOGETHER_SHORT = 4
 # Of the storage workers' room for data; the rest is for packed runs and increments on their way.
@@ -240,7 +246,8 @@ class Regions:
         limits = [memory.limit for memory in self.roles.memory.values() if memory.limit]
         region_bytes = min([self._budgets.region_bytes, *map(region_room, limits)])
         for region in sorted(self.runs.keys() - self._pivots.keys() - self._unsplittable):
-            if self._decoded(region) > region_bytes:
+            few = len(self.runs) + len(self._pivots) < self._budgets.regions
+            if self._decoded(region) > (min(region_bytes, _SMALL_BYTES) if few else region_bytes):
                 futures = [run.handle.future for run in self.runs[region]]
                 self._pivots[region] = self.submit("pivot", tasks.find_pivot, *futures, key_of=_keys(futures))
         hot_bytes = self._hot_bytes()

@@ -83,7 +83,7 @@ class NetworkTarget:
     def load(self) -> tuple[Manifest, Vocabulary, Ledger]:
         """Return what the last commit holds besides runs, or what an empty network holds."""
         if self.store is None:
-            return Manifest(specification=self.specification), self._new_vocabulary(), Ledger()
+            return Manifest.new(self.specification), self._new_vocabulary(), Ledger()
         reader = self.store.open(self.store.head())
         found = reader.vocabulary()
         # A network that nothing has been committed to has no dictionaries yet.
@@ -99,13 +99,13 @@ class NetworkTarget:
     def placement(self) -> Placement:
         """Return where neurons belong as of the last commit, or in an empty network."""
         if self.store is None:
-            return Placement(self.specification.regions)
+            return Placement(Manifest.new(self.specification).first_regions)
         return self.store.open(self.store.head()).placement()
 
     def ensure(self) -> NetworkStore:
         """Return the store, creating it when it does not exist."""
         if self.store is None:
-            manifest = Manifest(specification=self.specification)
+            manifest = Manifest.new(self.specification)
             self.store = NetworkStore.create(self.path, manifest, self.ever, self.tokenizer)
             self._resources.enter_context(self.store.lock())
         return self.store

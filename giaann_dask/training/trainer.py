@@ -85,7 +85,9 @@ class Trainer:
         self._stop = stop or Event()
         self._manifest, self._vocabulary, self._ledger = target.load()
         self._before = self._manifest
-        budgets = RegionBudgets(region_bytes=options.region_bytes, hot_bytes=options.hot_bytes)
+        budgets = RegionBudgets(
+            region_bytes=options.region_bytes, hot_bytes=options.hot_bytes, regions=target.specification.regions
+        )
         self._regions = Regions(client, target.placement(), self._manifest.rounds, budgets)
         if target.store is not None:
             load_regions(target.store, target.store.head(), self._regions)

@@ -148,7 +148,7 @@ def _count(reader: CommitReader, region: int) -> Figures:
 
 
 def _parts(reader: CommitReader, client: Client | None) -> Iterator[Figures]:
-    live = [region for region in reader.placement().live() if any(r.region == region for r in reader.manifest().runs)]
+    live = list(reader.manifest().runs_by_region())
     if client is None:
         yield from (_count(reader, region) for region in live)
         return
@@ -165,8 +165,9 @@ def _some(history: list[str]) -> list[str]:
 
 
 def _regions(reader: CommitReader) -> Iterator[RegionSize]:
+    by_region = reader.manifest().runs_by_region()
     for region in reader.placement().live():
-        runs = [run for run in reader.manifest().runs if run.region == region]
+        runs = by_region.get(region, [])
         yield RegionSize(region, len(runs), sum(r.connections for r in runs), sum(r.nbytes for r in runs))
 
 
