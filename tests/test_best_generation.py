@@ -97,6 +97,24 @@ def test_draws_by_probability(opened: OpenedWords) -> None:
     assert again == tokens[7]
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-320, 1e-100, 1e-12])
+def test_the_lowest_temperatures_take_the_most_probable_word(network: gd.Network, temperature: float) -> None:
+    greedy = network.generate(PROMPT, options=drawn(0, 1))
+    assert network.generate(PROMPT, options=drawn(temperature, 1)).tokens == greedy.tokens
+    shown = ["generate", str(network.path), PROMPT, "--tokens", "2", "--seed", "1", "--temperature", str(temperature)]
+    assert run(shown) == 0
+
+
+@pytest.mark.parametrize("temperature", [math.nan, math.inf, -math.inf, -1e-320, 10.1, 1e308])
+def test_temperatures_that_cannot_be(network: gd.Network, temperature: float) -> None:
+    with pytest.raises(OptionError, match="temperature"):
+        gd.SamplingOptions(temperature=temperature)
+    assert run(["generate", str(network.path), PROMPT, f"--temperature={temperature}"]) == 2
+    with pytest.raises(Refusal, match="temperature") as caught:
+        read_request(json.dumps({"prompt": PROMPT, "temperature": temperature}).encode(), Limits(), draws=True)
+    assert caught.value.status == 400
+
+
 def test_reasons_tell_how_two_words_differ(opened: OpenedWords) -> None:
     steps = {}
     for seed in range(40):

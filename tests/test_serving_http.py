@@ -21,6 +21,7 @@ from giaann_dask.serving.options import Limits, LineOptions, ServingOptions
 PATH = "/v1/completions"
 TEXT = " to the baker before the sun rise and home"
 SLOW = {"prompt": "slow mill"}
+JSON = {"Content-Type": "application/json"}
 
 
 @contextmanager
@@ -118,6 +119,25 @@ def test_what_is_no_completion(client: TestClient) -> None:
     error(client.get("/nowhere"), 404)
     error(client.get("/../../etc/passwd"), 404)
     error(client.get("/v1/models/other"), 404)
+
+
+@pytest.mark.parametrize("number", [0xD83D, 0xDCFF])
+def test_halves_of_surrogate_pairs_are_refused_wherever_they_are(client: TestClient, number: int) -> None:
+    """JSON can name them, and no answer in UTF-8 can hold them."""
+    half = chr(number)
+    for wrong, status in (
+        ({half: 1}, 400),
+        ({f"a{half}b": {half: [half]}}, 400),
+        ({"prompt": half}, 400),
+        ({"prompt": ["a mill", f"a {half}"]}, 400),
+        ({"stop": half}, 400),
+        ({"model": half}, 404),
+        ({"max_tokens": half}, 400),
+        ({"stream": True, "stream_options": {half: True}}, 400),
+    ):
+        response = client.post(PATH, content=json.dumps({"prompt": "a mill", **wrong}), headers=JSON)
+        assert response.status_code == status, (wrong, response.text)
+        assert "expected" in response.json()["error"]["message"]
 
 
 def test_models_health_and_metrics(client: TestClient) -> None:

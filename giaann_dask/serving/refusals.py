@@ -12,6 +12,7 @@ import math
 from starlette.responses import JSONResponse
 
 from giaann_dask.errors import GiaannError, PromptError
+from giaann_dask.text.strings import escaped
 
 
 class Refusal(Exception):  # noqa: N818 - an answer, not a failure of ours
@@ -46,8 +47,10 @@ class Refusal(Exception):  # noqa: N818 - an answer, not a failure of ours
     def as_dict(self) -> dict[str, object]:
         """Return the body of the answer, ready for JSON."""
         kind = {429: "rate_limit_error"}.get(self.status, "server_error" if self.status >= 500 else "")
-        error = {"message": str(self), "type": kind or "invalid_request_error", "param": self.param, "code": self.code}
-        return {"error": error}
+        # What a client sent may be part of both, and JSON can name what no UTF-8 can hold.
+        param = None if self.param is None else escaped(self.param)
+        error = {"message": escaped(str(self)), "type": kind or "invalid_request_error", "param": param}
+        return {"error": {**error, "code": self.code}}
 
     def response(self) -> JSONResponse:
         """Return the answer."""

@@ -14,6 +14,7 @@ from giaann_dask.inference.continuation import SamplingOptions
 from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.options import Limits
 from giaann_dask.serving.refusals import Refusal
+from giaann_dask.text.strings import text_fault
 
 DEFAULT_TOKENS = 16
 # A field of OpenAI's, the only values that it can have here, and why.
@@ -189,9 +190,8 @@ def _flag(fields: dict[str, Any], name: str) -> bool:
 
 
 def _require_text(name: str, text: str) -> None:
-    # JSON can name halves of surrogate pairs, which no UTF-8 can hold.
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise _wrong(name, "has a NUL character or half a surrogate pair", "Unicode text")
+    if (fault := text_fault(text)) is not None:
+        raise _wrong(name, f"holds {fault}", "Unicode text")
 
 
 def _shown(value: object) -> str:

@@ -37,6 +37,7 @@ from giaann_dask.text.inputs import (
     resolve_inputs,
 )
 from giaann_dask.text.lines import LineReader
+from giaann_dask.text.strings import text_fault
 from giaann_dask.text.tokens import Part, PartKind
 
 __all__ = ["DatasetInput", "ReadOptions", "read_parts", "resolve_inputs"]
@@ -283,14 +284,8 @@ def _record_text(record: _Record, field: str) -> str:
     text = value[field]
     if not isinstance(text, str):
         raise InputFormatError(f"{place}: the field {field!r} is a {type(text).__name__}", "text")
-    if "\0" in text:
-        raise InputEncodingError(f"{place}: the field {field!r} holds a NUL character", "text", "remove it")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise InputEncodingError(
-            f"{place}: the field {field!r} holds half a surrogate pair at character {error.start}", "text"
-        ) from error
+    if (fault := text_fault(text)) is not None:
+        raise InputEncodingError(f"{place}: the field {field!r} holds {fault}", "text", "remove it")
     return text
 
 

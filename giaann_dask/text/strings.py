@@ -1,11 +1,12 @@
-"""Tables of strings as two arrays, so that Zarr can hold and extend them.
+"""Strings that UTF-8 can hold, and tables of them as two arrays, so that Zarr can hold and extend them.
 
-Covers: packing strings into UTF-8 bytes and end offsets, and keeping such a table in a Zarr group.
-Does not cover: what the strings mean (`vocabulary`).
+Covers: what keeps a string from being text, packing strings into UTF-8 bytes and end offsets, and keeping
+such a table in a Zarr group. Does not cover: what the strings mean (`vocabulary`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -15,6 +16,47 @@ import zarr
 
 from giaann_dask.errors import StoreDamagedError
 from giaann_dask.storage import append_values, read_array
+
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+
+
+def text_fault(string: str) -> str | None:
+    r"""Return what keeps a string from being text, None where it is text that UTF-8 can hold.
+
+    Parameters
+    ----------
+    string : str
+        May hold NUL characters and halves of surrogate pairs: JSON can name these, and Python makes them of
+        command-line arguments that are not UTF-8.
+
+    Examples
+    --------
+    >>> text_fault("caf\u00e9"), text_fault("a\0b")
+    (None, 'a NUL character at character 1')
+    >>> text_fault("a \ud83d")
+    'half a surrogate pair at character 2'
+    >>> text_fault("caf\udce9")
+    'half a surrogate pair, or a byte that is not UTF-8, at character 3'
+    """
+    found = _NO_TEXT.search(string)
+    if found is None:
+        return None
+    if found[0] == "\0":
+        return f"a NUL character at character {found.start()}"
+    # Python's "surrogateescape" stands for bytes from 0x80 on.
+    byte = ", or a byte that is not UTF-8," if "\udc80" <= found[0] <= "\udcff" else ""
+    return f"half a surrogate pair{byte} at character {found.start()}"
+
+
+def escaped(string: str) -> str:
+    r"""Return a string that UTF-8 can hold: halves of surrogate pairs become escapes.
+
+    Examples
+    --------
+    >>> escaped("caf\u00e9 \ud83d")
+    'café \\ud83d'
+    """
+    return string.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def pack_strings(strings: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:

@@ -101,10 +101,11 @@ class TextContinuation:
         temperature = self._options.sampling.temperature
         if not temperature:
             return int(np.argmax(chance))
-        # In logarithms, so that a low temperature does not make all of them 0.
-        with np.errstate(divide="ignore"):
-            scaled = np.log(chance) / temperature
-        ladder = np.cumsum(np.exp(scaled - scaled.max()))
+        # In logarithms, so that a low temperature does not make all of them 0, and relative to the largest before the
+        # division, so that the lowest leaves the most probable words, whose logarithms are then 0.
+        with np.errstate(divide="ignore", over="ignore"):
+            scaled = np.log(chance / chance.max()) / temperature
+        ladder = np.cumsum(np.exp(scaled))
         return int(np.searchsorted(ladder, self._draws.random() * ladder[-1], side="right"))
 
     def _reasons(self, now: int, word: int) -> tuple[Reason, ...]:
