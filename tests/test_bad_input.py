@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.data import sample_text
+from giaann_dask.errors import PromptError
 
 GOOD = "The old miller carried the flour to the baker before the sun rose over the hill.\n\n"
 
@@ -142,6 +144,16 @@ def test_network_of_another_version(capsys: pytest.CaptureFixture[str], tmp_path
         (["draw", "NET", "--out", "x.bmp"], "svg"),
         (["draw", "NET", "--out", "x.svg", "--concept", "millr"], "miller"),
         (["inspect", "NET", "--scheduler", "tcp://127.0.0.1:1", "--workers", "2"], "one of them"),
+        # As Python makes them of arguments that are not UTF-8.
+        (["generate", "NET", "The old \udcff miller", "--workers", "0"], "not UTF-8, at character 8"),
+        (["generate", "NET", "The old miller", "--tagger", "\udcff"], "tagger"),
+        (["draw", "NET", "--out", "x.svg", "--prompt", "The old miller \udcff"], "prompt"),
+        (["draw", "NET", "--out", "x.svg", "--concept", "\udcff"], "concept"),
+        (["train", "GOOD", "--network", "new\udcff", "--workers", "0"], "path in UTF-8"),
+        (["train", "GOOD", "--network", "NEW", "--tagger", "\udcff", "--workers", "0"], "tagger"),
+        (["evaluate", "NET", "GOOD", "--tagger", "spacy:\udcff", "--workers", "0"], "tagger"),
+        (["serve", "NET", "--host", "\udcff"], "API key"),
+        (["serve", "NET", "--model-name", "\udcff"], "model's name"),
     ],
 )
 def test_bad_options(
@@ -159,4 +171,28 @@ def test_bad_options(
     assert (code, out) == (2, ""), err
     assert said in err
     assert err.count("\n") == 1, err
-    assert not (tmp_path / "new").exists()
+    assert not [*tmp_path.glob("new*")]
+
+
+def test_prompts_that_are_no_text(network: Path) -> None:
+    opened = gd.Network(network)
+    for wrong in ("The old miller \ud83d", "The old\0 miller", b"The old miller", None):
+        with pytest.raises(PromptError, match="prompt"):
+            opened.generate(wrong)  # type: ignore[arg-type]
+        with pytest.raises(PromptError, match="prompt"):
+            opened.pictures.predict(wrong)  # type: ignore[arg-type]
+        with opened.sessions(["The old miller", wrong]) as sessions:  # type: ignore[list-item]
+            pieces = list(sessions)
+        assert [piece.number for piece in pieces if piece.error is not None] == [1]
+        assert [piece for piece in pieces if piece.number == 0][-1].finished, "the others go on"
+
+
+def test_names_of_files_need_not_be_utf_8(capsys: pytest.CaptureFixture[str], tmp_path: Path, network: Path) -> None:
+    text, out = tmp_path / "caf\udce9.txt", tmp_path / "na\udcefve.npz"
+    shutil.copy(sample_text(), text)
+    code, shown, err = command(capsys, "encode", text, "--out", tmp_path / "c\udcff", "--workers", "0", "--json")
+    assert (code, json.loads(shown)["corpus"]) == (0, str(tmp_path / "c\udcff")), err
+    code, shown, err = command(capsys, "export", network, "--out", out)
+    assert code == 0, err
+    assert "na\\udcefve.npz" in shown
+    assert out.exists()

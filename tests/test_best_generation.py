@@ -147,8 +147,14 @@ def test_command_and_refusals(network: gd.Network, capsys: pytest.CaptureFixture
     assert run([*command, "--beam-width", "2", "--beam-depth", "2"]) == 2
     with pytest.raises(OptionError, match="beam search"):
         network.generate("The old", options=gd.GenerationOptions(beam=gd.BeamOptions(width=2, depth=2)))
-    with pytest.raises(PromptError):
-        network.generate(" ")
+    for wrong in (" ", "The old \ud83d", "The old \0", b"The old"):
+        with pytest.raises(PromptError, match="prompt"):
+            network.generate(wrong)  # type: ignore[arg-type]
+        with network.session(wrong) as session, pytest.raises(PromptError, match="prompt"):  # type: ignore[arg-type]
+            next(session)
+    capsys.readouterr()
+    assert run(["generate", str(network.path), "The old \udcff", "--workers", "0"]) == 2
+    assert "not UTF-8, at character 8" in capsys.readouterr().err
     with pytest.raises(OptionError, match="temperature"):
         gd.SamplingOptions(temperature=-1.0)
     with gd.connect(workers=0) as client:

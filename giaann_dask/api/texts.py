@@ -22,6 +22,7 @@ from giaann_dask.spec import Specification
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.strings import text_fault
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.training.target import require_tokenizer
 
@@ -52,6 +53,11 @@ class TextOptions:
         corpus already has by default, else ``none``. All but ``none`` need subwords as tokens
         (`Specification.tokens`). A tokenizer that was learnt is not learnt again.
 
+    Raises
+    ------
+    OptionError
+        If the name of the tagger is no text.
+
     Examples
     --------
     >>> TextOptions(tagger="gold", ever_pos="corpus").tagger
@@ -63,6 +69,12 @@ class TextOptions:
     reading: ReadOptions = field(default_factory=ReadOptions)
     parts_of_speech: bool = False
     tokenizer: str | None = None
+
+    def __post_init__(self) -> None:
+        # The others name files, whose names need not be UTF-8.
+        if (fault := text_fault(self.tagger)) is not None:
+            received = f"the tagger's name {self.tagger!r} holds {fault}"
+            raise OptionError(received, "lexicon, spacy:MODEL or gold", "choose another")
 
 
 def names(inputs: Inputs) -> list[str]:

@@ -7,6 +7,7 @@ progress while a command runs (`progress`), and events in files (`event_files`).
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +26,14 @@ def answer(values: dict[str, Any], as_json: bool, lines: Sequence[str]) -> None:
     lines : sequence of str
         The answer for a person.
     """
-    click.echo(json.dumps(values, ensure_ascii=False) if as_json else "\n".join(lines))
+    shown = json.dumps(values, ensure_ascii=False) if as_json else "\n".join(lines)
+    encoding, errors = sys.stdout.encoding or "utf-8", sys.stdout.errors or "strict"
+    try:
+        shown.encode(encoding, "strict" if as_json else errors)
+    except UnicodeEncodeError:
+        # Names of files need not be UTF-8, and not every output is.
+        shown = json.dumps(values) if as_json else shown.encode(encoding, "backslashreplace").decode(encoding)
+    click.echo(shown)
 
 
 def figures(values: dict[str, Any], *names: str) -> list[str]:

@@ -10,11 +10,12 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.inference.beam import BeamOptions
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.rows.remote import RowOptions
 from giaann_dask.inference.rules import AskedRules
+from giaann_dask.text.strings import text_fault
 from giaann_dask.text.written import written
 
 
@@ -111,6 +112,22 @@ class GenerationOptions:
         if self.beam.searches or self.inference != InferenceOptions(feed="prediction"):
             found = "beam search or rules of inference for a network of profile best"
             raise OptionError(found, "profile v1 or v2", "leave them out")
+
+
+def require_prompt(prompt: object) -> None:
+    """Raise a `PromptError` where a prompt is no text: no string, or one that UTF-8 cannot hold.
+
+    Examples
+    --------
+    >>> require_prompt("The old miller")
+    >>> require_prompt(b"The old miller")
+    Traceback (most recent call last):
+    giaann_dask.errors.PromptError: the prompt is of type bytes; expected text
+    """
+    if not isinstance(prompt, str):
+        raise PromptError(f"the prompt is of type {type(prompt).__name__}", "text")
+    if (fault := text_fault(prompt)) is not None:
+        raise PromptError(f"the prompt holds {fault}", "text in UTF-8", "correct it, or its encoding")
 
 
 @dataclass(frozen=True)

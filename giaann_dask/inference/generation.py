@@ -19,7 +19,14 @@ from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.errors import PromptError
 from giaann_dask.inference.beam import BeamSession
 from giaann_dask.inference.candidates import Candidates
-from giaann_dask.inference.continuation import Candidate, Continuation, GeneratedToken, GenerationOptions, Reason
+from giaann_dask.inference.continuation import (
+    Candidate,
+    Continuation,
+    GeneratedToken,
+    GenerationOptions,
+    Reason,
+    require_prompt,
+)
 from giaann_dask.inference.opened import (
     FlagChange,
     changed_flags,
@@ -208,6 +215,7 @@ def prepare_prompt(
     PromptError
         If it cannot be divided.
     """
+    require_prompt(prompt)
     base = flags or flags_of(vocabulary)
     part = Part("the prompt", "text", (prompt,), (0,))
     tag = tag_spaced_sentences if isinstance(lexicon, SubwordTokenizer) else tag_sentences

@@ -31,6 +31,7 @@ from giaann_dask.errors import (
     StoreExistsError,
     StoreFormatError,
     StoreMissingError,
+    StoreRefusedError,
     StoreWriteError,
 )
 from giaann_dask.network.manifest import Manifest
@@ -52,6 +53,7 @@ from giaann_dask.storage import (
 )
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
+from giaann_dask.text.strings import text_fault
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -111,10 +113,11 @@ class NetworkStore:
         ------
         StoreExistsError
             If something else is at the path.
-        StoreWriteError
+        StoreWriteError, StoreRefusedError
             If it cannot be written.
         """
         path = Path(path)
+        _require_text(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise StoreExistsError(f"{path} exists and is no network", "a new path", "choose another path")
         with writing(f"network {path}"), _removed_on_failure(path):
@@ -143,8 +146,9 @@ class NetworkStore:
         StoreWriteError
             If another process holds it.
         StoreRefusedError
-            If this user may not write here.
+            If this user may not write here, or nobody can, because of the path's name.
         """
+        _require_text(self.path)
         with writing(f"network {self.path}"):
             opened = (self.path / "writer.lock").open("w")
         with opened as file:
@@ -386,6 +390,13 @@ def _removed_on_failure(path: Path) -> Iterator[None]:
     except BaseException:
         shutil.rmtree(path, ignore_errors=True)
         raise
+
+
+def _require_text(path: Path) -> None:
+    """Raise a `StoreRefusedError` where a path is not UTF-8: icechunk writes nothing there."""
+    if (fault := text_fault(str(path))) is not None:
+        received = f"the path {str(path)!r} of a network holds {fault}"
+        raise StoreRefusedError(received, "a path in UTF-8", "choose another, or rename the folder")
 
 
 def _open_repository(path: Path) -> icechunk.Repository:

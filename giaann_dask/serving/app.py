@@ -28,6 +28,7 @@ from giaann_dask.serving.line import Line
 from giaann_dask.serving.metrics import CONTENT_TYPE, Metrics
 from giaann_dask.serving.options import ServingOptions
 from giaann_dask.serving.refusals import Refusal, refusal_of
+from giaann_dask.text.strings import escaped
 
 _PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
 _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
@@ -56,7 +57,8 @@ class Faces:
     def __init__(self, engine: Engine, options: ServingOptions) -> None:
         self.metrics = Metrics()
         self._engine, self._options = engine, options
-        self._name = options.name or engine.name
+        # A folder's name need not be UTF-8, as an answer is.
+        self._name = options.name or escaped(engine.name)
         self._created = int(time.time())
         self._line: Line | None = None
         self._look: asyncio.Task[str | None] | None = None

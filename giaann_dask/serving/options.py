@@ -10,6 +10,7 @@ import ipaddress
 from dataclasses import dataclass, field
 
 from giaann_dask.errors import OptionError
+from giaann_dask.text.strings import text_fault
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +133,8 @@ class ServingOptions:
         if self.api_key is not None and (not self.api_key or not self.api_key.isascii() or " " in self.api_key):
             # The key itself is not shown.
             raise OptionError("the API key is empty or has other than ASCII characters", "a word", "choose another")
+        if self.name is not None and (fault := text_fault(self.name)) is not None:
+            raise OptionError(f"the model's name {self.name!r} holds {fault}", "text in UTF-8", "choose another")
         if not self.private and self.api_key is None:
             raise OptionError(
                 f"host is {self.host!r}, which others than this machine can reach, and there is no API key",

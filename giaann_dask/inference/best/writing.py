@@ -21,7 +21,7 @@ from giaann_dask.errors import PromptError
 from giaann_dask.inference.best.kernel import RECENT_KINDS, RECENT_PRIOR, Text, distribution, least_share
 from giaann_dask.inference.best.scores import PooledModel
 from giaann_dask.inference.best.tables import PRIOR_COUNTS
-from giaann_dask.inference.continuation import Candidate, GeneratedToken, GenerationOptions, Reason
+from giaann_dask.inference.continuation import Candidate, GeneratedToken, GenerationOptions, Reason, require_prompt
 from giaann_dask.network.contexts import CONTEXTS, NONE, WORD, TokenStream, ending_of
 from giaann_dask.text.splitting import Splitter, sentence_ended
 
@@ -48,10 +48,11 @@ class TextContinuation:
     Raises
     ------
     PromptError
-        If the prompt has no word.
+        If the prompt has no word, or is no text.
     """
 
     def __init__(self, model: PooledModel, prompt: str, options: GenerationOptions) -> None:
+        require_prompt(prompt)
         (sentences,) = Splitter().split((prompt,))
         if not sentences:
             raise PromptError("the prompt has 0 words", "1 or more", "give another prompt")
