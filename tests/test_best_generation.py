@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 from village import write_village
 
 import giaann_dask as gd
@@ -18,6 +20,7 @@ from giaann_dask.inference.best.writing import TextContinuation
 from giaann_dask.inference.continuation import Continuation
 from giaann_dask.network.contexts import TokenStream
 from giaann_dask.network.store import NetworkStore
+from giaann_dask.serving.app import build_app
 from giaann_dask.serving.engine import Ended, Given, Token
 from giaann_dask.serving.options import Limits
 from giaann_dask.serving.refusals import Refusal
@@ -161,6 +164,78 @@ def test_command_and_refusals(network: gd.Network, capsys: pytest.CaptureFixture
         columns, _ = gd.train(write_village(tmp_path / "t.txt", 20), tmp_path / "v1", client=client)
         with pytest.raises(OptionError, match="temperature"):
             columns.generate("The old miller", client=client, options=drawn(1.0, 0))
+
+
+def test_without_a_seed_every_text_is_another_and_its_seed_is_told(
+    network: gd.Network, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unseeded = gd.GenerationOptions(tokens=20, reasons=0, sampling=gd.SamplingOptions(temperature=2.0))
+    with gd.connect(workers=0) as client:
+        found = [network.generate(PROMPT, client=client, options=unseeded) for _ in range(4)]
+    with network.sessions([PROMPT] * 4, options=unseeded) as sessions:
+        found += sessions.continuations()
+    with network.session(PROMPT, options=unseeded) as session:
+        words = [token.word for token in session]
+    seeds = [continuation.seed for continuation in found]
+    assert len({*seeds, session.seed}) == 9
+    assert len({continuation.text for continuation in found}) > 4
+    for continuation in found[3:5]:
+        assert continuation.seed is not None
+        assert network.generate(PROMPT, options=drawn(2.0, continuation.seed, tokens=20)) == continuation
+    assert session.seed is not None
+    again = network.generate(PROMPT, options=drawn(2.0, session.seed, tokens=20))
+    assert [token.word for token in again.tokens] == words
+    greedy = network.generate(PROMPT, options=drawn(0, 5, tokens=2))
+    assert greedy.seed is None
+    assert "seed" not in greedy.as_dict()
+    command = ["generate", str(network.path), PROMPT, "--tokens", "20", "--temperature", "2"]
+    assert run([*command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert run([*command, "--seed", str(told["seed"])]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        told["text"],
+        f"(drawn with --seed {told['seed']}, which draws the same again)",
+    ]
+
+
+def test_choices_of_a_request_differ_and_are_made_again_by_their_seeds(network: gd.Network) -> None:
+    reader = NetworkStore(network.path).open(network.commit)
+    with gd.connect(workers=0) as client:
+        engine = WordEngine(client, reader)
+
+    with TestClient(build_app(engine), "http://127.0.0.1") as http:
+
+        def ask(**fields: Any) -> Any:
+            body = {"prompt": PROMPT, "max_tokens": 20, "temperature": 2, **fields}
+            return http.post("/v1/completions", json=body).json()
+
+        first = ask(n=4)
+        assert [choice["index"] for choice in first["choices"]] == [0, 1, 2, 3]
+        assert len({choice["text"] for choice in first["choices"]}) > 2
+        assert first["choices"][0]["giaann"]["seed"] == first["seed"]
+        assert first["usage"]["prompt_tokens"] == len(network.generate(PROMPT).prompt)
+        assert first["usage"]["completion_tokens"] == 80
+        again = ask(n=4, seed=first["seed"], best_of=4)
+        assert again["choices"] == first["choices"]
+        alone = ask(seed=first["choices"][2]["giaann"]["seed"])
+        assert alone["choices"][0]["text"] == first["choices"][2]["text"]
+        both = ask(n=2, prompt=[PROMPT, "A boat"], seed=first["seed"])
+        assert [choice["text"] for choice in both["choices"][:2]] == [choice["text"] for choice in first["choices"][:2]]
+        assert len({ask()["choices"][0]["text"] for _ in range(4)}) > 2
+        assert "seed" not in ask(temperature=0, seed=4)
+        streamed = http.post("/v1/completions", json={"prompt": PROMPT, "temperature": 2, "n": 2, "stream": True})
+        parts = [json.loads(line[6:]) for line in streamed.text.splitlines() if line.startswith("data: {")]
+        assert len({(part["seed"], part["choices"][0]["giaann"]["seed"]) for part in parts}) == 2
+        for wrong, said in (
+            ({"n": 2, "temperature": 0}, "at temperature 0"),
+            ({"n": 17}, "1 to 16"),
+            ({"n": 9, "prompt": ["a", "b"]}, "16 choices"),
+            ({"n": 2, "best_of": 3}, "all choices"),
+            ({"best_of": True}, "all choices"),
+        ):
+            refused = ask(**wrong)["error"]
+            assert refused["param"] in wrong
+            assert said in refused["message"]
 
 
 def test_serving(network: gd.Network) -> None:

@@ -265,7 +265,9 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
     help="Profile best: draw words by their probability to the power of 1 / N; 0 takes the most probable.",
     metavar="N",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn with --temperature.")
+@click.option(
+    "--seed", type=int, help="Draw the same words again with --temperature.  [default: a random one, which is shown]"
+)
 @common_options
 def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: Any) -> None:
     """Continue a PROMPT with what the network has learned.

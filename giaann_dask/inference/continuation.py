@@ -7,8 +7,11 @@ by (`generation`, `sessions`, `best.generation`).
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+import secrets
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.inference.beam import BeamOptions
@@ -17,6 +20,10 @@ from giaann_dask.inference.rows.remote import RowOptions
 from giaann_dask.inference.rules import AskedRules
 from giaann_dask.text.strings import text_fault
 from giaann_dask.text.written import written
+
+MOST_SEED = (1 << 63) - 1
+# JSON numbers of as many bits are exact in every language.
+_DRAWN_BITS = 53
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +34,8 @@ class SamplingOptions:
     ----------
     temperature : float
         0 takes the most probable word; 1 draws by the probabilities; between, the probable ones oftener.
-    seed : int
-        Of what is drawn.
+    seed : int, optional
+        The same seed draws the same words; by default a random one, which the continuation names.
 
     Raises
     ------
@@ -42,13 +49,48 @@ class SamplingOptions:
     """
 
     temperature: float = 0.0
-    seed: int = 0
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature <= 10:
             raise OptionError(f"temperature is {self.temperature}", "0 to 10", "choose another")
-        if not 0 <= self.seed < 1 << 63:
-            raise OptionError(f"seed is {self.seed}", "0 or more", "choose another")
+        if self.seed is not None and not 0 <= self.seed <= MOST_SEED:
+            raise OptionError(f"seed is {self.seed}", f"0 to {MOST_SEED}", "choose another, or none")
+
+    def seeded(self) -> SamplingOptions:
+        """Return these options with the seed that counts.
+
+        That is a random one where none is given, and none where nothing is drawn.
+
+        Examples
+        --------
+        >>> SamplingOptions(temperature=1.0, seed=7).seeded().seed, SamplingOptions(seed=7).seeded().seed
+        (7, None)
+        >>> SamplingOptions(temperature=1.0).seeded().seed == SamplingOptions(temperature=1.0).seeded().seed
+        False
+        """
+        if not self.temperature:
+            return replace(self, seed=None)
+        return self if self.seed is not None else replace(self, seed=secrets.randbits(_DRAWN_BITS))
+
+    def for_choice(self, index: int) -> SamplingOptions:
+        """Return the options of one of several continuations: the first has this seed, each other one of its own.
+
+        Parameters
+        ----------
+        index : int
+            Which of them, counted from 0.
+
+        Examples
+        --------
+        >>> options = SamplingOptions(temperature=1.0, seed=7)
+        >>> [options.for_choice(index).seed for index in (0, 1, 1)]
+        [7, 1973877946906281, 1973877946906281]
+        """
+        if index == 0 or self.seed is None:
+            return self
+        (drawn,) = np.random.SeedSequence(self.seed, spawn_key=(index,)).generate_state(1, np.uint64)
+        return replace(self, seed=int(drawn) >> 64 - _DRAWN_BITS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +143,10 @@ class GenerationOptions:
         for name, least in (("tokens", 1), ("runners_up", 1), ("reasons", 0)):
             if getattr(self, name) < least:
                 raise OptionError(f"{name} is {getattr(self, name)}", f"{least} or more", "choose another")
+
+    def seeded(self) -> GenerationOptions:
+        """Return these options with the seed that counts; see `SamplingOptions.seeded`."""
+        return replace(self, sampling=self.sampling.seeded())
 
     def require_fit(self, profile: str) -> None:
         """Raise an `OptionError` if an option is set that a network of this profile does not have."""
@@ -236,6 +282,8 @@ class Continuation:
         The commit that answered.
     subwords : bool
         Whether tokens are subwords.
+    seed : int or None
+        What the words were drawn with, given or random; None where nothing was drawn.
     """
 
     prompt: tuple[str, ...]
@@ -243,6 +291,7 @@ class Continuation:
     stop: str | None
     commit: str
     subwords: bool = False
+    seed: int | None = None
 
     @property
     def text(self) -> str:
@@ -252,7 +301,8 @@ class Continuation:
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
         values = {**asdict(self), "text": self.text}
-        return values if self.subwords else {name: item for name, item in values.items() if name != "subwords"}
+        there = {"subwords": self.subwords, "seed": self.seed is not None}
+        return {name: item for name, item in values.items() if there.get(name, True)}
 
     def lines(self, explain: bool = False) -> list[str]:
         """Return the continuation for a person, with the reasons for each token when asked for."""
@@ -260,6 +310,8 @@ class Continuation:
         if explain:
             for token in self.tokens:
                 shown.extend(token.lines())
+        if self.seed is not None:
+            shown.append(f"(drawn with --seed {self.seed}, which draws the same again)")
         if self.stop is not None:
             shown.append(f"(stopped after {len(self.tokens)} tokens: {self.stop})")
         if not self.tokens:

@@ -31,6 +31,8 @@ class Piece:
         Why there are fewer tokens than asked for.
     error : PromptError or None
         Why the prompt cannot be continued at all; the others go on.
+    seed : int or None
+        What the words of the prompt's continuation are drawn with; None where nothing is drawn.
     """
 
     number: int
@@ -38,6 +40,7 @@ class Piece:
     finished: bool
     stop: str | None = None
     error: PromptError | None = None
+    seed: int | None = None
 
 
 class Pieces:
@@ -100,7 +103,7 @@ class Pieces:
             while following in ended:
                 last = ended.pop(following)
                 words, its = self._words.pop(following), tuple(tokens.pop(following, ()))
-                yield Continuation(words, its, last.stop, self._commit, self._subwords)
+                yield Continuation(words, its, last.stop, self._commit, self._subwords, last.seed)
                 following += 1
 
 
@@ -113,12 +116,15 @@ class PromptSession:
         What has come so far.
     stop : str or None
         Why there are fewer tokens than asked for, once it has ended.
+    seed : int or None
+        What its words are drawn with, once the first has come; None where nothing is drawn.
     """
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
         self.tokens: tuple[GeneratedToken, ...] = ()
         self.stop: str | None = None
+        self.seed: int | None = None
 
     def __iter__(self) -> Iterator[GeneratedToken]:
         """Return this."""
@@ -135,6 +141,7 @@ class PromptSession:
         piece = next(self._pieces)
         if piece.error is not None:
             raise piece.error
+        self.seed = piece.seed
         if piece.token is None:
             self.stop = piece.stop
             raise StopIteration

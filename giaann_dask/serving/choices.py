@@ -48,6 +48,8 @@ class Choice:
         As the client gave it.
     request : CompletionRequest
         What is wanted.
+    seed : int, optional
+        What its words are drawn with.
 
     Attributes
     ----------
@@ -63,13 +65,13 @@ class Choice:
         Why the network went no further.
     """
 
-    def __init__(self, prompt: str, request: CompletionRequest) -> None:
+    def __init__(self, prompt: str, request: CompletionRequest, seed: int | None = None) -> None:
         self.text = ""
         self.tokens: list[Token] = []
         self.prompt_tokens = self.generated = 0
         self.finish: Finish | None = None
         self.reason: str | None = None
-        self._prompt, self._echo = prompt, request.echo
+        self._prompt, self._echo, self._seed = prompt, request.echo, seed
         self.detailed = request.options.candidates > 0 or request.options.columns > 0
         self._finder = StopFinder(request.stops)
         self._subwords, self._spaced = False, prompt[-1:].isspace()
@@ -114,8 +116,9 @@ class Choice:
             details["tokens"] = [] if piece.token is None else [asdict(piece.token)]
         return {**choice_fields(index, piece.text, piece.finish), "giaann": details}
 
-    def _kind(self) -> dict[str, bool]:
-        return {"subwords": True} if self._subwords else {}
+    def _kind(self) -> dict[str, Any]:
+        seed = {} if self._seed is None else {"seed": self._seed}
+        return {"subwords": True, **seed} if self._subwords else seed
 
 
 def choice_fields(index: int, text: str, finish: Finish | None) -> dict[str, Any]:

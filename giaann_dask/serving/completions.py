@@ -66,14 +66,16 @@ class Conversation:
         self._started = time.monotonic()
         self._limit_s = options.timeout_s
         self.deadline = asyncio.get_running_loop().time() + options.timeout_s
-        self._choices = [Choice(prompt, request) for prompt in request.prompts]
+        asked = request.choices()
+        self._choices = [Choice(prompt, request, options.sampling.seed) for prompt, options in asked]
         self._head = {
             "id": f"cmpl-{uuid.uuid4().hex}",
             "object": "text_completion",
             "created": int(time.time()),
             "model": model,
+            **({} if request.seed is None else {"seed": request.seed}),
         }
-        self._visit: Visit = line.enter(request.prompts, request.options)
+        self._visit: Visit = line.enter(asked)
 
     def leave(self) -> None:
         """Give up what is not done."""
@@ -148,7 +150,9 @@ class Conversation:
             self._metrics.prompt_tokens.inc(choice.prompt_tokens)
 
     def _usage(self) -> dict[str, int]:
-        given, made = (sum(getattr(c, name) for c in self._choices) for name in ("prompt_tokens", "generated"))
+        # A prompt counts once, however many choices it has.
+        given = sum(choice.prompt_tokens for choice in self._choices[:: self._request.n])
+        made = sum(choice.generated for choice in self._choices)
         return {"prompt_tokens": given, "completion_tokens": made, "total_tokens": given + made}
 
 

@@ -30,8 +30,8 @@ _CLOSE_S = 5.0
 class _Job:
     """One prompt on its way."""
 
-    def __init__(self, visit: Visit, index: int, prompt: str) -> None:
-        self.visit, self.index, self.prompt = visit, index, prompt
+    def __init__(self, visit: Visit, index: int, prompt: str, options: CompletionOptions) -> None:
+        self.visit, self.index, self.prompt, self.options = visit, index, prompt, options
         # Set on the event loop, seen by the thread between two steps.
         self.gone = threading.Event()
         self.expiry: asyncio.TimerHandle | None = None
@@ -40,9 +40,8 @@ class _Job:
 class Visit:
     """The prompts of one request in the line; made by `Line.enter`, to be left with `leave`."""
 
-    def __init__(self, line: Line, prompts: Sequence[str], options: CompletionOptions) -> None:
-        self.options = options
-        self.jobs = [_Job(self, index, prompt) for index, prompt in enumerate(prompts)]
+    def __init__(self, line: Line, asked: Sequence[tuple[str, CompletionOptions]]) -> None:
+        self.jobs = [_Job(self, index, prompt, options) for index, (prompt, options) in enumerate(asked)]
         self._line = line
         self._parts: asyncio.Queue[tuple[int, Part | BaseException]] = asyncio.Queue()
 
@@ -109,8 +108,13 @@ class Line:
         """How many prompts wait for a place."""
         return len(self._waiting)
 
-    def enter(self, prompts: Sequence[str], options: CompletionOptions) -> Visit:
+    def enter(self, asked: Sequence[tuple[str, CompletionOptions]]) -> Visit:
         """Let all prompts of a request in, or none.
+
+        Parameters
+        ----------
+        asked : sequence of (str, CompletionOptions)
+            The prompts, each with how much is wanted.
 
         Raises
         ------
@@ -118,9 +122,9 @@ class Line:
             With status 429 and the seconds after which to ask again, when there is no room.
         """
         room = self.options.places + self.options.waiting - self.running - self.waiting
-        if len(prompts) > room:
+        if len(asked) > room:
             raise busy(f"{self.running} prompts are continued and {self.waiting} wait", self._advice())
-        visit = Visit(self, prompts, options)
+        visit = Visit(self, asked)
         for job in visit.jobs:
             job.expiry = self._loop.call_later(self.options.wait_s, self._expire, job)
             self._waiting.append(job)
@@ -176,7 +180,7 @@ class Line:
         while (job := self._ready.get()) is not None:
             started = time.monotonic()
             try:
-                with closing(self._engine.complete(job.prompt, job.visit.options)) as parts:
+                with closing(self._engine.complete(job.prompt, job.options)) as parts:
                     for part in parts:
                         if job.gone.is_set():
                             break

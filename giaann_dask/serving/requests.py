@@ -7,10 +7,10 @@ can have one value only here. Does not cover: how it is answered (`completions`)
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from giaann_dask.inference.continuation import SamplingOptions
+from giaann_dask.inference.continuation import MOST_SEED, SamplingOptions
 from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.options import Limits
 from giaann_dask.serving.refusals import Refusal
@@ -31,8 +31,9 @@ _FIXED: dict[str, tuple[tuple[object, ...], str]] = {
 }
 # These change nothing, the first where nothing is drawn by chance.
 _IGNORED = {"seed", "user"}
+# These can have other values where words are drawn by chance.
+_DRAWN = {"n", "best_of", "temperature"}
 _MOST_TEMPERATURE = 2.0
-_MOST_SEED = (1 << 63) - 1
 _KNOWN = {"model", "prompt", "max_tokens", "stop", "stream", "stream_options", "echo", "candidates", "columns"}
 
 
@@ -43,9 +44,11 @@ class CompletionRequest:
     Attributes
     ----------
     prompts : tuple of str
-        One choice is answered for each.
+        `n` choices are answered for each.
     options : CompletionOptions
-        How much is wanted for each.
+        How much is wanted for each; of what is drawn, the seed of the first choice.
+    n : int
+        Choices for each prompt, which differ by their seeds.
     stops : tuple of str
         A continuation ends before the first of them.
     stream, usage : bool
@@ -58,11 +61,28 @@ class CompletionRequest:
 
     prompts: tuple[str, ...]
     options: CompletionOptions
+    n: int = 1
     stops: tuple[str, ...] = ()
     stream: bool = False
     usage: bool = False
     echo: bool = False
     model: str | None = None
+
+    @property
+    def seed(self) -> int | None:
+        """What words are drawn with, given or random; None where nothing is drawn."""
+        return self.options.sampling.seed
+
+    def choices(self) -> list[tuple[str, CompletionOptions]]:
+        """Return the prompt and the options of every choice, those of a prompt after each other.
+
+        The seeds of all but the first follow from its seed, each by the choice's index.
+        """
+        sampling = self.options.sampling
+        prompts = [prompt for prompt in self.prompts for _ in range(self.n)]
+        return [
+            (prompt, replace(self.options, sampling=sampling.for_choice(index))) for index, prompt in enumerate(prompts)
+        ]
 
 
 def read_request(body: bytes, limits: Limits, *, draws: bool = False) -> CompletionRequest:
@@ -85,10 +105,10 @@ def read_request(body: bytes, limits: Limits, *, draws: bool = False) -> Complet
     fields = _object(body)
     for name in fields:
         if name not in _KNOWN and name not in _IGNORED and name not in _FIXED:
-            known = sorted(_KNOWN | {"temperature", "seed"} if draws else _KNOWN)
+            known = sorted(_KNOWN | _DRAWN | {"seed"} if draws else _KNOWN)
             raise _wrong(name, "is not known", f"one of {', '.join(known)}")
     for name, (allowed, reason) in _FIXED.items():
-        value = None if draws and name == "temperature" else fields.get(name)
+        value = None if draws and name in _DRAWN else fields.get(name)
         if value is not None and (isinstance(value, bool) or value not in allowed):
             only = f"only {allowed[0]!r} or none" if allowed else "none"
             raise _wrong(name, f"is {_shown(value)}", f"{only}: {reason}")
@@ -96,18 +116,20 @@ def read_request(body: bytes, limits: Limits, *, draws: bool = False) -> Complet
     candidates = _number(fields, "candidates", 0, 0, limits.candidates)
     columns = _number(fields, "columns", 0, 0, limits.columns)
     sampling = _sampling(fields) if draws else SamplingOptions()
+    prompts = _prompts(fields.get("prompt"), limits)
     stream = _flag(fields, "stream")
     model = fields.get("model")
     if model is not None and not isinstance(model, str):
         raise _wrong("model", f"is {_shown(model)}", "a string")
     return CompletionRequest(
-        prompts=_prompts(fields.get("prompt"), limits),
+        prompts=prompts,
         options=CompletionOptions(
             tokens=tokens,
             candidates=candidates,
             columns=columns,
             sampling=sampling,
         ),
+        n=_number_of_choices(fields, sampling, len(prompts), limits) if draws else 1,
         stops=_stops(fields.get("stop"), limits),
         stream=stream,
         usage=_usage(fields.get("stream_options"), stream),
@@ -123,7 +145,21 @@ def _sampling(fields: dict[str, Any]) -> SamplingOptions:
     number = isinstance(temperature, int | float) and not isinstance(temperature, bool)
     if not number or not 0 <= temperature <= _MOST_TEMPERATURE:
         raise _wrong("temperature", f"is {_shown(temperature)}", f"a number from 0 to {_MOST_TEMPERATURE:g}")
-    return SamplingOptions(temperature=float(temperature), seed=_number(fields, "seed", 0, 0, _MOST_SEED))
+    seed = None if fields.get("seed") is None else _number(fields, "seed", 0, 0, MOST_SEED)
+    return SamplingOptions(temperature=float(temperature), seed=seed).seeded()
+
+
+def _number_of_choices(fields: dict[str, Any], sampling: SamplingOptions, prompts: int, limits: Limits) -> int:
+    number = _number(fields, "n", 1, 1, limits.prompts)
+    if number > 1 and not sampling.temperature:
+        reason = "the most probable word is taken, so all choices would be the same"
+        raise _wrong("n", f"is {number}", f"only 1 or none at temperature 0: {reason}")
+    if number * prompts > limits.prompts:
+        raise _wrong("n", f"is {number} for {prompts} prompts", f"at most {limits.prompts} choices in one request")
+    best_of = fields.get("best_of")
+    if best_of is not None and (isinstance(best_of, bool) or best_of != number):
+        raise _wrong("best_of", f"is {_shown(best_of)}", f"only {number}, as n is, or none: all choices are answered")
+    return number
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -51,15 +51,13 @@ class WordSessions(Pieces):
         super().__init__(opened.commit, self._run(iter(prompts)))
 
     def _run(self, prompts: Iterator[str]) -> Generator[Piece, None, None]:
-        under: dict[int, Iterator[GeneratedToken]] = {}
+        under: dict[int, TextContinuation] = {}
         try:
             yield from self._advance(prompts, under)
         finally:
             self._opened.observer(PromptsAdvanced(left=len(under)))
 
-    def _advance(
-        self, prompts: Iterator[str], under: dict[int, Iterator[GeneratedToken]]
-    ) -> Generator[Piece, None, None]:
+    def _advance(self, prompts: Iterator[str], under: dict[int, TextContinuation]) -> Generator[Piece, None, None]:
         waiting, tell, more = enumerate(prompts), self._opened.observer, True
         while more or under:
             while more and len(under) < self._slots:
@@ -67,19 +65,20 @@ class WordSessions(Pieces):
                 more = number >= 0
                 if more:
                     try:
-                        text = TextContinuation(self._opened.model, prompt, self._options)
+                        text = TextContinuation(self._opened.model, prompt, self._options.seeded())
                     except PromptError as error:
                         yield Piece(number, None, True, error=error)
                         continue
-                    self._words[number], under[number] = text.prompt, iter(text)
+                    self._words[number], under[number] = text.prompt, text
                     tell(PromptsAdvanced(entered=1))
             for number in [*under]:
+                text = under[number]
                 with one_thread():
-                    token = next(under[number], None)
+                    token = next(text, None)
                 if token is None:
                     del under[number]
                 tell(PromptsAdvanced(left=int(token is None), tokens=int(token is not None)))
-                yield Piece(number, token, token is None)
+                yield Piece(number, token, token is None, seed=text.seed)
 
 
 def generate_words(client: Client, reader: CommitReader, prompt: str, options: GenerationOptions) -> Continuation:
@@ -104,9 +103,11 @@ def generate_words(client: Client, reader: CommitReader, prompt: str, options: G
         If options are set that only networks of columns have.
     """
     options.require_fit("best")
+    # Drawn here, because a task that is run again has to give the same words.
+    options = options.seeded()
     key = task_key("write", str(reader.path.resolve()), reader.commit, prompt, options)
     words, tokens = result(client.submit(continue_text, submit_tables(client, reader), prompt, options, key=key))
-    return Continuation(words, tokens, None, reader.commit)
+    return Continuation(words, tokens, None, reader.commit, seed=options.sampling.seed)
 
 
 def continue_text(

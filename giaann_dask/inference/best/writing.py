@@ -34,7 +34,7 @@ _LATELY = ("lately", "lately after {0}", "lately after {1} {0}")
 
 
 class TextContinuation:
-    """One text that is being continued.
+    """One text that is being continued; an iterator of tokens, one step of inference each.
 
     Parameters
     ----------
@@ -44,6 +44,13 @@ class TextContinuation:
         Some words.
     options : GenerationOptions
         How much is generated and how words are drawn.
+
+    Attributes
+    ----------
+    prompt : tuple of str
+        Its words.
+    seed : int or None
+        What words are drawn with; None where nothing is drawn.
 
     Raises
     ------
@@ -57,13 +64,14 @@ class TextContinuation:
         if not sentences:
             raise PromptError("the prompt has 0 words", "1 or more", "give another prompt")
         self.prompt = tuple(word for sentence in sentences for word in sentence)
-        self._model, self._options, self._given = model, options, len(self.prompt)
+        self._model, self._options, self._now = model, options, len(self.prompt)
         stream = TokenStream.from_documents([sentences])
         unknown, number = model.number_words(stream)
         self._names = (*model.tables.words, *unknown)
         self._text = self._with_room(model.words_with(unknown), number[stream.index])
         self._sentence = [word.lower() for word in sentences[-1]]
-        self._draws = np.random.default_rng(options.sampling.seed)
+        self.seed = options.sampling.seeded().seed
+        self._draws = np.random.default_rng(self.seed)
 
     def _with_room(self, words: Text, given: npt.NDArray[np.int64]) -> Text:
         """Return a text of the given tokens with room for those to come."""
@@ -73,9 +81,15 @@ class TextContinuation:
         return words._replace(words=number, document=np.zeros(length, np.int64), rows=rows)
 
     def __iter__(self) -> Iterator[GeneratedToken]:
-        """Yield the tokens, one step of inference each."""
-        for now in range(self._given, len(self._text.words)):
-            yield self._step(now)
+        """Return this."""
+        return self
+
+    def __next__(self) -> GeneratedToken:
+        """Return the next token."""
+        if self._now >= len(self._text.words):
+            raise StopIteration
+        self._now += 1
+        return self._step(self._now - 1)
 
     def _step(self, now: int) -> GeneratedToken:
         if sentence_ended(self._sentence):
