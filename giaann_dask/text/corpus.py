@@ -37,6 +37,7 @@ from giaann_dask.storage import (
     writing,
 )
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, NOUN, STATUS_NAMES, TOO_MANY_BYTES, TOO_SHORT, TaggedBlock
+from giaann_dask.text.checked_folder import open_sealed, seal
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
 from giaann_dask.text.segmentation import EncodedBlock
@@ -120,7 +121,8 @@ class CorpusWriter:
                 write_json(self._group, "tokenizer", tokenizer.content)
             append_entries(self._group, ledger)
             write_json(self._group, "ever_pos", ever.as_dict())
-            self._group.attrs.update({"format": FORMAT, "version": VERSION, **attributes})
+            told = {"format": FORMAT, "version": VERSION, **attributes}
+            self._group.attrs.update(seal(self._partial, told))
             os.replace(self._partial, self._path)
 
     def discard(self) -> None:
@@ -148,8 +150,7 @@ class EncodedCorpus(Summarised):
         if not self.path.exists():
             raise StoreMissingError(f"{path} does not exist", "an encoded corpus", "make one with encode")
         with reading(f"corpus {path}"):
-            self._group = zarr.open_group(str(path), mode="r")
-            self.attributes: dict[str, Any] = dict(self._group.attrs)
+            self._group, self.attributes = open_sealed(self.path)
         if self.attributes.get("format") != FORMAT or self.attributes.get("version") != VERSION:
             raise StoreFormatError(
                 f"{path} is {self.attributes.get('format')!r} version {self.attributes.get('version')!r}",
@@ -175,7 +176,8 @@ class EncodedCorpus(Summarised):
 
     def status_counts(self) -> dict[str, int]:
         """Return the number of sequences by status."""
-        counts = np.bincount(read_array(self._group, "status"), minlength=len(STATUS_NAMES))
+        with reading(f"corpus {self.path}"):
+            counts = np.bincount(read_array(self._group, "status"), minlength=len(STATUS_NAMES))
         found = {name: int(count) for name, count in zip(STATUS_NAMES, counts, strict=True)}
         return {name: count for name, count in found.items() if count or name != STATUS_NAMES[TOO_MANY_BYTES]}
 
@@ -300,12 +302,13 @@ class EncodedCorpus(Summarised):
 
     def describe(self) -> dict[str, Any]:
         """Return counts and sizes, ready for JSON."""
+        with reading(f"corpus {self.path}"):
+            sizes = {name: len(read_array(self._group, f"{name}_end")) for name in ("concepts", "features")}
         return {
             "sequences": len(self),
             **self.status_counts(),
             "tokens": self.tokens,
-            "concepts": len(read_array(self._group, "concepts_end")),
-            "features": len(read_array(self._group, "features_end")),
+            **sizes,
             "bytes_on_disk": self.bytes_on_disk,
         }
 
