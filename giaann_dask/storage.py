@@ -10,11 +10,12 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import zarr
@@ -23,6 +24,8 @@ from zarr.codecs import BloscCodec, Crc32cCodec
 from giaann_dask.errors import GiaannError, OptionError, StoreDamagedError, StoreRefusedError, StoreWriteError
 
 CHUNK = 262_144
+# The attribute of a group with the checksums of the values of its arrays, where there is one.
+CHECKSUMS = "checksums"
 
 _FULL = (
     "no space left",
@@ -85,14 +88,31 @@ def read_array(group: zarr.Group, name: str, start: int = 0, stop: int | None = 
     Raises
     ------
     StoreDamagedError
-        If the array is missing or cannot be decoded.
+        If the array is missing or, read as a whole, is not the one whose checksum the group has.
     """
     try:
         array = group[name]
     except KeyError:
         raise StoreDamagedError(f"{group.store_path} has no array {group.path}/{name}") from None
     assert isinstance(array, zarr.Array)
-    return np.asarray(array[start : array.shape[0] if stop is None else stop])
+    values = np.asarray(array[start : array.shape[0] if stop is None else stop])
+    expected = cast(Mapping[str, int], group.attrs.get(CHECKSUMS, {})).get(name)
+    if expected is not None and len(values) == array.shape[0] and checksum_of(values.tobytes()) != expected:
+        raise StoreDamagedError(f"array {name} of {group.store_path} is not what was written")
+    return values
+
+
+def checksum_of(content: bytes) -> int:
+    """Return the CRC-32C checksum of some bytes."""
+    return int(google_crc32c.value(content))
+
+
+def seal_arrays(group: zarr.Group) -> dict[str, int]:
+    """Return the checksums of the values of all arrays of a group, for its attribute `CHECKSUMS`.
+
+    A chunk closes with its own checksum, which it keeps where it is taken for a chunk of another array.
+    """
+    return {name: checksum_of(read_array(group, name).tobytes()) for name in sorted(group.array_keys())}
 
 
 def write_json(group: zarr.Group, name: str, value: Any) -> None:

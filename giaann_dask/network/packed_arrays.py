@@ -22,6 +22,8 @@ LEVEL = 3
 
 _HEADER = "giaann_run"
 GROUP_KEY = "zarr.json"
+# The attribute of an array that lists the checksums of its chunks.
+_CHECKSUMS = "crc32c"
 _TYPES = {name: np.dtype(name).newbyteorder("<") for name in ("uint8", "uint16", "uint32", "uint64")}
 _CODEC = Zstd(level=LEVEL)
 
@@ -34,11 +36,13 @@ def encode_array(name: str, pieces: Sequence[npt.NDArray[Any]], chunk: int) -> d
     values, kind = sum(map(len, pieces)), np.result_type(*pieces)
     count = -(-values // chunk)
     length = max(-(-values // max(count, 1)), 1)
-    entries = {f"{name}/zarr.json": to_json(_array_metadata(values, length, kind.name))}
+    chunks: dict[str, bytes] = {}
+    checksums = []
     for number, piece in enumerate(_even_chunks(pieces, np.zeros(length, kind.newbyteorder("<")))):
         encoded = _CODEC.encode(piece)
-        entries[f"{name}/c/{number}"] = encoded + google_crc32c.value(encoded).to_bytes(4, "little")
-    return entries
+        checksums.append(google_crc32c.value(encoded))
+        chunks[f"{name}/c/{number}"] = encoded + checksums[-1].to_bytes(4, "little")
+    return {f"{name}/zarr.json": to_json(_array_metadata(values, length, kind.name, checksums)), **chunks}
 
 
 def _even_chunks(pieces: Sequence[npt.NDArray[Any]], chunk: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
@@ -72,12 +76,15 @@ class ArrayLayout(NamedTuple):
         Number of its values, and of those of a chunk.
     dtype : numpy.dtype
         Of its values.
+    checksums : list of int or None
+        Of its chunks: a chunk of another array is intact, too. None where an older version wrote it.
     """
 
     name: str
     length: int
     chunk: int
     dtype: np.dtype[Any]
+    checksums: list[int] | None = None
 
     @property
     def chunks(self) -> int:
@@ -102,12 +109,14 @@ def read_layout(name: str, entries: Mapping[str, bytes]) -> ArrayLayout:
         (length,) = document["shape"]
         (chunk,) = document["chunk_grid"]["configuration"]["chunk_shape"]
         kind = document["data_type"]
-        intact = document == _array_metadata(length, chunk, kind) and kind in _TYPES
+        checksums = document["attributes"].get(_CHECKSUMS)
+        intact = document == _array_metadata(length, chunk, kind, checksums) and kind in _TYPES
         intact = intact and type(length) is int and type(chunk) is int and length >= 0 and chunk >= 1
-    except (KeyError, TypeError, ValueError):
+        intact = intact and (checksums is None or len(checksums) == -(-length // chunk))
+    except (AttributeError, KeyError, TypeError, ValueError):
         intact = False
     require_intact(intact, f"the metadata of {name} of a run is {str(document)[:200]}")
-    return ArrayLayout(name, length, chunk, _TYPES[kind])
+    return ArrayLayout(name, length, chunk, _TYPES[kind], checksums)
 
 
 def decode_array(name: str, entries: Mapping[str, bytes]) -> tuple[npt.NDArray[Any], int]:
@@ -130,8 +139,9 @@ def decode_chunk(layout: ArrayLayout, number: int, entries: Mapping[str, bytes])
     """
     key = layout.entry(number)
     stored = entries.get(key, b"")
-    encoded = memoryview(stored)[:-4]
-    intact = len(stored) > 4 and google_crc32c.value(bytes(encoded)) == int.from_bytes(stored[-4:], "little")
+    encoded, checksum = memoryview(stored)[:-4], int.from_bytes(stored[-4:], "little")
+    intact = len(stored) > 4 and google_crc32c.value(bytes(encoded)) == checksum
+    intact = intact and (layout.checksums is None or layout.checksums[number] == checksum)
     require_intact(intact, f"chunk {key} of a run is missing or its checksum is wrong")
     try:
         decoded = _CODEC.decode(encoded)
@@ -147,7 +157,7 @@ def group_metadata(header: dict[str, int]) -> dict[str, Any]:
     return {"attributes": {_HEADER: header}, "zarr_format": 3, "node_type": "group"}
 
 
-def _array_metadata(length: int, chunk: int, kind: str) -> dict[str, Any]:
+def _array_metadata(length: int, chunk: int, kind: str, checksums: list[int] | None) -> dict[str, Any]:
     """Return the metadata document of a one-dimensional array, as Zarr v3 defines it."""
     order = {} if kind == "uint8" else {"configuration": {"endian": "little"}}
     return {
@@ -161,7 +171,7 @@ def _array_metadata(length: int, chunk: int, kind: str) -> dict[str, Any]:
             {"name": "zstd", "configuration": {"level": LEVEL, "checksum": False}},
             {"name": "crc32c"},
         ],
-        "attributes": {},
+        "attributes": {} if checksums is None else {_CHECKSUMS: checksums},
         "zarr_format": 3,
         "node_type": "array",
     }

@@ -13,6 +13,7 @@ on a local filesystem is safe for one committer at a time, which a lock enforces
 from __future__ import annotations
 
 import fcntl
+import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,12 +43,15 @@ from giaann_dask.network.run_writing import merge_written
 from giaann_dask.network.stored_rows import StoredEntries
 from giaann_dask.network.stored_vocabulary import read_vocabulary, rewrite_changed, write_vocabulary
 from giaann_dask.storage import (
+    CHECKSUMS,
     append_values,
+    checksum_of,
     create_array,
     read_array,
     read_json,
     reading,
     require_folder,
+    seal_arrays,
     write_json,
     writing,
 )
@@ -65,6 +69,8 @@ VERSION_JOINED = 3
 BRANCH = "main"
 # The placement's table of first regions by column.
 ASSIGNED = "first_region"
+# The checksum of the manifest among the attributes, and that of the message in the metadata of a commit.
+_CHECKSUM = "checksum"
 # What divides text into subwords, where these are the tokens.
 _TOKENIZER = "tokenizer"
 
@@ -126,7 +132,6 @@ class NetworkStore:
             repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(path)))
             session = repository.writable_session(BRANCH)
             root = zarr.open_group(session.store, mode="a")
-            _write_header(root, manifest)
             root.create_group("runs")
             write_vocabulary(root, Vocabulary(), 0, 0)
             _write_ledger(root, [], [])
@@ -134,6 +139,7 @@ class NetworkStore:
             write_json(root, "ever_pos", ever.as_dict())
             if tokenizer is not None:
                 write_json(root, _TOKENIZER, tokenizer.content)
+            _write_header(root, manifest)
             session.commit("created")
         return cls(path)
 
@@ -183,6 +189,10 @@ class NetworkStore:
         """Return identity and message of all commits, the last one first."""
         with reading(f"network {self.path}"):
             found = list(self._repository.ancestry(branch=BRANCH))
+            head = self._repository.lookup_branch(BRANCH)
+        for info, named in zip(found, (head, *(info.parent_id for info in found)), strict=False):
+            if info.id != named or info.metadata.get(_CHECKSUM, _message_checksum(info)) != _message_checksum(info):
+                raise StoreDamagedError(f"commit {named} of network {self.path} is not what was written")
         return [(str(info.id), str(info.message)) for info in found[:-1]]
 
     def open(self, commit: str) -> CommitReader:
@@ -197,6 +207,8 @@ class NetworkStore:
         """
         try:
             session = self._repository.readonly_session(snapshot_id=commit)
+            # What a file of another commit holds is opened under this one's name.
+            found = self._repository.lookup_snapshot(str(session.snapshot_id)).id
         except (icechunk.IcechunkError, ValueError) as error:
             known = [name for name, _ in self.commits()[:3]]
             if commit in known:
@@ -207,6 +219,8 @@ class NetworkStore:
                 "list them with inspect",
             ) from error
         # An identity can be spelled in more ways than one.
+        if found != session.snapshot_id:
+            raise StoreDamagedError(f"commit {commit} of network {self.path} holds commit {found}")
         return CommitReader(self.path, str(session.snapshot_id), session)
 
     def blank(self) -> bool:
@@ -262,6 +276,8 @@ class NetworkStore:
         with writing(f"network {self.path}"):
             root = zarr.open_group(session.store, mode="a")
             old, new = before.manifest(), change.manifest
+            # Those of the commit before, which arrays no longer have while they are changed.
+            root.attrs.pop(CHECKSUMS, None)
             # Before anything else is there: what deleting costs grows with what a session has changed.
             for identity in {run.identity for run in old.runs} - {run.identity for run in new.runs}:
                 del root[f"runs/{identity}"]
@@ -271,7 +287,8 @@ class NetworkStore:
             _write_ledger(root, change.ledger, before.ledger())
             _write_assigned(root, change.placement.assigned)
             _write_header(root, new)
-            return str(session.commit(f"{new.sequences} sequences, {new.connections} connections"))
+            message = f"{new.sequences} sequences, {new.connections} connections"
+            return str(session.commit(message, metadata={_CHECKSUM: checksum_of(message.encode())}))
 
 
 class CommitChange:
@@ -314,7 +331,10 @@ class CommitReader:
                 f"{FORMAT!r} version {VERSION} or {VERSION_JOINED}",
                 "open it with the version of giaann_dask that wrote it",
             )
-        self._manifest = Manifest.from_dict(cast(Mapping[str, Any], attributes["manifest"]))
+        stored = cast(Mapping[str, Any], attributes["manifest"])
+        if attributes.get(_CHECKSUM, _manifest_checksum(stored)) != _manifest_checksum(stored):
+            raise StoreDamagedError(f"the manifest of network {path} is not what was written")
+        self._manifest = Manifest.from_dict(stored)
 
     def manifest(self) -> Manifest:
         """Return the manifest."""
@@ -406,8 +426,19 @@ def _open_repository(path: Path) -> icechunk.Repository:
 
 
 def _write_header(root: zarr.Group, manifest: Manifest) -> None:
+    """Write the attributes of a commit whose arrays are written."""
+    values = manifest.as_dict()
     version = VERSION if manifest.begun_with is None else VERSION_JOINED
-    root.attrs.update({"format": FORMAT, "version": version, "manifest": manifest.as_dict()})
+    sealed: dict[str, Any] = {_CHECKSUM: _manifest_checksum(values), CHECKSUMS: seal_arrays(root)}
+    root.attrs.update({"format": FORMAT, "version": version, "manifest": values, **sealed})
+
+
+def _manifest_checksum(values: Mapping[str, Any]) -> int:
+    return checksum_of(json.dumps(values, sort_keys=True).encode())
+
+
+def _message_checksum(info: icechunk.SnapshotInfo) -> int:
+    return checksum_of(info.message.encode())
 
 
 def _write_assigned(root: zarr.Group, assigned: npt.NDArray[np.int32]) -> None:
