@@ -12,7 +12,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -
 # Test files that run at the same time; most of their time is spent waiting for processes.
 JOBS ?= 3
 
-.PHONY: demo test test-all check lint types doctest notebooks docs bench bench-train bench-infer bench-links bench-serve soak gpu-check clean
+.PHONY: demo test test-all check lint types doctest notebooks docs bench bench-train bench-infer bench-links bench-serve soak hostile gpu-check clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -80,6 +80,10 @@ bench-serve: $(READY)
 
 soak: $(READY)
 	$(BIN)/python benchmarks/soak.py $(BENCH)
+
+# Half an hour or more. GIAANN_HOSTILE_SEED=N tries other positions, moments and combinations.
+hostile: $(COMPILED)
+	$(BIN)/pytest tests/test_hostile_*.py
 
 # Carries to any machine with a GPU: uses the Python, torch, NumPy, numba and pytest that are there.
 gpu-check:

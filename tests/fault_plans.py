@@ -16,6 +16,7 @@ from distributed import Client, Nanny
 from giaann_dask.events import Event, RoundIntegrated
 
 ACTIONS = ("kill", "stop", "add", "retire", "slow")
+VICTIMS = ("driver", "worker", "all")
 # No longer than this is waited for the effect of an action.
 EFFECT_S = 90.0
 
@@ -28,6 +29,14 @@ class Step:
     action: str
     choice: float
     delay_s: float
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Who is killed how many seconds after the start of a training: the driver, a worker, or all processes at once."""
+
+    victim: str
+    after_s: float
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,11 @@ def plan_of(seed: int) -> tuple[Step, ...]:
         Step(moment, action, choose.random(), choose.uniform(0, 0.3))
         for moment, action in zip(moments, actions, strict=True)
     )
+
+
+def kills_of(choose: random.Random, count: int, longest_s: float) -> tuple[Kill, ...]:
+    """Return kills of a training that is begun again after each, at any moment from its start on."""
+    return tuple(Kill(choose.choice(VICTIMS), choose.uniform(0, longest_s)) for _ in range(count))
 
 
 class Disturber:

@@ -7,12 +7,11 @@ import os
 import resource
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from training_commands import begin, command, slow_command
 from village import SENTENCES, Undisturbed, write_village
 
 import giaann_dask as gd
@@ -21,32 +20,6 @@ from giaann_dask.network.store import NetworkStore
 from giaann_dask.text.reading import ReadOptions
 
 pytestmark = pytest.mark.cluster
-
-
-def command(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-m", "giaann_dask", *map(str, arguments)]
-
-
-def commits(network: Path) -> int:
-    folder = network / "transactions"
-    return len(list(folder.iterdir())) if folder.is_dir() else 0
-
-
-def begin(text: Path, network: Path) -> subprocess.Popen[str]:
-    """Start a training command and return it after its first commit."""
-    process = subprocess.Popen(
-        slow_command(text, network), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    deadline = time.monotonic() + 120
-    while commits(network) < 2 and time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.02)
-    assert process.poll() is None, "it still runs"
-    return process
-
-
-def slow_command(text: Path, network: Path) -> list[str]:
-    options = ("--workers", "1", "--batch-sequences", "500", "--commit-seconds", "0.05", "--json")
-    return command("train", text, "--network", network, *options)
 
 
 def check_going_on(text: Path, folder: Path, expected: bytes) -> None:
