@@ -19,7 +19,7 @@ import dask
 from distributed import Client, Scheduler, SpecCluster, TimeoutError
 
 from giaann_dask.cluster.allocation import keeping_memory
-from giaann_dask.cluster.forking import METHOD_KEY, begin_fork_server, environment_of_workers, forks
+from giaann_dask.cluster.forking import METHOD_KEY, begin_fork_server, environment_of_workers, forks, imports_main
 from giaann_dask.cluster.options import ClusterOptions
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
 from giaann_dask.cluster.surviving import LastingNanny, scheduler_arguments, set_defaults
@@ -30,6 +30,8 @@ from giaann_dask.optional import import_optional
 
 _LOG = logging.getLogger(__name__)
 PRELOAD = ("giaann_dask.worker_setup",)
+# Where HTTP servers of schedulers and workers listen unless a dashboard is asked for: any port of this machine alone.
+_ANY_LOCAL = "127.0.0.1:0"
 # Workers that we start on one machine hold columns and compute.
 BOTH_ROLES = {STORAGE: 1, COMPUTE: 1}
 
@@ -135,12 +137,15 @@ def _cuda_cluster(options: ClusterOptions) -> Any:
         "device_memory_limit": 0.8,
         "rmm_pool_size": 0.5,
         "resources": BOTH_ROLES,
-        "dashboard_address": options.dashboard or "127.0.0.1:0",
+        "dashboard_address": options.dashboard or _ANY_LOCAL,
+        "worker_dashboard_address": _ANY_LOCAL,
+        "worker_class": LastingNanny,
         "preload": list(PRELOAD),
         "scheduler_kwargs": _scheduler_arguments(options),
     }
     if options.memory_bytes is not None:
         arguments["memory_limit"] = options.memory_bytes
+    _refuse_while_importing()
     # CUDA does not survive a fork.
     dask.config.set({METHOD_KEY: "spawn"})
     return dask_cuda.LocalCUDACluster(**arguments)
@@ -165,13 +170,16 @@ def _local_arguments(options: ClusterOptions) -> dict[str, Any]:
         "resources": BOTH_ROLES,
         # Without a wish for a dashboard, the scheduler's HTTP server, which then has the metrics only, stays on
         # this machine, on any port.
-        "dashboard_address": options.dashboard or "127.0.0.1:0",
+        "dashboard_address": options.dashboard or _ANY_LOCAL,
+        # Workers have a server of their own, which tells anybody of their tasks and takes no key.
+        "worker_dashboard_address": _ANY_LOCAL,
         "silence_logs": logging.CRITICAL,
         "scheduler_kwargs": _scheduler_arguments(options),
     }
     if options.memory_bytes is not None:
         arguments["memory_limit"] = options.memory_bytes
     if arguments["processes"]:
+        _refuse_while_importing()
         arguments["preload"] = list(PRELOAD)
         arguments["worker_class"] = LastingNanny
         if options.protocol == "ucx":
@@ -257,6 +265,24 @@ def _starting() -> Iterator[None]:
         raise ClusterError(f"no cluster could be started here: {cause}", expected, remedy) from error
 
 
+def _refuse_while_importing() -> None:
+    """Refuse to start processes in a child that `multiprocessing` has import the main module of its parent.
+
+    Python allows no child of it to start processes then. Workers that we start leave the main module out.
+
+    Raises
+    ------
+    ClusterError
+        If this process is such a child.
+    """
+    if imports_main():
+        raise ClusterError(
+            "workers are to be started by a process that multiprocessing has started, while it imports your script",
+            'a script that starts processes of its own under `if __name__ == "__main__":`',
+            "put what the script does under that line",
+        )
+
+
 def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int = 0) -> SpecCluster:
     """Start a scheduler and workers with roles on this machine.
 
@@ -290,6 +316,7 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
         "protocol": f"{options.protocol}://",
         # As the scheduler, for this machine alone.
         "host": "127.0.0.1",
+        "dashboard_address": _ANY_LOCAL,
         # That workers come and go is told here, where it is asked for.
         "silence_logs": logging.WARNING,
     }
@@ -308,9 +335,10 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
             "host": "127.0.0.1",
             "port": port,
             "dashboard": options.dashboard is not None,
-            "dashboard_address": options.dashboard or "127.0.0.1:0",
+            "dashboard_address": options.dashboard or _ANY_LOCAL,
         },
     }
+    _refuse_while_importing()
     with keeping_memory(options.memory_bytes, len(workers)), _starting():
         cluster = SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.CRITICAL)
     _LOG.info("started a cluster at %s: %s", cluster.scheduler_address, ", ".join(workers))

@@ -1,22 +1,31 @@
 """Worker processes begin as copies of one process that has imported everything already.
 
 Covers: that process (the fork server of `multiprocessing`): what it imports, the environment it
-has, and what has changed in the environment since. Does not cover: workers with a GPU, which start
-from nothing because a CUDA context does not survive a fork, and workers started by hand.
+has, and what has changed in the environment since; and worker processes that do not import the main
+module. Does not cover: workers with a GPU, which start from nothing because a CUDA context does not
+survive a fork, and workers started by hand.
 
 PyTorch, Dask, zarr, numba and spaCy take seconds to import and 150 MB that no process changes. A
 copy is there in a tenth of a second, also in the place of a worker that was killed, and shares that
 memory with the others. The fork server itself does nothing but import and fork, so it has one thread.
+
+`multiprocessing` lets every process that it starts import the main module again. A script that
+connects outside ``if __name__ == "__main__":`` would start a cluster in each worker then, so workers
+leave the main module out. They do not need it: Dask sends functions and classes of it by value.
 """
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker, spawn
+from multiprocessing.process import BaseProcess
+from typing import Any
 
 import dask
 from distributed.utils import get_mp_context
@@ -37,6 +46,11 @@ MODULES = (
 # As Dask has it, so that hash(str) is the same in all workers.
 HASHING = {"PYTHONHASHSEED": "6640"}
 
+# What `multiprocessing` tells a new process of the main module.
+_MAIN_MODULE = ("init_main_from_name", "init_main_from_path")
+
+# Whether this thread starts a process that leaves the main module out.
+_thread = threading.local()
 # The environment with which the one fork server of this process was started, as far as it is still like that.
 _started_with: dict[str, str] = {}
 
@@ -117,3 +131,48 @@ def _environment(variables: Mapping[str, str]) -> Iterator[dict[str, str]]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def leave_main_out(process: BaseProcess) -> None:
+    """Let a process that has not been started yet begin without importing the main module of this one.
+
+    Other processes that `multiprocessing` starts here, also at the same time, are as they were.
+
+    Parameters
+    ----------
+    process : multiprocessing.process.BaseProcess
+        To be started by the method ``forkserver`` or ``spawn``.
+    """
+    _filter_preparation_data()
+    # `start` asks the process for what starts it; the attribute goes before the method of its class.
+    vars(process)["_Popen"] = _start_without_main
+
+
+def imports_main() -> bool:
+    """Return whether this process is a child of `multiprocessing` that imports the main module of its parent now."""
+    return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
+
+
+def _start_without_main(process: Any) -> Any:
+    """Start a process as its class does, but without the main module."""
+    # The process is sent to the child, which must have the method of its class.
+    del vars(process)["_Popen"]
+    _thread.leaves_main_out = True
+    try:
+        return process._Popen(process)
+    finally:
+        _thread.leaves_main_out = False
+
+
+@functools.cache
+def _filter_preparation_data() -> None:
+    """Let `multiprocessing` leave the main module out of what it tells a child, where a thread asks for it."""
+    complete = spawn.get_preparation_data
+
+    def preparation_data(name: str) -> dict[str, Any]:
+        data = complete(name)
+        if getattr(_thread, "leaves_main_out", False):
+            return {key: value for key, value in data.items() if key not in _MAIN_MODULE}
+        return data
+
+    spawn.get_preparation_data = preparation_data

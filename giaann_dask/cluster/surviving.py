@@ -1,7 +1,8 @@
 """What a cluster that we start is told, so that it can be left alone for weeks.
 
 Covers: when a worker counts as hung, how often workers may die of a task before the task is
-blamed, how long a dead worker's place is kept, and workers that cannot be started again at once.
+blamed, how long a dead worker's place is kept, workers that cannot be started again at once, and
+workers that do not import the main module.
 Does not cover: how results are awaited
 (`waiting`), and schedulers that were started by hand, which read Dask's own configuration.
 """
@@ -18,9 +19,10 @@ from dask.utils import key_split
 from distributed import Nanny, Scheduler, Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.nanny import WorkerProcess
+from distributed.process import AsyncProcess
 from tornado.ioloop import PeriodicCallback
 
-from giaann_dask.cluster.forking import begin_fork_server, default_method, forks
+from giaann_dask.cluster.forking import begin_fork_server, default_method, forks, leave_main_out
 
 # Between attempts to start a worker again.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
@@ -113,6 +115,21 @@ class ShortMemory(SchedulerPlugin):  # type: ignore[misc]
         callback.start()
 
 
+class LoneWorkerProcess(WorkerProcess):  # type: ignore[misc]
+    """A worker process that does not import the main module of the process that starts it."""
+
+    @property
+    def process(self) -> AsyncProcess | None:
+        """The process, None before it is made and after it has stopped."""
+        return self._async_process
+
+    @process.setter
+    def process(self, made: AsyncProcess | None) -> None:
+        if made is not None:
+            leave_main_out(made._process)
+        self._async_process = made
+
+
 class LastingNanny(Nanny):  # type: ignore[misc]
     """A nanny that tries again when its worker, having died, cannot be started.
 
@@ -120,9 +137,21 @@ class LastingNanny(Nanny):  # type: ignore[misc]
     every busy moment of the machine, a cluster of weeks ends without any.
     """
 
-    process: WorkerProcess | None
     env: dict[str, str]
     pre_spawn_env: dict[str, str]
+
+    @property
+    def process(self) -> WorkerProcess | None:
+        """The worker process, None before it is made and after it has been closed."""
+        return self._worker_process
+
+    @process.setter
+    def process(self, made: WorkerProcess | None) -> None:
+        if made is not None:
+            # Dask offers no way to name another class.
+            made.__class__ = LoneWorkerProcess
+            made.process = None
+        self._worker_process = made
 
     def _lasts(self) -> bool:
         """Return whether a worker of this nanny has been there, and is wanted again."""
