@@ -16,6 +16,7 @@ import pytest
 from dask.utils import key_split
 from distributed import Client, Scheduler, Status, Worker, get_task_stream
 from distributed.nanny import WorkerProcess
+from listening import listening
 from village import write_village
 
 import giaann_dask as gd
@@ -141,7 +142,7 @@ def test_roles_decide_who_holds_and_who_computes(tmp_path: Path) -> None:
 def test_a_cluster_from_the_command_line(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.json"
     arguments = [sys.executable, "-m", "giaann_dask", "cluster", "--storage", "1", "--compute", "1"]
-    arguments += ["--scheduler-file", str(file), "--dashboard", "127.0.0.1:0", "--json"]
+    arguments += ["--scheduler-file", str(file), "--json"]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + 60
@@ -149,6 +150,7 @@ def test_a_cluster_from_the_command_line(tmp_path: Path) -> None:
             time.sleep(0.1)
         with gd.connect(options=ClusterOptions(scheduler_file=str(file))) as client:
             client.wait_for_workers(2, timeout=30)
+            assert listening(process.pid) == {"127.0.0.1"}
             roles = roles_of(client)
             assert set(roles.storage).isdisjoint(roles.compute)
             text = write_village(tmp_path / "village.txt", 300)

@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from listening import listening
 
 import giaann_dask as gd
 from giaann_dask.cli import run
@@ -74,6 +75,10 @@ def server(network: Path) -> Iterator[Process]:
     yield started
     if started.process.poll() is None:
         started.leave()
+
+
+def test_it_listens_on_this_machine_alone(server: Process) -> None:
+    assert listening(server.process.pid) == {"127.0.0.1"}
 
 
 def complete(server: Process, **fields: Any) -> Any:

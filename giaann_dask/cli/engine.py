@@ -38,7 +38,13 @@ from giaann_dask.cli.stopping import stop_on_signals
     metavar="SECONDS",
     help="Replace a worker without a sign of life for so long.  [default: 120, or as Dask is configured]",
 )
-@click.option("--dashboard", metavar="ADDRESS", default=":8787", show_default=True, help="Address of the dashboard.")
+@click.option(
+    "--dashboard",
+    metavar="ADDRESS",
+    default="127.0.0.1:8787",
+    show_default=True,
+    help="Address of the dashboard; :8787 is reached from other machines, too.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object when the cluster is ready.")
 @log_options
 def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, as_json: bool, **values: Any) -> None:

@@ -51,7 +51,11 @@ def common_options(command: Command) -> Command:
                 show_default=True,
                 help="Where dense computations run; with CUDA and dask-cuda, a worker for each GPU.",
             ),
-            click.option("--dashboard", metavar="ADDRESS", help="Serve the Dask dashboard, for example at :8787."),
+            click.option(
+                "--dashboard",
+                metavar="ADDRESS",
+                help="Serve the Dask dashboard, as at 127.0.0.1:8787; :8787 is reached from other machines, too.",
+            ),
             click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output."),
         )
     ):
