@@ -57,7 +57,8 @@ def giaann_dask() -> None:
         giaann-dask draw my.network --out picture.svg
 
     An INPUT is a text file, a .gz of one, a folder, a glob, CoNLL-U (.conllu), JSON lines
-    (.jsonl), a Hugging Face dataset (hf:NAME) or, where noted, an encoded corpus.
+    (.jsonl), a Hugging Face dataset (hf:NAME), - for plain text from standard input or, where
+    noted, an encoded corpus.
     """  # noqa: D301 - click looks for the character, not for its escape
 
 
@@ -216,7 +217,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
     from giaann_dask.storage import require_writable
 
     opened = Network(network, values["commit"])
-    check_baseline(opened, values)
+    check_baseline(opened, inputs, values)
     if opened.specification.profile == "best":
         score(opened, inputs, {**values, "reports": reports}, where)
         return

@@ -77,8 +77,10 @@ class Compared(NamedTuple):
     lines: list[str]
 
 
-def check_baseline(network: Network, values: dict[str, Any]) -> None:
-    """Raise an `OptionError` when there is nothing to make n-grams of, or text that is not needed."""
+def check_baseline(network: Network, inputs: tuple[str, ...], values: dict[str, Any]) -> None:
+    """Raise an `OptionError` when there is nothing to make n-grams of, or text that is not needed or read only once."""
+    from giaann_dask.text.inputs import require_rereadable
+
     profile, given = network.specification.profile, bool(values["baseline_text"])
     wanted = values["baseline"] is not None and profile != "best"
     if given != wanted:
@@ -87,6 +89,8 @@ def check_baseline(network: Network, values: dict[str, Any]) -> None:
             "the text that a network of profile v1 or v2 was trained on, with baseline",
             "name it; a network of profile best holds all counts that it takes",
         )
+    if wanted:
+        require_rereadable([*inputs, *values["baseline_text"]], "a comparison with n-grams")
 
 
 def compare(network: Network, inputs: tuple[str, ...], values: dict[str, Any], client: Client) -> Compared:

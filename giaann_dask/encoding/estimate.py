@@ -12,8 +12,9 @@ from pathlib import Path
 
 from giaann_dask.encoding.sources import CORPUS_CHARACTERS
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
-from giaann_dask.text.inputs import JSON_SUFFIXES, DatasetInput, content_suffix, resolve_inputs
+from giaann_dask.text.inputs import JSON_SUFFIXES, content_suffix, resolve_inputs
 from giaann_dask.text.lines import open_bytes
+from giaann_dask.text.pipes import is_pipe
 
 _SAMPLE_BYTES = 65_536
 
@@ -31,8 +32,8 @@ def estimate_characters(inputs: Sequence[str], text_field: str = "text") -> int 
     Returns
     -------
     int or None
-        As parts count them (`giaann_dask.encoding.sources.Unit.weight`); None where a dataset is among the
-        inputs, whose size only its end tells.
+        As parts count them (`giaann_dask.encoding.sources.Unit.weight`); None where a dataset, a pipe or
+        standard input is among the inputs, whose size only its end tells.
 
     Raises
     ------
@@ -45,7 +46,8 @@ def estimate_characters(inputs: Sequence[str], text_field: str = "text") -> int 
             total += CORPUS_CHARACTERS * sum(entry.sequences for entry in EncodedCorpus(name).ledger())
             continue
         for each in resolve_inputs([name]):
-            if isinstance(each, DatasetInput):
+            # A look at the beginning of a pipe would take that away.
+            if not isinstance(each, Path) or is_pipe(each):
                 return None
             total += _bytes_of(each) * _characters_per_byte(each, text_field)
     return round(total)

@@ -15,6 +15,7 @@ from giaann_dask.cluster import result, task_key
 from giaann_dask.errors import OptionError
 from giaann_dask.text.corpus import is_corpus
 from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.tagged import tag_sentences
 from giaann_dask.text.tokens import Part
@@ -42,7 +43,8 @@ def choose_ever(client: Client, choice: str, inputs: Sequence[str], tagger: str,
     Raises
     ------
     OptionError
-        If the lexicon is to come from an encoded corpus, which does not hold every token.
+        If the lexicon is to come from an encoded corpus, which does not hold every token, or from what
+        can be read only once.
     InputMissingError, InputFormatError
         If the file cannot be used.
     """
@@ -57,6 +59,7 @@ def choose_ever(client: Client, choice: str, inputs: Sequence[str], tagger: str,
             "text",
             "leave --ever-pos out to use the corpus's own lexicon",
         )
+    require_rereadable(inputs, "a lexicon of the text itself")
     ever, pending = EverPos(), deque[Future]()
     for part in read_parts(inputs, reading):
         key = task_key("collect", part.fingerprint(), part.kind, tagger)

@@ -31,6 +31,7 @@ from giaann_dask.encoding.numbered import (
 from giaann_dask.encoding.sources import (
     CorpusRange,
     SourceOptions,
+    Unit,
     read_units,
     submit_lexicon,
     submit_tag,
@@ -39,6 +40,7 @@ from giaann_dask.errors import OptionError
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
 from giaann_dask.text.ledger import Ledger, LedgerEntry
+from giaann_dask.text.pipes import ReadingStopped
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.vocabulary import BlockMapping, BlockSummary, Vocabulary, summarise
 
@@ -255,7 +257,7 @@ class EncodingStream:
     def _groups(self, inputs: Sequence[str]) -> Iterator[Group]:
         """Yield groups of units that the ledger does not hold completely."""
         group, read = Group(), 0
-        for unit in read_units(inputs, self._sources):
+        for unit in self._units(inputs):
             read += unit.weight
             found = self._cursor.match(unit.identity)
             position, entry = found or (None, LedgerEntry(unit.identity, 0, False))
@@ -279,6 +281,16 @@ class EncodingStream:
             _LOG.info("left out %s parts of text that are in the network already", f"{self._left_out:,}")
         if group.units:
             yield group
+
+    def _units(self, inputs: Sequence[str]) -> Iterator[Unit]:
+        """Yield the units of the inputs; of what was stopped being read, only those that are whole.
+
+        The piece of a unit would be another text to the ledger, and be counted again with the whole one.
+        """
+        try:
+            yield from read_units(inputs, self._sources)
+        except ReadingStopped:
+            _LOG.info("stopped waiting for more text")
 
     def _submit(self, group: Group) -> _Submitted:
         if self._to_pass:

@@ -13,6 +13,7 @@ from giaann_dask.errors import OptionError
 from giaann_dask.storage import writing
 from giaann_dask.text.conllu import parse_spaced_conllu
 from giaann_dask.text.corpus import is_corpus
+from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.subword_blocks import join_words
 from giaann_dask.text.tokenizer import SubwordTokenizer
@@ -37,7 +38,8 @@ def choose_tokenizer(choice: str, inputs: Sequence[str], reading: ReadOptions) -
     Raises
     ------
     OptionError
-        If the size is no number, or the text to learn from is an encoded corpus, which is no text.
+        If the size is no number, or the text to learn from is an encoded corpus, which is no text, or can be
+        read only once.
     InputMissingError, InputFormatError, MissingDependencyError
         If the tokenizer cannot be used.
     """
@@ -50,6 +52,7 @@ def choose_tokenizer(choice: str, inputs: Sequence[str], reading: ReadOptions) -
     size = choice.removeprefix(LEARN)
     if not size.isdecimal():
         raise OptionError(f"tokenizer is {choice!r}", "learn:SIZE with a number", "choose one, such as learn:16384")
+    require_rereadable(inputs, "a tokenizer that is learnt from the text itself")
     return learn_tokenizer(inputs, int(size), reading)
 
 

@@ -40,6 +40,7 @@ from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, NOUN, STATUS_NAMES,
 from giaann_dask.text.checked_folder import open_sealed, seal
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
+from giaann_dask.text.pipes import STANDARD_INPUT
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.strings import append_strings, read_strings
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
@@ -327,7 +328,9 @@ class EncodedCorpus(Summarised):
 
 
 def is_corpus(path: str | Path) -> bool:
-    """Return whether a path holds an encoded corpus, of any version."""
+    """Return whether a path holds an encoded corpus, of any version; ``-`` is standard input, which is none."""
+    if path == STANDARD_INPUT:
+        return False
     try:
         metadata = json.loads((Path(path) / "zarr.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

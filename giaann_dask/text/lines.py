@@ -1,7 +1,7 @@
-"""The lines of one file, plain or gzip, decoded one at a time with bounded memory.
+"""The lines of one file or of standard input, plain or gzip, decoded one at a time with bounded memory.
 
 Covers: opening, decompressing, decoding, and the errors that come of it, each with file and line.
-Does not cover: which files (`inputs`) and what the lines mean (`reading`, `conllu`).
+Does not cover: which files (`inputs`), waiting for pipes (`pipes`) and what the lines mean (`reading`, `conllu`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import BinaryIO, cast
 
 from giaann_dask.errors import InputEncodingError, InputFormatError, InputMissingError
+from giaann_dask.text.pipes import StandardInput, is_pipe, open_pipe, open_standard_input
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -29,14 +31,16 @@ class LineReader:
 
     Parameters
     ----------
-    path : Path
+    path : Path or StandardInput
         File; decompressed when its name ends in ``.gz``.
     line_characters : int
         Longest line that is read.
+    stop : threading.Event, optional
+        Waiting for a pipe or standard input ends with `ReadingStopped` when it is set.
 
     Attributes
     ----------
-    path : Path
+    path : Path or StandardInput
         The file.
     number : int
         Number of the present line, from 1.
@@ -51,8 +55,9 @@ class LineReader:
         If a line is not UTF-8 or holds a NUL byte.
     """
 
-    def __init__(self, path: Path, line_characters: int) -> None:
+    def __init__(self, path: Path | StandardInput, line_characters: int, stop: Event | None = None) -> None:
         self.path = path
+        self._stop = stop
         self.number = 0
         self._limit = line_characters
         # Room for the byte order mark and the line ending.
@@ -66,7 +71,7 @@ class LineReader:
     def __iter__(self) -> Iterator[str]:
         """Yield the lines."""
         offset = 0
-        with open_bytes(self.path) as stream:
+        with open_bytes(self.path, self._stop) as stream:
             while True:
                 self.number += 1
                 raw = _take(stream.readline, self._size, self.place)
@@ -126,21 +131,35 @@ def holds_text(path: Path) -> bool:
 
 
 @contextmanager
-def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading bytes, decompressed when its name ends in ``.gz``.
+def open_bytes(path: Path | StandardInput, stop: Event | None = None) -> Iterator[BinaryIO]:
+    """Open a file or standard input for reading bytes, a file decompressed when its name ends in ``.gz``.
+
+    Parameters
+    ----------
+    path : Path or StandardInput
+        What is opened; of a pipe no writer is waited for before the first byte is read.
+    stop : threading.Event, optional
+        Waiting for a pipe or standard input ends with `ReadingStopped` when it is set.
 
     Raises
     ------
     InputMissingError
         If it cannot be opened.
     """
+    if isinstance(path, StandardInput):
+        with open_standard_input(stop) as stream:
+            yield stream
+        return
     try:
-        zipped = path.name.lower().endswith(".gz")
-        stream = cast(BinaryIO, gzip.GzipFile(path, "rb")) if zipped else path.open("rb")
+        raw = open_pipe(path, stop) if is_pipe(path) else path.open("rb")
     except OSError as error:
         raise unreadable(path, error) from error
-    with stream:
-        yield stream
+    with raw:
+        if not path.name.lower().endswith(".gz"):
+            yield raw
+            return
+        with gzip.GzipFile(fileobj=raw, mode="rb") as unzipped:
+            yield cast(BinaryIO, unzipped)
 
 
 def unreadable(path: Path, error: OSError) -> InputMissingError:

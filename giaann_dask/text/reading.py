@@ -1,6 +1,6 @@
 """Inputs of every kind into parts of bounded size, as a stream.
 
-Covers: plain text, CoNLL-U, JSON lines, gzip of any of these, and datasets of the Hugging Face
+Covers: plain text, CoNLL-U, JSON lines, gzip of any of these, standard input, and datasets of the Hugging Face
 hub; where documents, passages and parts begin and end. Does not cover: finding the files
 (`inputs`), decoding them (`lines`), sentences and tokens (`splitting`, `conllu`), which parts are
 in a network already (`ledger`), or encoded corpora (`corpus`).
@@ -15,9 +15,10 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Any, NamedTuple
 
 from giaann_dask.errors import (
@@ -33,10 +34,12 @@ from giaann_dask.text.inputs import (
     CONLLU_SUFFIXES,
     JSON_SUFFIXES,
     DatasetInput,
+    Input,
     content_suffix,
     resolve_inputs,
 )
 from giaann_dask.text.lines import LineReader
+from giaann_dask.text.pipes import StandardInput
 from giaann_dask.text.strings import text_fault
 from giaann_dask.text.tokens import Part, PartKind
 
@@ -64,6 +67,8 @@ class ReadOptions:
         Whether a comment ``# newdoc`` begins a document of CoNLL-U; by default a file is one.
     group : int
         Sentences that belong together: CoNLL-U is cut between whole groups of a document's sentences.
+    stop : threading.Event, optional
+        Waiting for standard input or a pipe ends with `giaann_dask.text.pipes.ReadingStopped` when it is set.
 
     Raises
     ------
@@ -77,6 +82,7 @@ class ReadOptions:
     split: str = "train"
     newdoc: bool = False
     group: int = 1
+    stop: Event | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("part_characters", "line_characters", "group"):
@@ -111,7 +117,7 @@ def read_parts(inputs: Sequence[str | os.PathLike[str]], options: ReadOptions | 
     Parameters
     ----------
     inputs : sequence of str or path
-        Files, folders, patterns or ``hf:NAME[:CONFIG]``, as `resolve_inputs` takes them.
+        Files, folders, patterns, ``-`` or ``hf:NAME[:CONFIG]``, as `resolve_inputs` takes them.
     options : ReadOptions, optional
         How they are read.
 
@@ -137,9 +143,7 @@ def read_parts(inputs: Sequence[str | os.PathLike[str]], options: ReadOptions | 
     return _read(resolved, datasets, options)
 
 
-def _read(
-    resolved: Iterable[Path | DatasetInput], datasets: Mapping[DatasetInput, Any], options: ReadOptions
-) -> Iterator[Part]:
+def _read(resolved: Iterable[Input], datasets: Mapping[DatasetInput, Any], options: ReadOptions) -> Iterator[Part]:
     """Yield the parts of resolved inputs."""
     documents = count()
     empty = True
@@ -147,6 +151,8 @@ def _read(
         kind: PartKind = "text"
         if isinstance(each, DatasetInput):
             passages = _record_passages(_dataset_records(each, datasets[each]), documents, options)
+        elif isinstance(each, StandardInput):
+            passages = _text_passages(each, next(documents), options)
         elif content_suffix(each.name) in JSON_SUFFIXES:
             passages = _record_passages(_json_records(each, options), documents, options)
         elif content_suffix(each.name) in CONLLU_SUFFIXES:
@@ -176,10 +182,10 @@ def _gather(passages: Iterable[_Passage], limit: int, empty: Part) -> Iterator[P
         yield replace(empty, passages=tuple(texts), documents=tuple(documents))
 
 
-def _text_passages(path: Path, document: int, options: ReadOptions) -> Iterator[_Passage]:
+def _text_passages(path: Path | StandardInput, document: int, options: ReadOptions) -> Iterator[_Passage]:
     """Yield the paragraphs of a plain text file."""
     # A lone carriage return ends a line, too (old Macintosh files).
-    lines = (piece for line in LineReader(path, options.line_characters) for piece in line.split("\r"))
+    lines = (piece for line in LineReader(path, options.line_characters, options.stop) for piece in line.split("\r"))
     for paragraph in _paragraphs(lines, options.part_characters):
         yield _Passage(paragraph, document)
 
@@ -235,7 +241,7 @@ def _conllu_passages(path: Path, documents: Iterator[int], options: ReadOptions)
 
 def _conllu_sentences(path: Path, options: ReadOptions) -> Iterator[tuple[str, bool]]:
     """Yield the lines of each sentence that has words, comments included, and if it begins a document."""
-    reader = LineReader(path, options.line_characters)
+    reader = LineReader(path, options.line_characters, options.stop)
     lines: list[str] = []
     size = 0
     words = 0
@@ -291,7 +297,7 @@ def _record_text(record: _Record, field: str) -> str:
 
 def _json_records(path: Path, options: ReadOptions) -> Iterator[_Record]:
     """Yield the records of a file of JSON lines; blank lines are no records."""
-    reader = LineReader(path, options.line_characters)
+    reader = LineReader(path, options.line_characters, options.stop)
     for line in reader:
         if not line or line.isspace():
             continue

@@ -51,6 +51,7 @@ from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE
+from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.options import TrainingOptions
@@ -178,6 +179,7 @@ class TrainingRun:
         if self._options.train_on == "all":
             trainer = Trainer(self._client, self._target, self._options, self._observer, self._stop)
             return trainer.train(inputs, sources)
+        require_rereadable(inputs, "training on misses")
         most, every = self._options.maximum_sequences, self._options.refresh_sequences
         counted = self._held(inputs, sources)
         reports: list[TrainingReport] = []

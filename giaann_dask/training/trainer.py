@@ -137,6 +137,7 @@ class Trainer:
             Whatever is wrong with inputs, cluster or store; what was committed stays.
         """
         started = time.perf_counter()
+        sources = replace(sources, reading=replace(sources.reading, stop=self._stop))
         stream = EncodingStream(self._client, self._vocabulary, sources, self._stream_options(), self._ledger)
         blocks = stream.blocks(inputs)
         for batches in self._compose(blocks if mark is None else mark(blocks, self._vocabulary)):

@@ -21,6 +21,7 @@ from giaann_dask.events import Observer, ignore
 from giaann_dask.inference.best.evaluation import ScoreReport
 from giaann_dask.inference.evaluating.evaluation import EvaluationReport
 from giaann_dask.storage import writing
+from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.reading import read_parts
 from giaann_dask.workflows.exits import DONE
 
@@ -53,6 +54,7 @@ class Measure:
 def measure(network: Network, wanted: Measure, client: Client, observer: Observer = ignore) -> Measured:
     """Evaluate a network on a text."""
     report: EvaluationReport | ScoreReport
+    require_rereadable(wanted.inputs, "a recorded evaluation")
     limit = wanted.maximum_sequences
     if network.specification.profile == "best":
         scoring = ScoringOptions(maximum_sequences=limit)

@@ -25,7 +25,7 @@ from giaann_dask.events import Observer
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.spec import Specification
 from giaann_dask.text.corpus import is_corpus
-from giaann_dask.text.inputs import DatasetInput, resolve_inputs
+from giaann_dask.text.inputs import require_rereadable, resolve_inputs
 from giaann_dask.workflows.exits import CheckFailedError, TryAgainError
 from giaann_dask.workflows.measuring import Measure, measure
 
@@ -160,6 +160,7 @@ def plan(options: NightlyOptions) -> Plan:
 
 def settled(inputs: Sequence[str], settle_s: float) -> tuple[list[str], list[str]]:
     """Return the files, datasets and corpora that inputs stand for, and the files that were changed lately."""
+    require_rereadable(names(inputs), "a scheduled training")
     found: list[str] = []
     unsettled: list[str] = []
     for name in names(inputs):
@@ -167,7 +168,7 @@ def settled(inputs: Sequence[str], settle_s: float) -> tuple[list[str], list[str
             found.append(name)
             continue
         for each in resolve_inputs([name]):
-            young = not isinstance(each, DatasetInput) and time.time() - each.stat().st_mtime < settle_s
+            young = isinstance(each, Path) and time.time() - each.stat().st_mtime < settle_s
             (unsettled if young else found).append(str(each))
     return list(dict.fromkeys(found)), list(dict.fromkeys(unsettled))
 
