@@ -95,6 +95,10 @@ class StoreRefusedError(GiaannError, PermissionError):
     """A path that the system does not let be written: no permission, or a part of it is a file."""
 
 
+class StoreForkedError(GiaannError, RuntimeError):
+    """A store used in a process that was forked from one that had used a store before."""
+
+
 class StoreUnreachableError(GiaannError, ConnectionError):
     """A store on another machine that does not answer now."""
 

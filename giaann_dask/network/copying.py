@@ -34,6 +34,7 @@ from giaann_dask.errors import (
     StoreUnreachableError,
     StoreWriteError,
 )
+from giaann_dask.network.icechunk_process import use_icechunk
 from giaann_dask.network.packing import unpack
 from giaann_dask.network.store import BRANCH, CommitReader
 from giaann_dask.storage import reading, writing
@@ -132,7 +133,7 @@ class NetworkPlace:
 
     def storage(self) -> icechunk.Storage:
         """Return what Icechunk reads and writes there."""
-        icechunk.set_logs_filter("error")
+        use_icechunk()
         if self.folder is not None:
             return icechunk.local_filesystem_storage(str(self.folder))
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")

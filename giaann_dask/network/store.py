@@ -35,6 +35,7 @@ from giaann_dask.errors import (
     StoreRefusedError,
     StoreWriteError,
 )
+from giaann_dask.network.icechunk_process import use_icechunk
 from giaann_dask.network.manifest import Manifest
 from giaann_dask.network.packing import PackedRegionRun, PackedRun
 from giaann_dask.network.placement import Placement
@@ -107,7 +108,19 @@ class NetworkStore:
         if not self.path.is_dir() or not (self.path / "refs").exists():
             raise StoreMissingError(f"there is no network at {path}", "a folder that train has made", "check the path")
         with reading(f"network {path}"):
-            self._repository = _open_repository(self.path)
+            self._opened = _open_repository(self.path)
+
+    @property
+    def _repository(self) -> icechunk.Repository:
+        """The opened repository.
+
+        Raises
+        ------
+        StoreForkedError
+            In a process that was forked from one that used Icechunk, here and in all methods.
+        """
+        use_icechunk()
+        return self._opened
 
     @classmethod
     def create(
@@ -128,7 +141,7 @@ class NetworkStore:
             raise StoreExistsError(f"{path} exists and is no network", "a new path", "choose another path")
         with writing(f"network {path}"), _removed_on_failure(path):
             path.mkdir(parents=True, exist_ok=True)
-            icechunk.set_logs_filter("error")
+            use_icechunk()
             repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(path)))
             session = repository.writable_session(BRANCH)
             root = zarr.open_group(session.store, mode="a")
@@ -321,9 +334,9 @@ class CommitReader:
     def __init__(self, path: Path, commit: str, session: icechunk.Session) -> None:
         self.path = path
         self.commit = commit
-        self._store = session.store
+        self._read_from = session.store
         with reading(f"network {path}"):
-            self._root = zarr.open_group(self._store, mode="r")
+            self._opened_root = zarr.open_group(self._store, mode="r")
             attributes = dict(self._root.attrs)
         if attributes.get("format") != FORMAT or attributes.get("version") not in (VERSION, VERSION_JOINED):
             raise StoreFormatError(
@@ -336,8 +349,25 @@ class CommitReader:
             raise StoreDamagedError(f"the manifest of network {path} is not what was written")
         self._manifest = Manifest.from_dict(stored)
 
+    @property
+    def _store(self) -> icechunk.IcechunkStore:
+        use_icechunk()
+        return self._read_from
+
+    @property
+    def _root(self) -> zarr.Group:
+        use_icechunk()
+        return self._opened_root
+
     def manifest(self) -> Manifest:
-        """Return the manifest."""
+        """Return the manifest.
+
+        Raises
+        ------
+        StoreForkedError
+            In a process that was forked from one that used Icechunk, here and in all methods.
+        """
+        use_icechunk()
         return self._manifest
 
     def ever(self) -> EverPos:
@@ -420,7 +450,7 @@ def _require_text(path: Path) -> None:
 
 
 def _open_repository(path: Path) -> icechunk.Repository:
-    icechunk.set_logs_filter("error")
+    use_icechunk()
     config = icechunk.RepositoryConfig(caching=icechunk.CachingConfig(**_CACHED))
     return icechunk.Repository.open(icechunk.local_filesystem_storage(str(path)), config=config)
 
