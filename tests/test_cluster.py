@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import dask
@@ -23,9 +24,14 @@ import giaann_dask as gd
 from giaann_dask.cluster import ClusterOptions, directed, result, roles_of, start_cluster, wait_all
 from giaann_dask.cluster.connecting import wants_cuda
 from giaann_dask.cluster.surviving import scheduler_arguments, set_defaults
+from giaann_dask.data import sample_text
 from giaann_dask.errors import ClusterError, GiaannError, InputMissingError, OptionError
 from giaann_dask.events import Event, RoundIntegrated
+from giaann_dask.network.store import NetworkStore
 from giaann_dask.text.reading import ReadOptions
+from giaann_dask.training.maintenance import compact_network
+
+SHORT = gd.TrainingOptions(maximum_sequences=20)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +81,24 @@ def test_what_the_user_configured_is_followed() -> None:
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "77s ['plugins']\n"
     assert scheduler_arguments(5.0)["worker_ttl"] == 5.0
+
+
+def test_a_closed_client_is_told_to_connect_again(tmp_path: Path) -> None:
+    with gd.connect(workers=0) as client:
+        network, _ = gd.train(sample_text(), tmp_path / "net", client=client, options=SHORT)
+    uses: list[Callable[[], object]] = [
+        lambda: gd.train(sample_text(), tmp_path / "other", client=client),
+        lambda: gd.train(sample_text(), network.path, client=client),
+        lambda: gd.encode(sample_text(), tmp_path / "corpus", client=client),
+        lambda: network.evaluate(sample_text(), client=client),
+        lambda: network.generate("The old miller", client=client),
+        lambda: network.report(client=client),
+        lambda: compact_network(client, NetworkStore(network.path)),
+    ]
+    for use in uses:
+        with pytest.raises(ClusterError, match=r"the client is closed; .*connect again"):
+            use()
+    assert [path.name for path in tmp_path.iterdir()] == ["net"]
 
 
 @pytest.mark.cluster
@@ -186,9 +210,6 @@ def test_increments_are_divided_where_they_were_computed(tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.cluster
 def test_compaction_changes_no_exported_byte(tmp_path: Path) -> None:
-    from giaann_dask.network.store import NetworkStore
-    from giaann_dask.training.maintenance import compact_network
-
     first, second = write_village(tmp_path / "a.txt", 3000, 2), write_village(tmp_path / "b.txt", 60, 3)
     with gd.connect(workers=0) as client:
         small = gd.TextOptions(reading=ReadOptions(part_characters=10_000))

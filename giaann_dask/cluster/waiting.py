@@ -49,11 +49,13 @@ def lost_cluster() -> Iterator[None]:
     Raises
     ------
     ClusterError
-        If the scheduler is gone, workers died of a task, or no worker is left.
+        If the client is closed, the scheduler is gone, workers died of a task, or no worker is left.
     """
     try:
         yield
-    except (CancelledError, ClosedClientError, CommClosedError) as error:
+    except ClosedClientError as error:
+        raise _closed_client() from error
+    except (CancelledError, CommClosedError) as error:
         raise ClusterError(
             "the connection to the scheduler is lost",
             "a scheduler that stays alive",
@@ -69,6 +71,15 @@ def lost_cluster() -> Iterator[None]:
         raise ClusterError(
             "no worker was there for too long", "workers", "start workers and run the same command again to go on"
         ) from error
+
+
+def _closed_client() -> ClusterError:
+    """Return what is to be said of a client that was closed, or that closed itself because it lost its scheduler."""
+    return ClusterError(
+        "the client is closed",
+        "one that is connected to a scheduler",
+        "connect again (if the scheduler has ended, start one first); what was committed is kept",
+    )
 
 
 @contextmanager
@@ -101,12 +112,12 @@ def ask_scheduler(client: Client, question: str, **arguments: Any) -> Any:
     Raises
     ------
     ClusterError
-        If there is no answer.
+        If the client is closed, or there is no answer.
     """
     limit = timeout_s()
+    if client.scheduler is None:
+        raise _closed_client()
     try:
-        if client.scheduler is None:
-            raise CommClosedError("the client is closed")
         return client.sync(getattr(client.scheduler, question), callback_timeout=limit, **arguments)
     except OSError as error:
         # Of these, one is the TimeoutError of a scheduler that hangs.
