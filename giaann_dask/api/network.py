@@ -121,6 +121,16 @@ class Network(Summarised):
             **({} if tokenizer is None else {"tokenizer": tokenizer.describe()}),
         }
 
+    def require_fit(self, options: EvaluationOptions | GenerationOptions) -> None:
+        """Raise an `OptionError` when options do not fit this network; no cluster is needed for it."""
+        from giaann_dask.inference.continuation import GenerationOptions
+        from giaann_dask.inference.rules import fitting_rules
+
+        if isinstance(options, GenerationOptions):
+            options.require_fit(self.specification)
+        else:
+            fitting_rules(self.specification, options.inference)
+
     @attempt()
     def evaluate(
         self,

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 from distributed import Client
 
-from giaann_dask.encoding.lexicon import DEFAULT, choose_ever
+from giaann_dask.encoding.lexicon import DEFAULT, check_ever, choose_ever
 from giaann_dask.encoding.sources import SourceOptions
-from giaann_dask.encoding.tokenizing import LEARN, choose_tokenizer
+from giaann_dask.encoding.tokenizing import LEARN, check_tokenizer, choose_tokenizer
 from giaann_dask.errors import OptionError
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.spec import Specification
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions
-from giaann_dask.text.strings import text_fault
+from giaann_dask.text.tagging import check_tagger
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.training.target import require_tokenizer
 
@@ -71,10 +71,24 @@ class TextOptions:
     tokenizer: str | None = None
 
     def __post_init__(self) -> None:
-        # The others name files, whose names need not be UTF-8.
-        if (fault := text_fault(self.tagger)) is not None:
-            received = f"the tagger's name {self.tagger!r} holds {fault}"
-            raise OptionError(received, "lexicon, spacy:MODEL or gold", "choose another")
+        check_tagger(self.tagger)
+
+    def require_fit(self, specification: Specification) -> None:
+        """Raise an error when options cannot be used, or not for networks of this kind; text is not read for it.
+
+        Raises
+        ------
+        OptionError
+            If a word lexicon is named for a profile that has none, or a tokenizer that cannot be.
+        InputMissingError, InputFormatError, MissingDependencyError
+            If what an option names cannot be used.
+        """
+        if self.ever_pos is not None:
+            if specification.profile == "best":
+                raise OptionError("ever-pos with profile best", "words that have no parts of speech", "leave it out")
+            check_ever(self.ever_pos)
+        if self.tokenizer is not None:
+            check_tokenizer(self.tokenizer)
 
 
 def names(inputs: Inputs) -> list[str]:
@@ -117,12 +131,11 @@ def decide_text(
         tokenizer = corpora[0].tokenizer()
     else:
         wanted = specification or Specification()
+    text.require_fit(wanted)
     if text.tokenizer is not None and not (tokenizer is not None and text.tokenizer.startswith(LEARN)):
         tokenizer = choose_tokenizer(text.tokenizer, inputs, text.reading)
     require_tokenizer(wanted, tokenizer)
     if wanted.profile == "best":
-        if text.ever_pos is not None:
-            raise OptionError("ever-pos with profile best", "words that have no parts of speech", "leave it out")
         return wanted, EverPos()
     if tokenizer is not None:
         return wanted, tokenizer

@@ -22,7 +22,7 @@ from giaann_dask.errors import SpecificationError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.spec import Specification
-from giaann_dask.text.corpus import EncodedCorpus
+from giaann_dask.text.corpus import EncodedCorpus, require_absent
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.training.misses import train_network
 from giaann_dask.training.options import TrainingOptions
@@ -34,6 +34,21 @@ if TYPE_CHECKING:
 
 from giaann_dask.api.network import Network
 from giaann_dask.api.texts import Inputs, TextOptions, decide_text, names, sources_of
+
+
+def require_encodable(specification: Specification, out: str | Path) -> None:
+    """Raise an error when text cannot be encoded by a specification, or not to a path; no cluster is needed for it.
+
+    Raises
+    ------
+    SpecificationError
+        If networks of the profile are not trained on corpora.
+    StoreExistsError
+        If something is at the path.
+    """
+    if specification.profile == "best":
+        raise SpecificationError("a corpus of profile best", "profile v1 or v2", "train on the text itself")
+    require_absent(Path(out))
 
 
 @attempt()
@@ -77,8 +92,7 @@ def encode(
     (40, 642)
     """
     wanted, chosen = specification or Specification(), text or TextOptions()
-    if wanted.profile == "best":
-        raise SpecificationError("a corpus of profile best", "profile v1 or v2", "train on the text itself")
+    require_encodable(wanted, out)
     _, lexicon = decide_text(client, None, names(inputs), wanted, chosen)
     sources = sources_of(wanted, chosen, lexicon)
     kept = chosen.parts_of_speech or sources.filter.parts_of_speech

@@ -52,6 +52,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         status = giaann_dask.main(args=arguments, prog_name="giaann-dask", standalone_mode=False)
     except GiaannError as error:
         return _fail(str(error), BAD_INPUT)
+    except click.exceptions.NoArgsIsHelpError as error:
+        # A group without a command is asked for its help.
+        click.echo(error.format_message())
+        return 0
     except click.ClickException as error:
         return _fail(error.format_message(), BAD_INPUT)
     except (KeyboardInterrupt, click.Abort):

@@ -81,10 +81,16 @@ def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **valu
     where = cluster_options(values)
     from giaann_dask.api import connect
     from giaann_dask.api import encode as encode_text
+    from giaann_dask.api.training import require_encodable
+    from giaann_dask.encoding.stream import check_limits
     from giaann_dask.spec import Specification
 
+    check_limits(max_sequences)
     wanted = read_profile(values)
     specification = Specification(**{name: value for name, value in wanted.items() if value is not None})
+    text = read_text_options(values, values["ever_pos"])
+    require_encodable(specification, out)
+    text.require_fit(specification)
     workload = Workload(inputs, values["text_field"], max_sequences)
     with connect(options=where) as client, progress(workload) as observer:
         corpus = encode_text(
@@ -92,7 +98,7 @@ def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **valu
             out,
             client=client,
             specification=specification,
-            text=read_text_options(values, values["ever_pos"]),
+            text=text,
             maximum_sequences=max_sequences,
             observer=event_log(values["events"], observer),
         )
@@ -119,10 +125,12 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     where = cluster_options(values)
     from giaann_dask.api import connect
     from giaann_dask.api import train as train_network
+    from giaann_dask.spec import Specification
 
     options = read_training_options(values)
     text = read_text_options(values, values["ever_pos"])
     specification = read_specification(network, values)
+    text.require_fit(specification or Specification())
     workload = Workload(inputs, values["text_field"], options.maximum_sequences)
     with connect(options=where) as client, progress(workload) as observer, stop_on_signals() as stop:
         _, report = train_network(
@@ -233,6 +241,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
         top_k=read_numbers("top-k", values["top_k"]),
         bits_per_byte=values["bits_per_byte"],
     )
+    opened.require_fit(options)
     text = read_text_options(values)
     workload = Workload(inputs, values["text_field"], options.maximum_sequences)
     with connect(options=where) as client, progress(workload) as observer:
@@ -289,6 +298,7 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
         sampling=SamplingOptions(temperature=values["temperature"], seed=values["seed"]),
     )
     opened = Network(network, values["commit"])
+    opened.require_fit(options)
     with connect(options=cluster_options(values, LOCAL)) as client, waiting("generate"):
         continuation = opened.generate(prompt, client=client, options=options)
     answer(continuation.as_dict(), values["as_json"], continuation.lines(explain))

@@ -98,8 +98,9 @@ def compact(network: Path, keep_commits: int | None, **values: Any) -> None:
     """
     from giaann_dask.cluster import connect
     from giaann_dask.network.store import NetworkStore
-    from giaann_dask.training.maintenance import compact_network
+    from giaann_dask.training.maintenance import check_kept, compact_network
 
+    check_kept(keep_commits)
     store = NetworkStore(network)
     with connect(options=cluster_options(values, LOCAL)) as client, progress() as observer:
         report = compact_network(client, store, keep_commits, observer)

@@ -191,8 +191,12 @@ def report(network: Path, out: Path, inputs: tuple[str, ...], **values: Any) -> 
 
     opened = Network(network, values["commit"])
     options = EvaluationOptions(
-        inference=read_inference_options(values, "target"), maximum_sequences=values["max_sequences"]
+        inference=read_inference_options(values, "target"),
+        maximum_sequences=values["max_sequences"],
+        device=values["device"],
     )
+    if inputs and opened.specification.profile != "best":
+        opened.require_fit(options)
     asked: dict[str, Any] = {"options": options, "text": read_text_options(values)}
     workload = Workload(inputs, values["text_field"], options.maximum_sequences)
     if where.workers == LOCAL:

@@ -54,9 +54,9 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
     names = ("maximum_sequences", "first_sequence", "baseline")
     given = dict(zip(names, (values[n] for n in ("max_sequences", *names[1:])), strict=True))
     options = ScoringOptions(**given, top_k=read_numbers("top-k", values["top_k"]))
+    text = read_text_options(values)
     workload = Workload(inputs, values["text_field"], options.maximum_sequences)
     with connect(options=where) as client, progress(workload) as observer:
-        text = read_text_options(values)
         told = event_log(values["events"], observer)
         report = network.score(inputs, client=client, options=options, text=text, observer=told)
     counts = report.as_dict()

@@ -109,6 +109,7 @@ def serve(network: Path, **values: Any) -> None:
     )
     cluster, store = cluster_options(values, LOCAL), NetworkStore(network)
     reader = store.open(values["commit"] or store.head())
+    _require_fit(reader, engine_options)
 
     @contextmanager
     def opening() -> Iterator[Engine]:
@@ -136,14 +137,19 @@ def serve(network: Path, **values: Any) -> None:
 
 def _engine(client: Client, reader: CommitReader, options: EngineOptions) -> NetworkEngine | WordEngine:
     """Return what continues prompts with a network of this profile."""
-    from giaann_dask.inference.continuation import GenerationOptions
     from giaann_dask.serving.network_engine import NetworkEngine
     from giaann_dask.serving.word_engine import WordEngine
 
     if reader.manifest().specification.profile != "best":
         return NetworkEngine(client, reader, options)
-    GenerationOptions(inference=options.inference).require_fit("best")
     return WordEngine(client, reader)
+
+
+def _require_fit(reader: CommitReader, options: EngineOptions) -> None:
+    """Raise an `OptionError` when rules of inference do not fit the network, before anything is started for it."""
+    from giaann_dask.inference.continuation import GenerationOptions
+
+    GenerationOptions(inference=options.inference).require_fit(reader.manifest().specification)
 
 
 def _in_time(rows: RowOptions, timeout_s: float) -> RowOptions:

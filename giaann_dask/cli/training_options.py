@@ -168,15 +168,18 @@ def read_training_options(values: dict[str, Any]) -> TrainingOptions:
 
 
 def read_specification(network: Path, values: dict[str, Any]) -> Specification | None:
-    """Return the specification that the options ask for, or None where they leave it open.
+    """Return the specification that the network has or that the options ask for; None where both leave it open.
 
     Raises
     ------
     OptionError
         If the network exists with another one.
+    SpecificationError
+        If no network can be trained by it.
     """
     from dataclasses import replace
 
+    from giaann_dask.network.scaling import require_sums
     from giaann_dask.spec import Specification
     from giaann_dask.training.target import open_store
 
@@ -185,9 +188,10 @@ def read_specification(network: Path, values: dict[str, Any]) -> Specification |
     wanted = {name: values[name] for name in _SPECIFICATION} | _read_modes(values) | read_profile(values, stored)
     asked = {name: value for name, value in wanted.items() if value is not None}
     if not asked:
-        return None
+        return stored
     if stored is None:
-        return Specification(**asked)
+        require_sums(specification := Specification(**asked))
+        return specification
     if asked.get("profile", stored.profile) != stored.profile or replace(stored, **asked) != stored:
         raise OptionError(
             f"network {network} has {', '.join(f'{name} {getattr(stored, name)}' for name in asked)}",

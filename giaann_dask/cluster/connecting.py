@@ -72,6 +72,7 @@ def connect(
     register()
     if chosen.scheduler is not None or chosen.scheduler_file is not None:
         return _join(chosen)
+    _require_device(chosen)
     kept = keeping_memory(chosen.memory_bytes, chosen.workers or _default_workers())
     with warnings.catch_warnings(), kept, _starting():
         # A busy dashboard port is told below.
@@ -94,12 +95,25 @@ def prepare(options: ClusterOptions) -> None:
     ----------
     options : ClusterOptions
         Where workers will be started; nothing is done if that is elsewhere, or in this process.
+
+    Raises
+    ------
+    OptionError
+        If the device that is asked for is not here.
     """
     elsewhere = options.scheduler is not None or options.scheduler_file is not None
     set_defaults()
+    if not elsewhere:
+        _require_device(options)
     if not (elsewhere or options.workers == 0 or options.device == "cuda") and forks():
         with keeping_memory(options.memory_bytes, options.workers or _default_workers()):
             begin_fork_server(environment_of_workers())
+
+
+def _require_device(options: ClusterOptions) -> None:
+    """Raise an `OptionError` when CUDA is asked for here and there is none; also for this process alone."""
+    if options.device == "cuda":
+        select_device(options.device)
 
 
 def wants_cuda(options: ClusterOptions) -> bool:

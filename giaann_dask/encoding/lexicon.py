@@ -71,6 +71,12 @@ def choose_ever(client: Client, choice: str, inputs: Sequence[str], tagger: str,
     return ever
 
 
+def check_ever(choice: str) -> None:
+    """Raise what `choose_ever` would raise of an option, without reading any text."""
+    if choice not in (DEFAULT, CORPUS):
+        EverPos.from_json(choice)
+
+
 def collect_ever(part: Part, tagger: str) -> EverPos:
     """Collect the lexicon of one part, as a task."""
     return EverPos.from_sentences(sentence for _, sentences in tag_sentences(part, tagger) for sentence in sentences)

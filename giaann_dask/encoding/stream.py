@@ -47,6 +47,22 @@ from giaann_dask.text.vocabulary import BlockMapping, BlockSummary, Vocabulary, 
 _LOG = logging.getLogger(__name__)
 
 
+def check_limits(maximum_sequences: int | None, first_sequence: int = 0) -> None:
+    """Raise an `OptionError` when so many sequences, from that one on, cannot be read.
+
+    Parameters
+    ----------
+    maximum_sequences : int or None
+        Sequences to read; None for all.
+    first_sequence : int
+        The first of them, counted from 0.
+    """
+    if maximum_sequences is not None and maximum_sequences < 1:
+        raise OptionError(f"max-sequences is {maximum_sequences}", "1 or more", "leave it out to read everything")
+    if first_sequence < 0:
+        raise OptionError(f"first-sequence is {first_sequence}", "0 or more", "count from 0")
+
+
 @dataclass(frozen=True, kw_only=True)
 class StreamOptions:
     """How much is read, and in which pieces.
@@ -86,12 +102,7 @@ class StreamOptions:
     words: bool = True
 
     def __post_init__(self) -> None:
-        if self.maximum_sequences is not None and self.maximum_sequences < 1:
-            raise OptionError(
-                f"max-sequences is {self.maximum_sequences}", "1 or more", "leave it out to read everything"
-            )
-        if self.first_sequence < 0:
-            raise OptionError(f"first-sequence is {self.first_sequence}", "0 or more", "count from 0")
+        check_limits(self.maximum_sequences, self.first_sequence)
 
     @classmethod
     def of(cls, specification: Specification, **options: Any) -> StreamOptions:

@@ -16,7 +16,7 @@ from giaann_dask.text.corpus import is_corpus
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.subword_blocks import join_words
-from giaann_dask.text.tokenizer import SubwordTokenizer
+from giaann_dask.text.tokenizer import SubwordTokenizer, check_size
 
 NONE = "none"
 LEARN = "learn:"
@@ -49,11 +49,25 @@ def choose_tokenizer(choice: str, inputs: Sequence[str], reading: ReadOptions) -
         return SubwordTokenizer.from_tiktoken(choice.removeprefix(_TIKTOKEN))
     if not choice.startswith(LEARN):
         return SubwordTokenizer.from_file(choice)
+    size = _size(choice)
+    require_rereadable(inputs, "a tokenizer that is learnt from the text itself")
+    return learn_tokenizer(inputs, size, reading)
+
+
+def check_tokenizer(choice: str) -> None:
+    """Raise what `choose_tokenizer` would raise of an option, without learning anything."""
+    if choice.startswith(LEARN):
+        check_size(_size(choice))
+    else:
+        choose_tokenizer(choice, (), ReadOptions())
+
+
+def _size(choice: str) -> int:
+    """Return the size that ``learn:SIZE`` names."""
     size = choice.removeprefix(LEARN)
     if not size.isdecimal():
         raise OptionError(f"tokenizer is {choice!r}", "learn:SIZE with a number", "choose one, such as learn:16384")
-    require_rereadable(inputs, "a tokenizer that is learnt from the text itself")
-    return learn_tokenizer(inputs, int(size), reading)
+    return int(size)
 
 
 def learn_tokenizer(inputs: Sequence[str], size: int, reading: ReadOptions) -> SubwordTokenizer:

@@ -17,8 +17,10 @@ from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.inference.beam import BeamOptions
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.rows.remote import RowOptions
-from giaann_dask.inference.rules import AskedRules
+from giaann_dask.inference.rules import AskedRules, fitting_rules, require_v1
+from giaann_dask.spec import Specification
 from giaann_dask.text.strings import text_fault
+from giaann_dask.text.tagging import check_tagger
 from giaann_dask.text.written import written
 
 MOST_SEED = (1 << 63) - 1
@@ -140,6 +142,7 @@ class GenerationOptions:
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
 
     def __post_init__(self) -> None:
+        check_tagger(self.tagger)
         for name, least in (("tokens", 1), ("runners_up", 1), ("reasons", 0)):
             if getattr(self, name) < least:
                 raise OptionError(f"{name} is {getattr(self, name)}", f"{least} or more", "choose another")
@@ -148,13 +151,20 @@ class GenerationOptions:
         """Return these options with the seed that counts; see `SamplingOptions.seeded`."""
         return replace(self, sampling=self.sampling.seeded())
 
-    def require_fit(self, profile: str) -> None:
-        """Raise an `OptionError` if an option is set that a network of this profile does not have."""
-        if profile != "best":
+    def require_fit(self, specification: Specification) -> None:
+        """Raise an `OptionError` if an option is set that a network of this specification does not have."""
+        if specification.profile != "best":
             if self.sampling.temperature:
-                found = f"temperature {self.sampling.temperature} for a network of profile {profile}"
+                found = f"temperature {self.sampling.temperature} for a network of profile {specification.profile}"
                 raise OptionError(found, "profile best, which has probabilities", "leave it out")
-            return
+            rules = fitting_rules(specification, self.inference)
+            if self.beam.searches:
+                require_v1(rules, "beam search")
+        else:
+            self.require_words()
+
+    def require_words(self) -> None:
+        """Raise an `OptionError` if an option is set that networks of profile ``best`` do not have."""
         if self.beam.searches or self.inference != InferenceOptions(feed="prediction"):
             found = "beam search or rules of inference for a network of profile best"
             raise OptionError(found, "profile v1 or v2", "leave them out")

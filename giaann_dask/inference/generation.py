@@ -113,7 +113,7 @@ def generate_text(client: Client, reader: CommitReader, prompt: str, options: Ge
     """
     vocabulary = reader.saved_vocabulary()
     specification = reader.manifest().specification
-    options.require_fit(specification.profile)
+    options.require_fit(specification)
     rules = fitting_rules(specification, options.inference)
     options = replace(options, inference=rules)
     lexicon = reader.tokenizer() or reader.ever()

@@ -172,7 +172,7 @@ class Sessions(Pieces):
     ) -> None:
         self._opened = opened
         self._options = options or GenerationOptions(reasons=0)
-        self._options.require_fit(opened.specification.profile)
+        self._options.require_fit(opened.specification)
         if self._options.beam.searches:
             beam = self._options.beam
             raise OptionError(

@@ -37,6 +37,7 @@ from giaann_dask.network.store import CommitReader
 from giaann_dask.serving.engine import Column, CompletionOptions, Ended, Given, Part, Token
 from giaann_dask.serving.shared_batch import SharedBatch
 from giaann_dask.serving.turns import in_turn
+from giaann_dask.text.tagging import check_tagger
 from giaann_dask.text.vocabulary import Vocabulary
 
 # For an answer of the cluster, when somebody asks how the server is.
@@ -70,6 +71,9 @@ class EngineOptions:
     rows: RowOptions = field(default_factory=RowOptions)
     places: int = 32
     state: StateOptions = field(default_factory=StateOptions)
+
+    def __post_init__(self) -> None:
+        check_tagger(self.tagger)
 
 
 class NetworkEngine:

@@ -53,6 +53,21 @@ _TOKEN_ARRAYS = ("column", "feature", "branch", "occurrence", "flags")
 _SEQUENCE_ARRAYS = ("status", "document", "sentence")
 
 
+def require_absent(path: Path) -> None:
+    """Raise an error when no corpus can be made at a path.
+
+    Raises
+    ------
+    StoreExistsError
+        If something is there already.
+    OptionError
+        If the path names an object store.
+    """
+    require_folder(path)
+    if path.exists():
+        raise StoreExistsError(f"{path} exists already", "a path where nothing is", "choose another --out or remove it")
+
+
 class CorpusWriter:
     """Writes a corpus beside its path and moves it there when it is complete.
 
@@ -70,11 +85,7 @@ class CorpusWriter:
     """
 
     def __init__(self, path: Path) -> None:
-        require_folder(path)
-        if path.exists():
-            raise StoreExistsError(
-                f"{path} exists already", "a path where nothing is", "choose another --out or remove it"
-            )
+        require_absent(path)
         self._path = path
         self._partial = path.with_name(path.name + ".partial")
         self._surfaces: dict[str, int] = {}

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 
 from giaann_dask.errors import InputFormatError, MissingDependencyError, OptionError
 from giaann_dask.text.lexicon_tagger import LexiconTagger
+from giaann_dask.text.strings import text_fault
 from giaann_dask.text.tokens import TaggedSentence
 
-_SPACY = "spacy:"
+_LEXICON, _GOLD, _SPACY = "lexicon", "gold", "spacy:"
 _UNUSED_COMPONENTS = ("parser", "ner", "senter", "textcat", "entity_linker")
 _BATCH_SENTENCES = 256
 _PROBE = ("The", "cats", "sat", "on", "mats", ".")
@@ -38,6 +39,18 @@ class Tagger(Protocol):
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
         """Return one tagged sentence for each sentence of tokens, with the tokens as forms."""
+
+
+def check_tagger(name: str) -> None:
+    """Raise an `OptionError` when no tagger can have a name.
+
+    Whether a spaCy pipeline is installed is known only where it is used, which may be another machine.
+    """
+    if (fault := text_fault(name)) is not None:
+        received = f"the tagger's name {name!r} holds {fault}"
+        raise OptionError(received, "lexicon, spacy:MODEL or gold", "choose another")
+    if name not in (_LEXICON, _GOLD) and (not name.startswith(_SPACY) or name == _SPACY):
+        raise OptionError(f"tagger is {name!r}", "lexicon, spacy:MODEL or gold", "choose one of these, such as lexicon")
 
 
 @functools.cache
@@ -66,14 +79,12 @@ def make_tagger(name: str) -> Tagger:
     >>> make_tagger("lexicon").tag([["Cats", "sleep"]])[0].upos
     ['NOUN', 'VERB']
     """
-    if name == "lexicon":
+    check_tagger(name)
+    if name == _LEXICON:
         return LexiconTagger()
-    if name == "gold":
+    if name == _GOLD:
         return GoldTagger()
-    model = name.removeprefix(_SPACY)
-    if model == name or not model:
-        raise OptionError(f"tagger is {name!r}", "lexicon, spacy:MODEL or gold", "choose one of these, such as lexicon")
-    return SpacyTagger(model)
+    return SpacyTagger(name.removeprefix(_SPACY))
 
 
 class GoldTagger:

@@ -35,6 +35,12 @@ SPLIT_PATTERN = "|".join(
 _POSSESSIVE = re.compile(r"(\{\d+,\d*\})\+")
 
 
+def check_size(size: int) -> None:
+    """Raise an `OptionError` when no tokenizer with so many subwords can be learnt."""
+    if not BYTES < size <= 1 << 24:
+        raise OptionError(f"the tokenizer's size is {size}", f"more than {BYTES}", "choose another, such as 16384")
+
+
 class SubwordTokenizer:
     """Divides text into subwords; the same wherever it is made from the same content.
 
@@ -172,8 +178,7 @@ class SubwordTokenizer:
         MissingDependencyError
             If the package ``tokenizers`` is not installed.
         """
-        if not BYTES < size <= 1 << 24:
-            raise OptionError(f"the tokenizer's size is {size}", f"more than {BYTES}", "choose another, such as 16384")
+        check_size(size)
         package = import_optional("tokenizers", EXTRA)
         learner = package.Tokenizer(package.models.BPE())
         split = package.pre_tokenizers.Split(package.Regex(SPLIT_PATTERN), "isolated")

@@ -45,6 +45,12 @@ class CompactionReport:
         return dict(vars(self))
 
 
+def check_kept(keep_commits: int | None) -> None:
+    """Raise an `OptionError` when no commit would be kept; None keeps all."""
+    if keep_commits is not None and keep_commits < 1:
+        raise OptionError(f"keep-commits is {keep_commits}", "1 or more", "the last commit is always kept")
+
+
 @attempt()
 def compact_network(
     client: Client, store: NetworkStore, keep_commits: int | None = None, observer: Observer = ignore
@@ -71,8 +77,7 @@ def compact_network(
     StoreWriteError
         If the disk is full or another process writes to the network.
     """
-    if keep_commits is not None and keep_commits < 1:
-        raise OptionError(f"keep-commits is {keep_commits}", "1 or more", "the last commit is always kept")
+    check_kept(keep_commits)
     with store.lock():
         commit = store.head()
         reader = store.open(commit)

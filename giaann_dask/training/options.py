@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from giaann_dask.encoding.stream import check_limits
 from giaann_dask.errors import OptionError
 from giaann_dask.training.selection import SelectionOptions
 
@@ -84,6 +85,7 @@ class TrainingOptions:
     weakening: float = 0.0
 
     def __post_init__(self) -> None:
+        check_limits(self.maximum_sequences)
         for name in (
             *("batch_sequences", "block_characters", "accumulate", "rounds_in_flight"),
             *("commit_sequences", "keep_commits", "region_bytes", "refresh_sequences"),

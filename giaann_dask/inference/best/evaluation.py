@@ -21,7 +21,7 @@ from distributed import Client, Future
 from giaann_dask.cluster import result, task_key
 from giaann_dask.dask_types import register
 from giaann_dask.encoding.sources import SourceOptions
-from giaann_dask.encoding.stream import EncodingStream, StreamOptions
+from giaann_dask.encoding.stream import EncodingStream, StreamOptions, check_limits
 from giaann_dask.errors import OptionError
 from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated, ignore
 from giaann_dask.inference.best.kernel import MOST_RANK, Text
@@ -61,7 +61,7 @@ class ScoringOptions:
     Raises
     ------
     OptionError
-        If there is no such baseline, a task would have no tokens, or k is out of range.
+        If there is no such baseline, a task would have no tokens, or k or a limit is out of range.
 
     Examples
     --------
@@ -76,6 +76,7 @@ class ScoringOptions:
     top_k: tuple[int, ...] = (1,)
 
     def __post_init__(self) -> None:
+        check_limits(self.maximum_sequences, self.first_sequence)
         if self.baseline not in (None, NGRAM):
             raise OptionError(f"baseline is {self.baseline!r}", NGRAM, "choose it, or leave it out")
         if self.tokens_per_task < 1:

@@ -46,7 +46,7 @@ class WordSessions(Pieces):
     def __init__(
         self, opened: OpenedWords, prompts: Iterable[str], *, options: GenerationOptions, slots: int = 1
     ) -> None:
-        options.require_fit("best")
+        options.require_words()
         self._opened, self._options, self._slots = opened, options, slots
         super().__init__(opened.commit, self._run(iter(prompts)))
 
@@ -102,7 +102,7 @@ def generate_words(client: Client, reader: CommitReader, prompt: str, options: G
     OptionError
         If options are set that only networks of columns have.
     """
-    options.require_fit("best")
+    options.require_words()
     # Drawn here, because a task that is run again has to give the same words.
     options = options.seeded()
     key = task_key("write", str(reader.path.resolve()), reader.commit, prompt, options)

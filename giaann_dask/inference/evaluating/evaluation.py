@@ -20,7 +20,7 @@ from distributed import Client, Future
 
 from giaann_dask.cluster import ask_scheduler, result, task_key
 from giaann_dask.encoding.sources import SourceOptions
-from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
+from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions, check_limits
 from giaann_dask.errors import EmptyInputError, OptionError
 from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated, ignore
 from giaann_dask.inference.evaluating.accuracy import Accuracy, StepCounts
@@ -169,7 +169,7 @@ class EvaluationOptions:
     Raises
     ------
     OptionError
-        If a k is out of range.
+        If a k or a limit is out of range.
 
     Examples
     --------
@@ -186,6 +186,7 @@ class EvaluationOptions:
     bits_per_byte: bool = False
 
     def __post_init__(self) -> None:
+        check_limits(self.maximum_sequences, self.first_sequence)
         wrong = [k for k in self.top_k if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MAXIMUM_RANKS]
         if wrong:
             raise OptionError(f"top_k has {wrong[0]!r}", f"whole numbers from 1 to {MAXIMUM_RANKS}", "choose others")

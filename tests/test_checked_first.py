@@ -1,0 +1,184 @@
+"""Options are checked before a cluster is started: what cannot be is refused at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import giaann_dask as gd
+from giaann_dask.cli import run
+from giaann_dask.cluster import connecting
+from giaann_dask.data import sample_text
+
+INFERENCE = (
+    ("--settings train", "profile v1"),
+    ("--settings train --timing exact", "leave one kind out"),
+    ("--auxiliary nonsense", "nonsense"),
+    ("--strict-reference --enforce-delimiter", "enforce_delimiter"),
+)
+TEXT = (
+    ("--tagger nonsense", "tagger is 'nonsense'"),
+    ("--tagger spacy:", "tagger is 'spacy:'"),
+    ("--text-field=", "text_field is empty"),
+    ("--split=", "split is empty"),
+)
+ROWS = (("--row-memory much", "row-memory is 'much'"), ("--row-memory -5", "-5"), ("--rows other", "--rows"))
+WHERE = (
+    ("--threads 0", "threads is 0"),
+    ("--memory-limit much", "memory-limit is 'much'"),
+    ("--memory-limit 1kB", "memory-limit is 1kB"),
+    ("--dashboard somewhere", "dashboard is 'somewhere'"),
+    ("--workers -1", "workers is -1"),
+    ("--scheduler tcp://127.0.0.1:9", "leave the others out"),
+    ("--device cuda", "no CUDA device"),
+)
+LEXICON = (
+    ("--ever-pos none.json", "no file none.json"),
+    ("--tokenizer none.json --profile v2", "none.json"),
+    ("--tokenizer learn:many --profile v2", "learn:SIZE with a number"),
+    ("--tokenizer learn:3 --profile v2", "size is 3"),
+)
+PROFILE = (("--seed-tokens 0", "seed_tokens"), ("--branches 0", "branches"), ("--contexts nonsense", "nonsense"))
+NO_SEQUENCES = ("--max-sequences 0", "max-sequences is 0")
+REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
+    "encode TEXT --out OUT": (
+        *(NO_SEQUENCES, *TEXT, *WHERE, *LEXICON, *PROFILE),
+        ("--profile best", "corpus of profile best"),
+        ("--out TEXT", "exists already"),
+        ("--events none/events", "none/events"),
+    ),
+    "train TEXT --network OUT": (
+        *(NO_SEQUENCES, *TEXT, *WHERE, *LEXICON, *PROFILE),
+        ("--profile best --ever-pos corpus", "ever-pos with profile best"),
+        ("--regions 0", "regions"),
+        ("--batch-sequences 0", "batch_sequences is 0"),
+        ("--accumulate 0", "accumulate is 0"),
+        ("--commit-seconds 0", "commit_seconds is 0"),
+        ("--commit-sequences 0", "commit_sequences is 0"),
+        ("--keep-commits 0", "keep_commits is 0"),
+        ("--refresh 0", "refresh_sequences is 0"),
+        ("--weakening 0.5", "weakening is 0.5"),
+        ("--region-size much", "region-size is 'much'"),
+        ("--region-size 0", "region_bytes is 0"),
+        ("--hot-memory much", "hot-memory is 'much'"),
+        ("--hot-memory -1", "hot_bytes is -1"),
+        ("--strength-limit -1", "strength_limit"),
+        ("--pos-factors VERB=many", "pos-factors is 'VERB=many'"),
+        ("--permanence-growth 1", "permanence"),
+        ("--permanence-decay 1", "permanence"),
+        ("--rounds none/rounds", "none/rounds"),
+        ("--events none/events", "none/events"),
+        ("--network WORDS --ever-pos corpus", "ever-pos with profile best"),
+        ("--network WORDS --regions 3", "as asked for"),
+    ),
+    "evaluate NET TEXT": (
+        *(NO_SEQUENCES, *TEXT, *WHERE, *INFERENCE, *ROWS),
+        ("--first-sequence -1", "first-sequence is -1"),
+        ("--top-k 0", "top_k has 0"),
+        ("--top-k many", "top-k is 'many'"),
+        ("--report out.txt", "out.txt"),
+        ("--baseline ngram", "baseline-text is not given"),
+        ("--baseline-text TEXT", "baseline-text is given"),
+        ("--commit nonsense", "nonsense"),
+        ("--events none/events", "none/events"),
+    ),
+    "evaluate WORDS TEXT": (
+        *(NO_SEQUENCES, *TEXT),
+        ("--first-sequence -1", "first-sequence is -1"),
+        ("--top-k 0", "top_k is (0,)"),
+        ("--timing exact", "timing for a network of profile best"),
+        ("--settings train", "settings for a network of profile best"),
+    ),
+    "generate NET words": (
+        *(*WHERE, *INFERENCE, *ROWS, TEXT[0]),
+        ("--tokens 0", "tokens is 0"),
+        ("--beam-width 0", "width is 0"),
+        ("--beam-depth 0", "depth is 0"),
+        ("--temperature -1", "temperature is -1"),
+        ("--temperature 1", "temperature 1.0 for a network of profile v1"),
+        ("--temperature 1 --seed -1", "seed is -1"),
+        ("--commit nonsense", "nonsense"),
+    ),
+    "generate WORDS words": (
+        ("--beam-width 2 --beam-depth 2", "beam search or rules"),
+        ("--timing exact", "beam search or rules"),
+    ),
+    "serve NET --port 0": (
+        *(*WHERE, *INFERENCE, *ROWS, TEXT[0]),
+        ("--port 99999", "port is 99999"),
+        ("--host 0.0.0.0", "no API key"),
+        ("--places 0", "places is 0"),
+        ("--waiting -1", "waiting is -1"),
+        ("--wait -1", "wait_s is -1"),
+        ("--timeout 0", "timeout_s is 0"),
+        ("--drain 0", "drain_s is 0"),
+        ("--max-tokens 0", "tokens is 0"),
+        ("--max-prompt 0", "prompt_characters is 0"),
+        ("--max-body 0", "body_bytes is 0"),
+        ("--state-memory much", "state-memory is 'much'"),
+        ("--state-memory 0", "state_bytes is 0"),
+        ("--commit nonsense", "nonsense"),
+    ),
+    "serve WORDS --port 0": (("--timing exact", "beam search or rules"),),
+    "report NET --out OUT.html --evaluate TEXT": (
+        *(NO_SEQUENCES, *TEXT, *WHERE, *INFERENCE),
+        ("--out out.txt", "out.txt"),
+        ("--commit nonsense", "nonsense"),
+    ),
+    "compact NET": (*WHERE, ("--keep-commits 0", "keep-commits is 0")),
+    "cluster": (
+        *WHERE[:4],
+        ("--storage 0", "storage is 0"),
+        ("--compute 0", "compute is 0"),
+        ("--hang-timeout 0", "hang-timeout is 0"),
+        ("--port 99999", "99999"),
+        ("--scheduler-file TEXT/scheduler.json", "scheduler.json"),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A network of profile v1 and one of profile best, by what stands for them above."""
+    folder = tmp_path_factory.mktemp("checked")
+    kinds = {"NET": gd.Specification(), "WORDS": gd.Specification(profile="best")}
+    few = gd.TrainingOptions(maximum_sequences=5)
+    with gd.connect(workers=0) as client:
+        for name, kind in kinds.items():
+            gd.train(sample_text(), folder / name, client=client, specification=kind, options=few)
+    return {name: str(folder / name) for name in kinds}
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_no_cluster_is_started_for_what_is_refused(
+    command: str,
+    networks: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    started: list[str] = []
+
+    def start(*_: Any, **__: Any) -> None:
+        started.append("a cluster")
+        raise RuntimeError("a cluster was started")
+
+    for name in ("Client", "OwningClient", "SpecCluster"):
+        monkeypatch.setattr(connecting, name, start)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.chdir(tmp_path)
+    named = {**networks, "TEXT": str(sample_text()), "OUT": "out", "OUT.html": "out.html"}
+    named["TEXT/scheduler.json"] = f"{sample_text()}/scheduler.json"
+    wrong = []
+    for options, said in REFUSED[command]:
+        here = () if command == "cluster" or "--workers" in options else ("--workers", "0")
+        arguments = [named.get(part, part) for part in f"{command} {options}".split()]
+        code = run([*arguments, *here])
+        error = capsys.readouterr().err
+        if code != 2 or started or said not in error or error.count("\n") != 1:
+            wrong.append((options, code, list(started), error))
+        started.clear()
+    assert not wrong, "\n".join(map(str, wrong))
