@@ -97,8 +97,10 @@ class ServingOptions:
         Seconds that a request may take in all, waiting included.
     drain_s : float
         Seconds that requests have to end when the server is asked to leave.
+    head_s : float
+        Seconds in which the head of a request has to come, from its first byte or from the connection.
     connections : int
-        Connections that may be open at once.
+        Connections that may be open at once; where there are more, those are closed that have no request under way.
     limits : Limits
         The largest request.
     line : LineOptions
@@ -121,13 +123,14 @@ class ServingOptions:
     name: str | None = None
     timeout_s: float = 60.0
     drain_s: float = 30.0
+    head_s: float = 10.0
     connections: int = 1_000
     limits: Limits = field(default_factory=Limits)
     line: LineOptions = field(default_factory=LineOptions)
 
     def __post_init__(self) -> None:
         _require_least(self, 1, "connections")
-        _require_positive(self, "timeout_s", "drain_s")
+        _require_positive(self, "timeout_s", "drain_s", "head_s")
         if not 0 <= self.port <= 65535:
             raise OptionError(f"port is {self.port}", "0 to 65535", "choose another")
         if self.api_key is not None and (not self.api_key or not self.api_key.isascii() or " " in self.api_key):

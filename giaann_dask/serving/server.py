@@ -16,9 +16,14 @@ import uvicorn
 from starlette.applications import Starlette
 
 from giaann_dask.errors import OptionError
+from giaann_dask.serving.connections import ACCEPTED_AT_ONCE, Connections, Patience, room_for
 from giaann_dask.serving.options import ServingOptions
 
 _LOOK_S = 0.05
+# Connections that the system keeps until they are accepted.
+_WAITING = 2048
+# For a client to read the end of an answer.
+_READING_S = 5.0
 # Longer than any Retry-After, so that a client that comes back finds its connection, not one that is being closed.
 _KEEP_ALIVE_S = 75
 
@@ -88,19 +93,37 @@ def serve(
     ready : callable, optional
         Called when requests are answered.
     """
+    connections = Connections(room_for(options.connections), _patience(options))
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=connections.protocol(),
         ws="none",
         lifespan="on",
         access_log=False,
         log_level="warning",
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
-        limit_concurrency=options.connections,
+        backlog=ACCEPTED_AT_ONCE,
         timeout_graceful_shutdown=max(1, round(options.drain_s)),
     )
-    asyncio.run(_serve(_Server(config), bound, stop, ready or (lambda: None)))
+
+    def announce() -> None:
+        # asyncio accepts no more than uvicorn's backlog at once, and the system lets as many wait; here more may.
+        bound.listen(_WAITING)
+        if ready is not None:
+            ready()
+
+    asyncio.run(_serve(_Server(config), bound, stop, announce))
+
+
+def _patience(options: ServingOptions) -> Patience:
+    """Return how long connections may take; a little more than the application, which says why it gives up."""
+    return Patience(
+        head_s=options.head_s,
+        body_s=options.timeout_s + options.head_s,
+        answer_s=options.timeout_s + options.head_s + _READING_S,
+        idle_s=_KEEP_ALIVE_S,
+    )
 
 
 async def _serve(
