@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from serving_engines import ScriptedEngine
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from giaann_dask.serving.app import build_app
@@ -204,6 +205,53 @@ def test_the_key(engine: ScriptedEngine) -> None:
         assert client.get("/v1/models", headers={"Authorization": "Bearer right"}).status_code == 200
         assert client.get("/healthz").status_code == 200
         assert client.get("/").status_code == 200
+
+
+def test_no_answer_depends_on_an_address_made_of_the_host_header(
+    engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with the host ``a/healthz?``, whose address has another path than was asked for, or ``[``, which has none."""
+    monkeypatch.setattr(Request, "url", property(lambda http: 1 / 0))
+    with serving(engine, api_key="right") as client:
+        client.follow_redirects = False
+        for host in (b"[", b"]", b"a/healthz?", b"a/healthz#", b"\xff", b"", b"@", b"a:99999999"):
+            for path in ("/v1/models", "/metrics", "/nowhere", "/healthz/", "/v1/models/%ff"):
+                error(client.get(path, headers={"Host": host}), 401)
+                known = client.get(path, headers={"Host": host, "Authorization": "Bearer right"})
+                assert known.status_code == (200 if path in ("/v1/models", "/metrics") else 404)
+            assert client.get("/healthz", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("depth", [10, 300, 900, 1000, 5000, 100_000])
+@pytest.mark.parametrize("field", ["prompt", "stop", "model", "n", "logit_bias", "stream_options", "other", "user"])
+def test_deep_values_are_no_defect(client: TestClient, field: str, depth: int) -> None:
+    for left, right in (("[", "]"), ('{"a":', "}")):
+        fields = {"prompt": '"the mill"', field: left * depth + "1" + right * depth}
+        body = "{" + ",".join(f'"{name}": {value}' for name, value in fields.items()) + "}"
+        response = client.post(PATH, content=body, headers=JSON)
+        assert response.status_code == 400 or (field == "user" and response.status_code == 200)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"prompt": "the mill", "prompt": 5}', 400),
+        (b'{"prompt": 5, "prompt": "the mill"}', 200),
+        ('{"prompt": "the mill"}'.encode("utf-16"), 200),
+        (b'\xef\xbb\xbf{"prompt": "the mill"}', 200),
+        (b'{"prompt": "\xff"}', 400),
+        (b"\xff\xfe{", 400),
+        (b'{"prompt": "the mill", "max_tokens": ' + b"9" * 4000 + b"}", 400),
+        (b'{"prompt": "the mill", "max_tokens": ' + b"9" * 5000 + b"}", 400),
+        (b'{"prompt": "the mill", "temperature": 1e999}', 400),
+        (b'{"prompt": "the mill", "temperature": NaN}', 400),
+        (b'{"prompt": "the mill", "top_p": [1]}', 400),
+        (b'{"prompt": "the mill", "logit_bias": [[]]}', 400),
+        (b'{"": 1}', 400),
+    ],
+)
+def test_bodies_of_any_kind_have_their_status(client: TestClient, body: bytes, status: int) -> None:
+    assert client.post(PATH, content=body, headers=JSON).status_code == status
 
 
 @pytest.mark.parametrize(

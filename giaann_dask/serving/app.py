@@ -163,7 +163,8 @@ class Door:
             # A page of another site can give its own name this machine's address.
             message = "the host of the request is not this machine; expected localhost, or a server with a key"
             return Refusal(403, message, code="wrong_host")
-        if self._key is None or http.url.path in _OPEN:
+        # Not the path of `http.url`, which the Host header is part of.
+        if self._key is None or http.scope["path"] in _OPEN:
             return None
         given = http.headers.get("authorization", "").encode("latin-1")
         if hmac.compare_digest(given, self._key):
@@ -192,12 +193,15 @@ def build_app(engine: Engine, options: ServingOptions | None = None) -> Starlett
         Route("/metrics", faces.prometheus),
         *(Route(path, _page(name)) for path, name in _PAGE.items()),
     ]
-    return Starlette(
+    app = Starlette(
         routes=routes,
         middleware=[Middleware(Door, chosen, faces.metrics)],
         exception_handlers={Refusal: _refuse, HTTPException: _refuse, Exception: _refuse},
         lifespan=faces.running,
     )
+    # Paths are exact: an address to go to instead would be made of the Host header.
+    app.router.redirect_slashes = False
+    return app
 
 
 def _page(name: str) -> Callable[[Request], Awaitable[Response]]:
@@ -213,7 +217,7 @@ def _page(name: str) -> Callable[[Request], Awaitable[Response]]:
 
 async def _refuse(http: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
-        message = f"{http.method} {http.url.path[:200]}: {error.detail}"
+        message = f"{http.method} {http.scope['path'][:200]}: {error.detail}"
         return Refusal(error.status_code, message, headers=dict(error.headers or {})).response()
     return refusal_of(error).response()
 
