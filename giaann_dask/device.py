@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,7 @@ def select_device(name: str = "auto") -> torch.device:
     device(type='cpu')
     """
     if name not in DEVICE_NAMES:
-        raise OptionError(f"device is {name!r}", "auto, cpu or cuda", "choose one of them")
+        raise OptionError(f"{parameter('device')} is {name!r}", "auto, cpu or cuda", "choose one of them")
     import torch
 
     if name == "cpu":

@@ -7,11 +7,39 @@ Does not cover: programming errors inside the package, which stay ordinary excep
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
+
+# Around the name of a parameter in the text of an error; no text of a user holds it.
+_MARK = "\x1f"
+_PARAMETER = re.compile(f"{_MARK}([^{_MARK}]+){_MARK}")
+
+
+def parameter(name: str) -> str:
+    """Mark the name of a parameter in the text of an error, so that a command can write its option instead.
+
+    Parameters
+    ----------
+    name : str
+        As Python spells it.
+
+    Examples
+    --------
+    >>> error = OptionError(f"{parameter('top_k')} is 0", "1 or more")
+    >>> str(error)
+    'top_k is 0; expected 1 or more'
+    >>> error.spelled(lambda name: "--" + name.replace("_", "-"))
+    '--top-k is 0; expected 1 or more'
+    """
+    return f"{_MARK}{name}{_MARK}"
 
 
 class GiaannError(Exception):
     """Base class: says what was received, what was expected and what to do.
+
+    The text names parameters by `parameter`: as Python spells them, until a command chooses its options
+    (`choose_spelling`).
 
     Parameters
     ----------
@@ -24,19 +52,27 @@ class GiaannError(Exception):
     """
 
     def __init__(self, received: str, expected: str = "", remedy: str = "") -> None:
-        self.received = received
-        self.expected = expected
-        self.remedy = remedy
+        self._marked = (received, expected, remedy)
+        self.received, self.expected, self.remedy = (_PARAMETER.sub(r"\1", part) for part in self._marked)
+        super().__init__(self.spelled(str))
+
+    def spelled(self, spelling: Callable[[str], str]) -> str:
+        """Return the whole message, with every parameter as `spelling` writes its name."""
+        received, expected, remedy = (_PARAMETER.sub(lambda found: spelling(found[1]), part) for part in self._marked)
         message = received
         if expected:
             message += f"; expected {expected}"
         if remedy:
             message += f"; {remedy}"
-        super().__init__(" ".join(message.split()))
+        return " ".join(message.split())
+
+    def choose_spelling(self, spelling: Callable[[str], str]) -> None:
+        """Let ``str(error)`` be the message with every parameter as `spelling` writes its name."""
+        self.args = (self.spelled(spelling),)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by the three parts, so that errors survive the way back from a worker."""
-        return type(self), (self.received, self.expected, self.remedy)
+        return type(self), self._marked
 
 
 class OptionError(GiaannError, ValueError):

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import SpecificationError
+from giaann_dask.errors import SpecificationError, parameter
 from giaann_dask.spec_profiles import (
     BEST_OPTIONS,
     LATER,
@@ -238,7 +238,7 @@ class Specification:
         for name, values, needed in choices:
             value = getattr(self, name)
             _require(value in values, name, value, " or ".join(values))
-            _require(value == values[0] or bool(getattr(self, needed)), name, value, f"{needed} with it")
+            _require(value == values[0] or bool(getattr(self, needed)), name, value, f"{parameter(needed)} with it")
         for name in ("permanence_growth", "permanence_decay"):
             value = getattr(self, name)
             _require(isinstance(value, int) and 0 <= value < 1 << 20, name, value, "a whole number from 0 to 1048575")
@@ -389,10 +389,9 @@ def _factors(given: Mapping[str, float] | Sequence[tuple[str, float]]) -> tuple[
     """Return factors other than 1, each part of speech once, in the order of the names."""
     pairs = list(given.items()) if isinstance(given, Mapping) else [(name, factor) for name, factor in given]
     names = [name for name, _ in pairs]
+    of = f"of {parameter('pos_factors')}"
     for name, factor in pairs:
-        _require(
-            name in PARTS_OF_SPEECH, "a part of speech of pos_factors", name, f"one of {', '.join(PARTS_OF_SPEECH)}"
-        )
-        _require(names.count(name) == 1, "a part of speech of pos_factors", name, "each of them once")
-        _require(0 < factor < 1e6, f"the factor of {name} in pos_factors", factor, "more than 0, less than 1000000")
+        _require(name in PARTS_OF_SPEECH, f"a part of speech {of}", name, f"one of {', '.join(PARTS_OF_SPEECH)}")
+        _require(names.count(name) == 1, f"a part of speech {of}", name, "each of them once")
+        _require(0 < factor < 1e6, f"the factor for {name} {of}", factor, "more than 0, less than 1000000")
     return tuple(sorted((name, float(factor)) for name, factor in pairs if factor != 1))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from giaann_dask.errors import SpecificationError
+from giaann_dask.errors import SpecificationError, parameter
 
 PROFILES = ("v1", "v2", "best")
 # Kinds of contexts by name, in the order of `giaann_dask.network.contexts.CONTEXTS`, which says what each
@@ -153,12 +153,21 @@ def check_later(options: Mapping[str, Any], longest: int) -> None:
     _check_tree(options)
     most, subwords = options["maximum_subwords"], options["tokens"] == "subwords"
     require(
-        options["seed_tokens"] < most <= longest, "maximum_subwords", most, f"more than seed_tokens, at most {longest}"
+        options["seed_tokens"] < most <= longest,
+        "maximum_subwords",
+        most,
+        f"more than {parameter('seed_tokens')}, at most {longest}",
     )
     require(options["maximum_bytes"] >= 1, "maximum_bytes", options["maximum_bytes"], "1 or more")
     for name in ("maximum_subwords", "maximum_bytes", "column_names"):
         value = options[name]
-        require(subwords or value == _V2[name], name, value, "subwords as tokens", "give a tokenizer, or leave it out")
+        require(
+            subwords or value == _V2[name],
+            name,
+            value,
+            "subwords as tokens",
+            f"give {parameter('tokenizer')}, or leave it out",
+        )
 
 
 def check_contexts(given: Sequence[str], options: Mapping[str, Any], plain: Mapping[str, Any]) -> tuple[str, ...]:
@@ -226,7 +235,13 @@ def _check_tree(options: Mapping[str, Any]) -> None:
     if not options["branch_tree"]:
         return
     expected = "leaky integrate-and-fire, in which signals move from segment to segment"
-    require(options["lif"], "branch_tree", True, expected, "leave one of branch_tree and no lif out")
+    require(
+        options["lif"],
+        "branch_tree",
+        True,
+        expected,
+        f"leave {parameter('branch_tree')} out, or take {parameter('lif')}",
+    )
     moves, branches = options["segment_counts"][1], options["branches"]
     whole = branches > 1 and branches & (branches - 1) == 0 and branches <= 1 << moves
     expected = f"2, 4, 8 or so for a tree, at most {1 << moves}, of which {moves} feature segments leave one"
@@ -236,4 +251,5 @@ def _check_tree(options: Mapping[str, Any]) -> None:
 def require(valid: bool, name: str, value: object, expected: str, remedy: str = "choose another value") -> None:
     """Raise a `SpecificationError` that names the field when it is not valid."""
     if not valid:
-        raise SpecificationError(f"{name} is {value!r}", expected, remedy)
+        shown = parameter(name) if name.isidentifier() else name
+        raise SpecificationError(f"{shown} is {value!r}", expected, remedy)

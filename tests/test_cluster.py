@@ -269,7 +269,7 @@ def test_a_wait_that_is_too_long_says_why() -> None:
             result(client.submit(time.sleep, 2))
         client.run(take_none)
         for wait in (result, lambda future: wait_all([future])):
-            with pytest.raises(ClusterError, match=r"1 of 1 workers take none.*--memory-limit"):
+            with pytest.raises(ClusterError, match=r"1 of 1 workers take none.*memory_limit"):
                 wait(client.submit(time.sleep, 0.1))
 
 

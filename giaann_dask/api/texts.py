@@ -16,7 +16,7 @@ from distributed import Client
 from giaann_dask.encoding.lexicon import DEFAULT, check_ever, choose_ever
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.tokenizing import LEARN, check_tokenizer, choose_tokenizer
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.spec import Specification
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
@@ -85,7 +85,9 @@ class TextOptions:
         """
         if self.ever_pos is not None:
             if specification.profile == "best":
-                raise OptionError("ever-pos with profile best", "words that have no parts of speech", "leave it out")
+                raise OptionError(
+                    f"{parameter('ever_pos')} with profile best", "words that have no parts of speech", "leave it out"
+                )
             check_ever(self.ever_pos)
         if self.tokenizer is not None:
             check_tokenizer(self.tokenizer)

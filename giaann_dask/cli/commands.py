@@ -31,6 +31,7 @@ from giaann_dask.cli.profile_options import profile_options, read_profile
 from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.cli.scoring import check_baseline, compare, score
 from giaann_dask.cli.showing import answer, figures
+from giaann_dask.cli.spelling import Group
 from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.cli.training_options import read_specification, read_training_options, training_options
 
@@ -39,7 +40,7 @@ INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 _COMMITS_SHOWN = 20
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="giaann-dask")
 def giaann_dask() -> None:
     """Train and use GIAANN networks: language models that learn by counting.
@@ -238,7 +239,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
         first_sequence=values["first_sequence"],
         device=values["device"],
         rows=read_row_options(values),
-        top_k=read_numbers("top-k", values["top_k"]),
+        top_k=read_numbers("top_k", values["top_k"]),
         bits_per_byte=values["bits_per_byte"],
     )
     opened.require_fit(options)

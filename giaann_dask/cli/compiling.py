@@ -17,13 +17,14 @@ from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import silence_dask
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer, figures
+from giaann_dask.cli.spelling import Command
 
 PROFILES = ("v1", "v2", "best")
 _LINES = 30
 _PROMPT = "The old miller carried the flour"
 
 
-@click.command("compile")
+@click.command("compile", cls=Command)
 @click.argument("profiles", nargs=-1, type=click.Choice(PROFILES))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 @log_options

@@ -16,6 +16,7 @@ from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import silence_dask
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer
+from giaann_dask.cli.spelling import Command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,7 @@ _PIPE_WIDTH = 160
 _MARKS = {"good": "[green]good[/]", "note": "[yellow]note[/]", "bad": "[bold red]bad[/]"}
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--network", type=click.Path(path_type=Path), help="Also see whether this network can be read.")
 @click.option("--all-runs", is_flag=True, help="Decode all of its last commit, not some of it.")
 @click.option("--scheduler", metavar="ADDRESS", help="Also look at the cluster of this scheduler.")

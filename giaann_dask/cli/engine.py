@@ -18,10 +18,11 @@ from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import LOCAL, cluster_options, common_options
 from giaann_dask.cli.progress import progress, waiting
 from giaann_dask.cli.showing import answer, figures
+from giaann_dask.cli.spelling import Command
 from giaann_dask.cli.stopping import stop_on_signals
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--storage", type=int, default=2, show_default=True, help="Workers that hold columns.")
 @click.option("--compute", type=int, default=2, show_default=True, help="Workers that compute.")
 @click.option(
@@ -85,7 +86,7 @@ def _wait(stop: threading.Event) -> None:
         pass
 
 
-@click.command()
+@click.command(cls=Command)
 @NETWORK
 @click.option(
     "--keep-commits", type=int, metavar="N", help="Forget all but the last N commits; all are kept otherwise."

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from giaann_dask.cli.logs import log_options
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 
 if TYPE_CHECKING:
     from giaann_dask.api import TextOptions
@@ -146,7 +146,7 @@ def read_row_options(values: dict[str, Any]) -> RowOptions:
     """Return how rows are come by, from a command's values."""
     from giaann_dask.inference.rows.remote import RowOptions
 
-    kept = read_size("row-memory", values["row_memory"])
+    kept = read_size("row_memory", values["row_memory"])
     return RowOptions(way=values["rows"], **({} if kept is None else {"cache_bytes": kept}))
 
 
@@ -163,7 +163,7 @@ def read_size(name: str, text: str | None) -> int | None:
     try:
         return None if text is None else int(parse_bytes(text))
     except ValueError as error:
-        raise OptionError(f"{name} is {text!r}", "a size such as 256MiB", "choose another") from error
+        raise OptionError(f"{parameter(name)} is {text!r}", "a size such as 256MiB", "choose another") from error
 
 
 def beam_options(command: Command) -> Command:
@@ -208,7 +208,7 @@ def read_numbers(name: str, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
-        raise OptionError(f"{name} is {text!r}", "whole numbers such as 1,5,10", "choose others") from error
+        raise OptionError(f"{parameter(name)} is {text!r}", "whole numbers such as 1,5,10", "choose others") from error
 
 
 def read_inference_options(values: dict[str, Any], feed: Feed) -> InferenceOptions | V2Settings:
@@ -230,7 +230,9 @@ def read_inference_options(values: dict[str, Any], feed: Feed) -> InferenceOptio
         return rules
     if rules != InferenceOptions(feed=feed):
         raise OptionError(
-            "timing, activations or sequential with settings, strict-reference, enforce-delimiter or auxiliary",
+            f"{parameter('timing')}, {parameter('activations')} or {parameter('sequential')} with "
+            f"{parameter('settings')}, "
+            f"{parameter('strict_reference')}, {parameter('enforce_delimiter')} or {parameter('auxiliary')}",
             "the former for networks of profile v1, the latter for profile v2",
             "leave one kind out",
         )

@@ -22,6 +22,7 @@ from giaann_dask.cli.options import (
 )
 from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.cli.showing import answer, figures
+from giaann_dask.cli.spelling import Command
 from giaann_dask.errors import OptionError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _PICTURES, _PAGE = (".svg", ".png", ".pdf"), (".html",)
 _COLOURS = ("default", "segments", "branches", "parts", "delimiters", "activation")
 
 
-@click.command()
+@click.command(cls=Command)
 @NETWORK
 @click.option(
     "--out",
@@ -104,7 +105,9 @@ def check_request(out: Path, values: dict[str, Any]) -> None:
     if values["density"]:
         suffixes = _PICTURES
         if values["colour"] is not None or values["concepts"]:
-            raise OptionError("--density with colour or concept", "all columns, by their connections", "leave them out")
+            raise OptionError(
+                "--density with --colour or --concept", "all columns, by their connections", "leave them out"
+            )
     if out.suffix.lower() not in suffixes:
         remedy = "name a prompt with --animate" if out.suffix.lower() in (".gif", ".mp4") else "rename it"
         raise OptionError(f"the picture {out}", f"a name that ends in {', '.join(suffixes)}", remedy)
@@ -163,7 +166,7 @@ def _read_rules(values: dict[str, Any]) -> GenerationOptions:
     return GenerationOptions(tokens=values["tokens"], inference=read_inference_options(values, "prediction"))
 
 
-@click.command()
+@click.command(cls=Command)
 @NETWORK
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The .html file to write.")
 @click.option(

@@ -13,7 +13,7 @@ from giaann_dask.cli.event_files import event_log
 from giaann_dask.cli.options import read_numbers, read_text_options
 from giaann_dask.cli.progress import Workload, progress
 from giaann_dask.cli.showing import answer, figures
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -48,12 +48,10 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
 
     for name, usual in _OTHERS.items():
         if values[name] != usual:
-            raise OptionError(
-                f"{name.replace('_', '-')} for a network of profile best", "profile v1 or v2", "leave it out"
-            )
+            raise OptionError(f"{parameter(name)} for a network of profile best", "profile v1 or v2", "leave it out")
     names = ("maximum_sequences", "first_sequence", "baseline")
     given = dict(zip(names, (values[n] for n in ("max_sequences", *names[1:])), strict=True))
-    options = ScoringOptions(**given, top_k=read_numbers("top-k", values["top_k"]))
+    options = ScoringOptions(**given, top_k=read_numbers("top_k", values["top_k"]))
     text = read_text_options(values)
     workload = Workload(inputs, values["text_field"], options.maximum_sequences)
     with connect(options=where) as client, progress(workload) as observer:
@@ -85,8 +83,8 @@ def check_baseline(network: Network, inputs: tuple[str, ...], values: dict[str, 
     wanted = values["baseline"] is not None and profile != "best"
     if given != wanted:
         raise OptionError(
-            f"baseline-text is {'given' if given else 'not given'}",
-            "the text that a network of profile v1 or v2 was trained on, with baseline",
+            f"{parameter('baseline_text')} is {'given' if given else 'not given'}",
+            f"the text that a network of profile v1 or v2 was trained on, with {parameter('baseline')}",
             "name it; a network of profile best holds all counts that it takes",
         )
     if wanted:

@@ -26,6 +26,7 @@ from giaann_dask.cli.options import (
 )
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer, figures
+from giaann_dask.cli.spelling import Command
 from giaann_dask.cli.stopping import stop_on_signals
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from giaann_dask.serving.word_engine import WordEngine
 
 
-@click.command()
+@click.command(cls=Command)
 @NETWORK
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; others need a key.")
 @click.option("--port", type=int, default=8000, show_default=True, help="Port; 0 takes any free one.")
@@ -98,7 +99,7 @@ def serve(network: Path, **values: Any) -> None:
         ),
         line=LineOptions(places=values["places"], waiting=values["waiting"], wait_s=values["wait_s"]),
     )
-    inference, held = read_inference_options(values, "prediction"), read_size("state-memory", values["state_memory"])
+    inference, held = read_inference_options(values, "prediction"), read_size("state_memory", values["state_memory"])
     engine_options = EngineOptions(
         inference=inference,
         tagger=values["tagger"],

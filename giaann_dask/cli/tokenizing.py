@@ -14,11 +14,12 @@ import click
 from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer, figures
+from giaann_dask.cli.spelling import Group
 
 INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 
 
-@click.group()
+@click.group(cls=Group)
 def tokenizer() -> None:
     """Make tokenizers, which divide text into subwords."""
 

@@ -14,7 +14,7 @@ import click
 
 from giaann_dask.cli.options import read_size
 from giaann_dask.cli.profile_options import profile_options, read_profile
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 
 if TYPE_CHECKING:
     from giaann_dask.spec import Specification
@@ -156,13 +156,13 @@ def read_training_options(values: dict[str, Any]) -> TrainingOptions:
         *("batch_sequences", "accumulate", "commit_seconds", "commit_sequences", "keep_commits", "device"),
         *("train_on", "refresh_sequences", "weakening"),
     )
-    region_bytes = read_size("region-size", values["region_size"])
+    region_bytes = read_size("region_size", values["region_size"])
     assert region_bytes is not None
     return TrainingOptions(
         selection=SelectionOptions(order=values["selection"]),
         maximum_sequences=values["max_sequences"],
         region_bytes=region_bytes,
-        hot_bytes=read_size("hot-memory", values["hot_memory"]),
+        hot_bytes=read_size("hot_memory", values["hot_memory"]),
         **{name: values[name] for name in names},
     )
 
@@ -194,9 +194,9 @@ def read_specification(network: Path, values: dict[str, Any]) -> Specification |
         return specification
     if asked.get("profile", stored.profile) != stored.profile or replace(stored, **asked) != stored:
         raise OptionError(
-            f"network {network} has {', '.join(f'{name} {getattr(stored, name)}' for name in asked)}",
-            f"{', '.join(f'{name} {value}' for name, value in asked.items())} as asked for",
-            "leave the option out to train it further, or name a new network",
+            f"network {network} has {', '.join(f'{parameter(name)} {getattr(stored, name)}' for name in asked)}",
+            f"{', '.join(f'{parameter(name)} {value}' for name, value in asked.items())} as asked for",
+            "leave it out to train it further, or name a new network",
         )
     return stored
 
@@ -224,5 +224,7 @@ def _factors(text: str | None) -> dict[str, float] | None:
         return {name.strip(): float(number) for name, _, number in pairs}
     except ValueError:
         raise OptionError(
-            f"pos-factors is {text!r}", "published, or such as VERB=10,ADJ=3", "write a number for each part of speech"
+            f"{parameter('pos_factors')} is {text!r}",
+            "published, or such as VERB=10,ADJ=3",
+            "write a number for each part of speech",
         ) from None

@@ -25,7 +25,7 @@ from giaann_dask.cluster.roles import COMPUTE, STORAGE
 from giaann_dask.cluster.surviving import LastingNanny, scheduler_arguments, set_defaults
 from giaann_dask.dask_types import register
 from giaann_dask.device import select_device
-from giaann_dask.errors import ClusterError, GiaannError, InputFormatError, InputMissingError, OptionError
+from giaann_dask.errors import ClusterError, GiaannError, InputFormatError, InputMissingError, OptionError, parameter
 from giaann_dask.optional import import_optional
 
 _LOG = logging.getLogger(__name__)
@@ -235,7 +235,7 @@ def _address(file: str) -> str:
         raise InputFormatError(
             f"the scheduler file {file} names no address",
             "the JSON file that a running scheduler has written",
-            "name that file, or the address with --scheduler",
+            "name that file, or the address of the scheduler",
         ) from error
     return str(address)
 
@@ -272,7 +272,10 @@ def _starting() -> Iterator[None]:
         cause = error.__cause__ or error
         # OSError: nothing can listen there. Else a worker has died while it was started.
         expected, remedy = (
-            ("addresses and ports of this machine that are free", "choose another --port or --dashboard")
+            (
+                "addresses and ports of this machine that are free",
+                f"choose another {parameter('port')} or {parameter('dashboard')}",
+            )
             if isinstance(cause, OSError)
             else ("workers that start", "run the same command again, with fewer workers where memory is short")
         )
@@ -323,7 +326,7 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
     """
     for role in (STORAGE, COMPUTE):
         if counts.get(role, 0) < 1:
-            raise OptionError(f"{role} is {counts.get(role, 0)}", "1 or more", "every role needs a worker")
+            raise OptionError(f"{parameter(role)} is {counts.get(role, 0)}", "1 or more", "every role needs a worker")
     nanny: dict[str, Any] = {
         "nthreads": options.threads,
         "preload": list(PRELOAD),

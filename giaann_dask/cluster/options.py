@@ -12,7 +12,7 @@ from typing import Literal
 from dask.utils import parse_bytes
 
 from giaann_dask.device import DEVICE_NAMES
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 
 Protocol = Literal["tcp", "ucx"]
 PROTOCOLS = ("tcp", "ucx")
@@ -75,29 +75,33 @@ class ClusterOptions:
     def __post_init__(self) -> None:
         named = {
             "scheduler": self.scheduler,
-            "scheduler-file": self.scheduler_file,
+            "scheduler_file": self.scheduler_file,
             "workers": self.workers,
         }
-        given = [f"{name} {value}" for name, value in named.items() if value is not None]
+        given = [f"{parameter(name)} {value}" for name, value in named.items() if value is not None]
         if len(given) > 1:
             raise OptionError(f"{' and '.join(given)} were given", "one of them", "leave the others out")
         if self.workers is not None and self.workers < 0:
-            raise OptionError(f"workers is {self.workers}", "0 or more", "choose another number")
+            raise OptionError(f"{parameter('workers')} is {self.workers}", "0 or more", "choose another number")
         if self.threads < 1:
-            raise OptionError(f"threads is {self.threads}", "1 or more", "choose another number")
+            raise OptionError(f"{parameter('threads')} is {self.threads}", "1 or more", "choose another number")
         if self.hang_timeout_s is not None and self.hang_timeout_s < 1:
-            raise OptionError(f"hang-timeout is {self.hang_timeout_s:g} seconds", "1 or more", "choose another time")
+            raise OptionError(
+                f"{parameter('hang_timeout_s')} is {self.hang_timeout_s:g} seconds", "1 or more", "choose another time"
+            )
         if self.dashboard is not None and not re.fullmatch(r"(.*:)?\d{1,5}", self.dashboard):
-            raise OptionError(f"dashboard is {self.dashboard!r}", "an address such as :8787", "choose another")
+            raise OptionError(
+                f"{parameter('dashboard')} is {self.dashboard!r}", "an address such as :8787", "choose another"
+            )
         for name, value, allowed in (
             ("protocol", self.protocol, PROTOCOLS),
             ("device", self.device, DEVICE_NAMES),
         ):
             if value not in allowed:
-                raise OptionError(f"{name} is {value!r}", " or ".join(allowed), "choose one of them")
+                raise OptionError(f"{parameter(name)} is {value!r}", " or ".join(allowed), "choose one of them")
         # Asking for the bytes checks the text.
         if self.memory_bytes is not None and self.memory_bytes < 1 << 26:
-            raise OptionError(f"memory-limit is {self.memory_limit}", "at least 64MiB", "choose more")
+            raise OptionError(f"{parameter('memory_limit')} is {self.memory_limit}", "at least 64MiB", "choose more")
 
     @property
     def memory_bytes(self) -> int | None:
@@ -114,5 +118,5 @@ class ClusterOptions:
             return int(parse_bytes(self.memory_limit))
         except ValueError as error:
             raise OptionError(
-                f"memory-limit is {self.memory_limit!r}", "a size such as 4GiB", "choose another"
+                f"{parameter('memory_limit')} is {self.memory_limit!r}", "a size such as 4GiB", "choose another"
             ) from error

@@ -19,7 +19,7 @@ from distributed.client import ClosedClientError
 from distributed.comm import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 
-from giaann_dask.errors import ClusterError, GiaannError
+from giaann_dask.errors import ClusterError, GiaannError, parameter
 
 DEFAULT_TIMEOUT_S = 1800.0
 # Who has waited that long waits so much longer to be told why.
@@ -179,7 +179,8 @@ def _overdue(client: Client, limit_s: float) -> ClusterError:
         return ClusterError(
             f"a task has not finished within {limit_s:g} seconds, and {paused} of {len(workers)} workers take none",
             "workers with memory for the task that they run",
-            "raise --memory-limit, or use smaller --batch-sequences; what was committed is kept",
+            f"raise {parameter('memory_limit')}, or use smaller {parameter('batch_sequences')}; "
+            "what was committed is kept",
         )
     return ClusterError(
         f"a task has not finished within {limit_s:g} seconds",

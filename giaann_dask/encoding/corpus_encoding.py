@@ -15,7 +15,7 @@ from distributed import Client
 from giaann_dask.cluster import result
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamedBlock, StreamOptions
-from giaann_dask.errors import EmptyInputError
+from giaann_dask.errors import EmptyInputError, parameter
 from giaann_dask.events import BlockEncoded, Observer, ignore
 from giaann_dask.text.corpus import CorpusWriter, EncodedCorpus
 from giaann_dask.text.ledger import Ledger
@@ -77,7 +77,7 @@ def encode_corpus(
             raise EmptyInputError(
                 f"none of the {vocabulary.sequences} sequences has a noun",
                 "sentences with nouns",
-                "look at the text and at --tagger",
+                f"look at the text and at {parameter('tagger')}",
             )
         attributes = {
             "seed_tokens": sources.filter.seed_tokens,

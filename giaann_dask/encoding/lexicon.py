@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from distributed import Client, Future
 
 from giaann_dask.cluster import result, task_key
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.text.corpus import is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.inputs import require_rereadable
@@ -57,7 +57,7 @@ def choose_ever(client: Client, choice: str, inputs: Sequence[str], tagger: str,
         raise OptionError(
             f"the lexicon is to be collected from {encoded[0]}, which is encoded already",
             "text",
-            "leave --ever-pos out to use the corpus's own lexicon",
+            f"leave {parameter('ever_pos')} out to use the corpus's own lexicon",
         )
     require_rereadable(inputs, "a lexicon of the text itself")
     ever, pending = EverPos(), deque[Future]()

@@ -16,7 +16,7 @@ from typing import Any
 from distributed import Client, Future
 
 from giaann_dask.cluster import task_key
-from giaann_dask.errors import SpecificationError
+from giaann_dask.errors import SpecificationError, parameter
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import FilterOptions, TaggedBlock
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
@@ -170,15 +170,15 @@ def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
         stored = attributes.get(name)
         if stored != value:
             raise SpecificationError(
-                f"corpus {corpus.path} was encoded with {name} {stored!r}",
+                f"corpus {corpus.path} was encoded with {parameter(name)} {stored!r}",
                 f"{value!r}, as the network has it",
                 "encode the text again with the network's options",
             )
     if options.filter.parts_of_speech and not corpus.attributes.get("parts_of_speech"):
         raise SpecificationError(
             f"corpus {corpus.path} was encoded without parts of speech",
-            "each token's part of speech, by which the network scales strengths (pos_factors)",
-            "encode the text again with --parts-of-speech, or train on the text itself",
+            f"each token's part of speech, by which the network scales strengths ({parameter('pos_factors')})",
+            f"encode the text again with {parameter('parts_of_speech')}, or train on the text itself",
         )
 
 

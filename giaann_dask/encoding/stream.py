@@ -36,7 +36,7 @@ from giaann_dask.encoding.sources import (
     submit_lexicon,
     submit_tag,
 )
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
 from giaann_dask.text.ledger import Ledger, LedgerEntry
@@ -58,9 +58,11 @@ def check_limits(maximum_sequences: int | None, first_sequence: int = 0) -> None
         The first of them, counted from 0.
     """
     if maximum_sequences is not None and maximum_sequences < 1:
-        raise OptionError(f"max-sequences is {maximum_sequences}", "1 or more", "leave it out to read everything")
+        raise OptionError(
+            f"{parameter('maximum_sequences')} is {maximum_sequences}", "1 or more", "leave it out to read everything"
+        )
     if first_sequence < 0:
-        raise OptionError(f"first-sequence is {first_sequence}", "0 or more", "count from 0")
+        raise OptionError(f"{parameter('first_sequence')} is {first_sequence}", "0 or more", "count from 0")
 
 
 @dataclass(frozen=True, kw_only=True)

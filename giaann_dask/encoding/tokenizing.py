@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.storage import writing
 from giaann_dask.text.conllu import parse_spaced_conllu
 from giaann_dask.text.corpus import is_corpus
@@ -66,7 +66,9 @@ def _size(choice: str) -> int:
     """Return the size that ``learn:SIZE`` names."""
     size = choice.removeprefix(LEARN)
     if not size.isdecimal():
-        raise OptionError(f"tokenizer is {choice!r}", "learn:SIZE with a number", "choose one, such as learn:16384")
+        raise OptionError(
+            f"{parameter('tokenizer')} is {choice!r}", "learn:SIZE with a number", "choose one, such as learn:16384"
+        )
     return int(size)
 
 
@@ -92,7 +94,7 @@ def learn_tokenizer(inputs: Sequence[str], size: int, reading: ReadOptions) -> S
         raise OptionError(
             f"the tokenizer is to be learnt from {encoded[0]}, which is encoded already",
             "text",
-            "learn it from the text, with giaann-dask tokenizer train, or leave --tokenizer out",
+            f"learn it from the text, with giaann-dask tokenizer train, or leave {parameter('tokenizer')} out",
         )
     return SubwordTokenizer.learn(_texts(inputs, reading), size)
 

@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.activation import ActivationState
 from giaann_dask.inference.candidates import Candidates, TokenTimes
 from giaann_dask.inference.options import Feed, InferenceOptions
@@ -85,9 +85,11 @@ class BeamOptions:
     def __post_init__(self) -> None:
         for name, most in (("width", MAXIMUM_WIDTH), ("depth", MAXIMUM_DEPTH)):
             if not 1 <= getattr(self, name) <= most:
-                raise OptionError(f"beam {name} is {getattr(self, name)}", f"1 to {most}", "choose another")
+                raise OptionError(f"{parameter(name)} is {getattr(self, name)}", f"1 to {most}", "choose another")
         if self.score not in get_args(Score):
-            raise OptionError(f"beam score is {self.score!r}", " or ".join(get_args(Score)), "choose one of them")
+            raise OptionError(
+                f"{parameter('score')} is {self.score!r}", " or ".join(get_args(Score)), "choose one of them"
+            )
 
     @property
     def searches(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from giaann_dask.errors import OptionError, PromptError
+from giaann_dask.errors import OptionError, PromptError, parameter
 from giaann_dask.inference.beam import BeamOptions
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.rows.remote import RowOptions
@@ -55,9 +55,9 @@ class SamplingOptions:
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature <= 10:
-            raise OptionError(f"temperature is {self.temperature}", "0 to 10", "choose another")
+            raise OptionError(f"{parameter('temperature')} is {self.temperature}", "0 to 10", "choose another")
         if self.seed is not None and not 0 <= self.seed <= MOST_SEED:
-            raise OptionError(f"seed is {self.seed}", f"0 to {MOST_SEED}", "choose another, or none")
+            raise OptionError(f"{parameter('seed')} is {self.seed}", f"0 to {MOST_SEED}", "choose another, or none")
 
     def seeded(self) -> SamplingOptions:
         """Return these options with the seed that counts.
@@ -145,7 +145,7 @@ class GenerationOptions:
         check_tagger(self.tagger)
         for name, least in (("tokens", 1), ("runners_up", 1), ("reasons", 0)):
             if getattr(self, name) < least:
-                raise OptionError(f"{name} is {getattr(self, name)}", f"{least} or more", "choose another")
+                raise OptionError(f"{parameter(name)} is {getattr(self, name)}", f"{least} or more", "choose another")
 
     def seeded(self) -> GenerationOptions:
         """Return these options with the seed that counts; see `SamplingOptions.seeded`."""
@@ -155,7 +155,8 @@ class GenerationOptions:
         """Raise an `OptionError` if an option is set that a network of this specification does not have."""
         if specification.profile != "best":
             if self.sampling.temperature:
-                found = f"temperature {self.sampling.temperature} for a network of profile {specification.profile}"
+                profile = specification.profile
+                found = f"{parameter('temperature')} {self.sampling.temperature} for a network of profile {profile}"
                 raise OptionError(found, "profile best, which has probabilities", "leave it out")
             rules = fitting_rules(specification, self.inference)
             if self.beam.searches:

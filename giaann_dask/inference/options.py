@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 
 Timing = Literal["exact", "biased", "none"]
 Activations = Literal["boolf", "boolf+c", "intf+c"]
@@ -56,10 +56,12 @@ class InferenceOptions:
         _require_one_of("activations", self.activations, get_args(Activations))
         _require_one_of("feed", self.feed, get_args(Feed))
         if not isinstance(self.sequential, bool):
-            raise OptionError(f"sequential is {self.sequential!r}", "True or False", "choose one of them")
+            raise OptionError(
+                f"{parameter('sequential')} is {self.sequential!r}", "True or False", "choose one of them"
+            )
 
 
 def _require_one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     """Raise an OptionError that names the option when its value is not allowed."""
     if value not in allowed:
-        raise OptionError(f"{name} is {value!r}", " or ".join(allowed), "choose one of them")
+        raise OptionError(f"{parameter(name)} is {value!r}", " or ".join(allowed), "choose one of them")

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import torch
 
 from giaann_dask.device import select_device, tensor_device
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.replay.session import ReplaySession
 from giaann_dask.inference.rows.source import RowSource
@@ -54,13 +54,18 @@ def fitting_rules(specification: Specification, asked: AskedRules) -> Rules:
     if specification.profile == "v1":
         if isinstance(asked, InferenceOptions):
             return asked
-        raise OptionError("settings of profile v2 for a network of profile v1", "its timing", "leave settings out")
+        raise OptionError(
+            f"{parameter('settings')} of profile v2 for a network of profile v1",
+            f"its {parameter('timing')}",
+            f"leave {parameter('settings')} out",
+        )
     if isinstance(asked, InferenceOptions):
         if asked != InferenceOptions(feed=asked.feed):
             raise OptionError(
-                "timing, activations or sequential of profile v1 for a network of profile v2",
-                "its settings",
-                "choose settings train or test",
+                f"{parameter('timing')}, {parameter('activations')} or {parameter('sequential')} of profile v1 "
+                "for a network of profile v2",
+                f"its {parameter('settings')}",
+                f"choose {parameter('settings')} train or test",
             )
         asked = V2Settings(feed=asked.feed)
     layout = SegmentLayout.of(specification)

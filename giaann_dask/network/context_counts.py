@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.network.contexts import CHAIN, CONTEXTS, EXTENDS, NONE, TokenStream, word_key
 from giaann_dask.network.keys import pack_target, unpack_target
 from giaann_dask.network.merging import merge_runs
@@ -80,7 +80,7 @@ def count_contexts(
     (('a', 'b'), 2)
     """
     if block_tokens < 1:
-        raise OptionError(f"block_tokens is {block_tokens}", "at least 1", "choose another value")
+        raise OptionError(f"{parameter('block_tokens')} is {block_tokens}", "at least 1", "choose another value")
     run = merge_runs([_to_run(*pairs) for pairs in _pairs(stream, kinds, block_tokens)])
     used = np.unique(stream.index)
     return ContextCounts(run, _sorted_words(stream.words[number] for number in used.tolist()))

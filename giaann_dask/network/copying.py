@@ -33,6 +33,7 @@ from giaann_dask.errors import (
     StoreMissingError,
     StoreUnreachableError,
     StoreWriteError,
+    parameter,
 )
 from giaann_dask.network.icechunk_process import use_icechunk
 from giaann_dask.network.packing import unpack
@@ -249,7 +250,7 @@ def copy_commit(
         If the disk is full, or a bucket does not answer.
     """
     if keep is not None and keep < 1:
-        raise OptionError(f"keep is {keep}", "1 or more", "the last copy is always kept")
+        raise OptionError(f"{parameter('keep')} is {keep}", "1 or more", "the last copy is always kept")
     original = source.repository()
     name = str(original.lookup_branch(BRANCH)) if commit is None else commit
     try:

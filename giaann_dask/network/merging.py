@@ -20,7 +20,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import StrengthOverflowError
+from giaann_dask.errors import StrengthOverflowError, parameter
 from giaann_dask.network.run import Run, narrow_strength, readable
 
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -129,7 +129,7 @@ def _merge_two(first: Run, second: Run) -> Run:
         raise StrengthOverflowError(
             "adding two runs makes a strength of more than 64 bits",
             f"sums up to {np.iinfo(np.int64).max}",
-            "train a network with fewer strength_bits",
+            f"train a new network, in Python with fewer {parameter('strength_bits')}",
         )
     connections = int(pointer[rows])
     # Giving the unused end back does not move what is used.

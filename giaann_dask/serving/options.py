@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, field
 
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.text.strings import text_fault
 
 
@@ -132,7 +132,7 @@ class ServingOptions:
         _require_least(self, 1, "connections")
         _require_positive(self, "timeout_s", "drain_s", "head_s")
         if not 0 <= self.port <= 65535:
-            raise OptionError(f"port is {self.port}", "0 to 65535", "choose another")
+            raise OptionError(f"{parameter('port')} is {self.port}", "0 to 65535", "choose another")
         if self.api_key is not None and (not self.api_key or not self.api_key.isascii() or " " in self.api_key):
             # The key itself is not shown.
             raise OptionError("the API key is empty or has other than ASCII characters", "a word", "choose another")
@@ -140,9 +140,10 @@ class ServingOptions:
             raise OptionError(f"the model's name {self.name!r} holds {fault}", "text in UTF-8", "choose another")
         if not self.private and self.api_key is None:
             raise OptionError(
-                f"host is {self.host!r}, which others than this machine can reach, and there is no API key",
+                f"{parameter('host')} is {self.host!r}, which others than this machine can reach, "
+                "and there is no API key",
                 "127.0.0.1, or a key",
-                "set GIAANN_API_KEY or --api-key",
+                f"set GIAANN_API_KEY or {parameter('api_key')}",
             )
 
     @property
@@ -159,11 +160,11 @@ class ServingOptions:
 def _require_least(options: object, least: int, *names: str) -> None:
     for name in names:
         if getattr(options, name) < least:
-            raise OptionError(f"{name} is {getattr(options, name)}", f"{least} or more", "choose another")
+            raise OptionError(f"{parameter(name)} is {getattr(options, name)}", f"{least} or more", "choose another")
 
 
 def _require_positive(options: object, *names: str) -> None:
     for name in names:
         # Not a number is refused too.
         if not 0 < getattr(options, name) < float("inf"):
-            raise OptionError(f"{name} is {getattr(options, name)}", "more than 0", "choose another")
+            raise OptionError(f"{parameter(name)} is {getattr(options, name)}", "more than 0", "choose another")

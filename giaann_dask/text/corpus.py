@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from giaann_dask.errors import StoreExistsError, StoreFormatError, StoreMissingError
+from giaann_dask.errors import StoreExistsError, StoreFormatError, StoreMissingError, parameter
 from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
 from giaann_dask.storage import (
     append_values,
@@ -65,7 +65,9 @@ def require_absent(path: Path) -> None:
     """
     require_folder(path)
     if path.exists():
-        raise StoreExistsError(f"{path} exists already", "a path where nothing is", "choose another --out or remove it")
+        raise StoreExistsError(
+            f"{path} exists already", "a path where nothing is", f"choose another {parameter('out')} or remove it"
+        )
 
 
 class CorpusWriter:

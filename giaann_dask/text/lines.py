@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Event
 from typing import BinaryIO, cast
 
-from giaann_dask.errors import InputEncodingError, InputFormatError, InputMissingError
+from giaann_dask.errors import InputEncodingError, InputFormatError, InputMissingError, parameter
 from giaann_dask.text.pipes import StandardInput, is_pipe, open_pipe, open_standard_input
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -109,7 +109,7 @@ class LineReader:
         return InputFormatError(
             f"{self.place} is too long",
             f"at most {self._limit} characters in a line",
-            "break the line, or raise line_characters",
+            f"break the line, or in Python raise {parameter('line_characters')} of ReadOptions",
         )
 
 

@@ -27,6 +27,7 @@ from giaann_dask.errors import (
     InputFormatError,
     InputMissingError,
     OptionError,
+    parameter,
 )
 from giaann_dask.optional import import_optional
 from giaann_dask.text.conllu import line_problem, malformed_line
@@ -87,10 +88,10 @@ class ReadOptions:
     def __post_init__(self) -> None:
         for name in ("part_characters", "line_characters", "group"):
             if getattr(self, name) < 1:
-                raise OptionError(f"{name} is {getattr(self, name)!r}", "at least 1", "choose another value")
+                raise OptionError(f"{parameter(name)} is {getattr(self, name)!r}", "at least 1", "choose another value")
         for name in ("text_field", "split"):
             if not getattr(self, name):
-                raise OptionError(f"{name} is empty", "a name", "name one or leave the option out")
+                raise OptionError(f"{parameter(name)} is empty", "a name", "name one or leave it out")
 
 
 class _Passage(NamedTuple):
@@ -286,7 +287,9 @@ def _record_text(record: _Record, field: str) -> str:
         raise InputFormatError(f"{place} is not an object", f"an object with a field {field!r}")
     if field not in value:
         names = ", ".join(map(repr, list(value)[:10])) or "none"
-        raise InputFormatError(f"{place} has no field {field!r}", f"one of its fields: {names}", "choose text_field")
+        raise InputFormatError(
+            f"{place} has no field {field!r}", f"one of its fields: {names}", f"choose {parameter('text_field')}"
+        )
     text = value[field]
     if not isinstance(text, str):
         raise InputFormatError(f"{place}: the field {field!r} is a {type(text).__name__}", "text")

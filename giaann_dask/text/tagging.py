@@ -11,7 +11,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from giaann_dask.errors import InputFormatError, MissingDependencyError, OptionError
+from giaann_dask.errors import InputFormatError, MissingDependencyError, OptionError, parameter
 from giaann_dask.text.lexicon_tagger import LexiconTagger
 from giaann_dask.text.strings import text_fault
 from giaann_dask.text.tokens import TaggedSentence
@@ -50,7 +50,9 @@ def check_tagger(name: str) -> None:
         received = f"the tagger's name {name!r} holds {fault}"
         raise OptionError(received, "lexicon, spacy:MODEL or gold", "choose another")
     if name not in (_LEXICON, _GOLD) and (not name.startswith(_SPACY) or name == _SPACY):
-        raise OptionError(f"tagger is {name!r}", "lexicon, spacy:MODEL or gold", "choose one of these, such as lexicon")
+        raise OptionError(
+            f"{parameter('tagger')} is {name!r}", "lexicon, spacy:MODEL or gold", "choose one of these, such as lexicon"
+        )
 
 
 @functools.cache

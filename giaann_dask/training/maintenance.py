@@ -12,7 +12,7 @@ from typing import Any
 from distributed import Client
 
 from giaann_dask.cluster import attempt
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.text.ledger import Ledger
@@ -48,7 +48,9 @@ class CompactionReport:
 def check_kept(keep_commits: int | None) -> None:
     """Raise an `OptionError` when no commit would be kept; None keeps all."""
     if keep_commits is not None and keep_commits < 1:
-        raise OptionError(f"keep-commits is {keep_commits}", "1 or more", "the last commit is always kept")
+        raise OptionError(
+            f"{parameter('keep_commits')} is {keep_commits}", "1 or more", "the last commit is always kept"
+        )
 
 
 @attempt()

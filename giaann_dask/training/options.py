@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from giaann_dask.encoding.stream import check_limits
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.training.selection import SelectionOptions
 
 TRAIN_ON = ("all", "misses")
@@ -92,17 +92,22 @@ class TrainingOptions:
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise OptionError(f"{name} is {value}", "1 or more", "choose another number")
+                raise OptionError(f"{parameter(name)} is {value}", "1 or more", "choose another number")
         if self.hot_bytes is not None and self.hot_bytes < 0:
-            raise OptionError(f"hot_bytes is {self.hot_bytes}", "0 or more", "choose another number")
+            raise OptionError(f"{parameter('hot_bytes')} is {self.hot_bytes}", "0 or more", "choose another number")
         if self.commit_seconds <= 0:
-            raise OptionError(f"commit_seconds is {self.commit_seconds}", "more than 0", "choose another time")
+            raise OptionError(
+                f"{parameter('commit_seconds')} is {self.commit_seconds}", "more than 0", "choose another time"
+            )
         if self.train_on not in TRAIN_ON:
-            raise OptionError(f"train_on is {self.train_on!r}", " or ".join(TRAIN_ON), "choose one of them")
+            raise OptionError(
+                f"{parameter('train_on')} is {self.train_on!r}", " or ".join(TRAIN_ON), "choose one of them"
+            )
         if self.weakening:
             # Each token would take a share of what earlier ones left: 10 and 10 % twice is not 10 and 20 % once.
             raise OptionError(
-                f"weakening is {self.weakening}: a share of a strength depends on the sequences before it",
+                f"{parameter('weakening')} is {self.weakening}: "
+                "a share of a strength depends on the sequences before it",
                 "0: training adds up sequences in parallel, in any order",
-                "leave it out; train_on misses strengthens only what was not predicted",
+                f"leave it out; {parameter('train_on')} misses strengthens only what was not predicted",
             )

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.training.choosing import LEVELS, RANKS, Batches, Sequences, Window, choose, count_pairs, group
@@ -63,11 +63,15 @@ class SelectionOptions:
 
     def __post_init__(self) -> None:
         if self.order not in get_args(Order):
-            raise OptionError(f"order is {self.order!r}", ", ".join(get_args(Order)), "choose another order")
+            raise OptionError(
+                f"{parameter('order')} is {self.order!r}", ", ".join(get_args(Order)), "choose another order"
+            )
         if not 1 <= self.window <= WINDOW_LIMIT:
-            raise OptionError(f"window is {self.window}", f"1 to {WINDOW_LIMIT}", "choose another number")
+            raise OptionError(
+                f"{parameter('window')} is {self.window}", f"1 to {WINDOW_LIMIT}", "choose another number"
+            )
         if self.seed < 0:
-            raise OptionError(f"seed is {self.seed}", "0 or more", "choose another number")
+            raise OptionError(f"{parameter('seed')} is {self.seed}", "0 or more", "choose another number")
 
 
 @register_arrays
@@ -348,7 +352,7 @@ def measure_overlap(
 
 def _positive(name: str, value: int) -> int:
     if value < 1:
-        raise OptionError(f"{name} is {value}", "1 or more", "choose another number")
+        raise OptionError(f"{parameter(name)} is {value}", "1 or more", "choose another number")
     return value
 
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from giaann_dask.errors import SpecificationError, StoreExistsError
+from giaann_dask.errors import SpecificationError, StoreExistsError, parameter
 from giaann_dask.network.manifest import Manifest
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.scaling import require_sums
@@ -115,9 +115,9 @@ def require_tokenizer(specification: Specification, tokenizer: SubwordTokenizer 
     """Raise a `SpecificationError` when the tokens that are asked for and the tokenizer do not agree."""
     if (specification.tokens == "subwords") != (tokenizer is not None):
         raise SpecificationError(
-            f"tokens is {specification.tokens!r} {'without' if tokenizer is None else 'with'} a tokenizer",
+            f"tokens are {specification.tokens} {'without' if tokenizer is None else 'with'} a tokenizer",
             "subwords with a tokenizer, or words without",
-            "give --tokenizer FILE, learn:SIZE or tiktoken:NAME with profile v2, or none",
+            f"give {parameter('tokenizer')} as a file, learn:SIZE or tiktoken:NAME with profile v2, or none",
         )
 
 
@@ -150,5 +150,5 @@ def check_same(what: str, wanted: object, stored: object, path: Path) -> None:
         raise SpecificationError(
             f"network {path} has {what} {str(stored)[:200]}",
             f"{str(wanted)[:200]} as asked for",
-            "leave the option out to use the network's own, or train a new network",
+            "leave it out to use the network's own, or train a new network",
         )

@@ -20,7 +20,7 @@ from distributed import Client
 from giaann_dask.cluster import data_room, release_freed, result, results, roles_of, wait_all
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
-from giaann_dask.errors import EmptyInputError
+from giaann_dask.errors import EmptyInputError, parameter
 from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, RegionsMeasured, ignore
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.committing import Progress, commit_regions, load_regions, stored_regions
@@ -168,14 +168,14 @@ class Trainer:
             raise EmptyInputError(
                 f"none of the {new} sequences can be trained",
                 "sentences with nouns that verbs, prepositions or conjunctions divide",
-                "look at the text and at --tagger; the network is unchanged",
+                f"look at the text and at {parameter('tagger')}; the network is unchanged",
             )
         if counted == 0:
             low = sources.filter.seed_tokens + 1
             raise EmptyInputError(
                 "no sentence is long enough",
                 f"sentences of {low} to {sources.filter.maximum_tokens} tokens",
-                "look at the text, or train a new network with fewer --seed-tokens",
+                f"look at the text, or train a new network with fewer {parameter('seed_tokens')}",
             )
 
     def _stream_options(self) -> StreamOptions:

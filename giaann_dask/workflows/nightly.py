@@ -20,7 +20,7 @@ from distributed import Client
 from giaann_dask.api import Network, TextOptions, TrainingOptions, new_inputs, train
 from giaann_dask.api.texts import names
 from giaann_dask.encoding.news import InputNews
-from giaann_dask.errors import InputFormatError, OptionError
+from giaann_dask.errors import InputFormatError, OptionError, parameter
 from giaann_dask.events import Observer
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.spec import Specification
@@ -82,11 +82,19 @@ class NightlyOptions:
 
     def __post_init__(self) -> None:
         if self.keep_commits is not None and self.keep_commits < 1:
-            raise OptionError(f"keep-commits is {self.keep_commits}", "1 or more", "the last commit is always kept")
+            raise OptionError(
+                f"{parameter('keep_commits')} is {self.keep_commits}", "1 or more", "the last commit is always kept"
+            )
         if not 0 <= self.least_top1 <= 1:
-            raise OptionError(f"least-top1 is {self.least_top1}", "a share from 0 to 1", "choose another")
+            raise OptionError(
+                f"{parameter('least_top1')} is {self.least_top1}", "a share from 0 to 1", "choose another"
+            )
         if self.settle_s < 0 or (self.maximum_s is not None and self.maximum_s <= 0):
-            raise OptionError("settle or max-seconds is out of range", "seconds, 0 or more", "choose others")
+            raise OptionError(
+                f"{parameter('settle_s')} or {parameter('maximum_s')} is out of range",
+                "seconds, 0 or more",
+                "choose others",
+            )
 
 
 @dataclass(frozen=True)
@@ -146,12 +154,14 @@ def plan(options: NightlyOptions) -> Plan:
             )
     unreadable = tuple(each for each in trained if each.problem)
     if unreadable and not options.skip_unreadable:
-        raise InputFormatError(unreadable[0].problem, "", "mend the file, or leave it out with --skip-unreadable")
+        raise InputFormatError(
+            unreadable[0].problem, "", f"mend the file, or leave it out with {parameter('skip_unreadable')}"
+        )
     if not found:
         raise TryAgainError(
             f"all {len(unsettled)} files were changed in the last {options.settle_s:g} seconds",
             "files that are whole",
-            "run it again later, or with a smaller --settle",
+            f"run it again later, or with a smaller {parameter('settle_s')}",
         )
     new = tuple(each for each in trained if each.new_characters)
     known = len(trained) - len(new) - len(unreadable)

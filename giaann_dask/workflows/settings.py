@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from giaann_dask.cli.spelling import Command
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError
 
 # Tables that the file may have.
@@ -43,7 +44,8 @@ def job_command(table: str) -> Callable[[Callable[..., Any]], click.Command]:
             help="TOML file with settings for what is named neither here nor in the environment.",
         )
         context = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-        made = click.command(table.replace("-", "_"), context_settings=context)(config(dry(function)))
+        named = click.command(table.replace("-", "_"), cls=Command, context_settings=context)
+        made: click.Command = named(config(dry(function)))
         for option in made.params:
             if isinstance(option, click.Option) and option.envvar is None and option.name != "help":
                 option.envvar = "GIAANN_" + _spelled(option).replace("-", "_").upper()

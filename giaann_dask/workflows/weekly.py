@@ -13,7 +13,7 @@ from typing import Any
 from distributed import Client
 
 from giaann_dask.api import Network
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, ignore
 from giaann_dask.workflows.exits import CheckFailedError
 from giaann_dask.workflows.history import read_lines
@@ -56,7 +56,7 @@ class WeeklyOptions:
 
     def __post_init__(self) -> None:
         if not 0 <= self.tolerance <= 1:
-            raise OptionError(f"tolerance is {self.tolerance}", "a share from 0 to 1", "choose another")
+            raise OptionError(f"{parameter('tolerance')} is {self.tolerance}", "a share from 0 to 1", "choose another")
 
 
 def work(
@@ -84,5 +84,5 @@ def work(
             f"top-1 of network {options.network} fell from {earlier:.4f} (commit {before['commit']}) to "
             f"{measured.top1:.4f}",
             f"no more than {options.tolerance:g} less",
-            f"see {entry['report']}; --accept takes it for usual from now on",
+            f"see {entry['report']}; {parameter('accept')} takes it for usual from now on",
         )

@@ -17,7 +17,7 @@ from giaann_dask.diagnostics.pictures.files import check_suffix, write_picture
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.prediction import Prediction, draw_state, graph_of
 from giaann_dask.diagnostics.pictures.themes import ACTIVATION, Theme, blend, theme_of
-from giaann_dask.errors import MissingDependencyError, OptionError
+from giaann_dask.errors import MissingDependencyError, OptionError, parameter
 from giaann_dask.storage import writing
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def save_animation(
     """
     path = check_animation(path)
     if not 0.05 <= seconds <= 60:
-        raise OptionError(f"seconds is {seconds}", "0.05 to 60", "choose another value")
+        raise OptionError(f"{parameter('seconds')} is {seconds}", "0.05 to 60", "choose another value")
     options = options or DrawOptions(colour="activation")
     frames = draw_frames(prediction, options)
     if path.suffix.lower() == ".mp4":

@@ -16,7 +16,7 @@ import numpy as np
 
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.segments import segment_names
-from giaann_dask.errors import EmptyInputError, OptionError
+from giaann_dask.errors import EmptyInputError, OptionError, parameter
 from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.scanning import find_best_columns, find_columns, read_columns, require_columns
 from giaann_dask.network.store import CommitReader
@@ -80,8 +80,8 @@ class Words:
         if self.part is None:
             raise OptionError(
                 "colours by part of speech for a network that stores none",
-                "a network of words, with the lexicon that train --ever-pos stores",
-                "draw it with --colour delimiters",
+                "a network of words, with the lexicon that training stores",
+                f"draw it with {parameter('colour')} delimiters",
             )
         return self.part
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from giaann_dask.diagnostics.pictures.choosing import require_connections
 from giaann_dask.diagnostics.pictures.themes import Theme, theme_of
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.network.keys import pack_neuron
 from giaann_dask.network.scanning import column_pairs, read_regions, require_columns
 from giaann_dask.network.store import CommitReader
@@ -62,11 +62,11 @@ class DensityOptions:
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
-            raise OptionError(f"order is {self.order!r}", ", ".join(ORDERS), "choose one of these")
+            raise OptionError(f"{parameter('order')} is {self.order!r}", ", ".join(ORDERS), "choose one of these")
         for name, low, high in (("cells", 16, 2000), ("width_inches", 4, 40)):
             value = getattr(self, name)
             if not low <= value <= high:
-                raise OptionError(f"{name} is {value!r}", f"{low} to {high}", "choose another value")
+                raise OptionError(f"{parameter(name)} is {value!r}", f"{low} to {high}", "choose another value")
 
 
 @dataclass(frozen=True, eq=False)

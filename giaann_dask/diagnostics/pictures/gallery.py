@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from giaann_dask.diagnostics.pictures.options import DrawOptions
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.network.store import CommitReader
 
 if TYPE_CHECKING:
@@ -77,5 +77,7 @@ class Pictures:
 
     def _predicted(self, prompt: str | Prediction, options: DrawOptions | None) -> Prediction:
         if options is not None and options.colour not in ("default", "activation"):
-            raise OptionError(f"colour {options.colour} of a prediction", "activation", "leave the colour out")
+            raise OptionError(
+                f"{parameter('colour')} {options.colour} of a prediction", "activation", "leave the colour out"
+            )
         return self.predict(prompt) if isinstance(prompt, str) else prompt

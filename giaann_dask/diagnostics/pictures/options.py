@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 
 COLOURS = ("default", "segments", "branches", "parts", "delimiters", "activation")
 _LIMITS = (("maximum_columns", 1, 12), ("maximum_features", 0, 40), ("maximum_connections", 1, 5000))
@@ -55,9 +55,9 @@ class DrawOptions:
         for name, low, high in (*_LIMITS, ("width_inches", 5, 40)):
             value = getattr(self, name)
             if not low <= value <= high:
-                raise OptionError(f"{name} is {value!r}", f"{low} to {high}", "choose another value")
+                raise OptionError(f"{parameter(name)} is {value!r}", f"{low} to {high}", "choose another value")
         if self.colour not in COLOURS:
-            raise OptionError(f"colour is {self.colour!r}", ", ".join(COLOURS), "choose one of these")
+            raise OptionError(f"{parameter('colour')} is {self.colour!r}", ", ".join(COLOURS), "choose one of these")
         if len(self.concepts) > self.maximum_columns:
             received, expected = f"{len(self.concepts)} concepts", f"at most {self.maximum_columns}"
-            raise OptionError(received, expected, "name fewer of them or raise maximum_columns")
+            raise OptionError(received, expected, f"name fewer of them or raise {parameter('maximum_columns')}")

@@ -21,7 +21,7 @@ from giaann_dask.diagnostics.pictures.drawing import draw_graph, wrapped
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.schemes import Activity, Colouring, colour_graph
 from giaann_dask.diagnostics.pictures.themes import theme_of
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.activation import ActivationState
 from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.continuation import GenerationOptions
@@ -231,7 +231,9 @@ def find_step(prediction: Prediction, number: int) -> int:
     beyond = [at for at, step in enumerate(prediction.steps) if step.predicted]
     if not 1 <= number <= len(beyond):
         why = prediction.steps[-1].stop or "no more tokens were asked for"
-        raise OptionError(f"step {number} of a prediction", f"1 to {len(beyond)} ({why})", "choose one of these")
+        raise OptionError(
+            f"{parameter('step')} {number} of a prediction", f"1 to {len(beyond)} ({why})", "choose one of these"
+        )
     return beyond[number - 1]
 
 

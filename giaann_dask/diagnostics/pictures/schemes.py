@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from giaann_dask.diagnostics.pictures.choosing import Words
 from giaann_dask.diagnostics.pictures.layout import Line
 from giaann_dask.diagnostics.pictures.themes import ACTIVATION, CATEGORIES, Theme, blend, ordered, word_on
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.network.table import Neuron
 
 if TYPE_CHECKING:
@@ -124,12 +124,16 @@ def colour_graph(
     """
     if colour == "activation":
         if activity is None:
-            raise OptionError("colour activation without a prompt", "a prompt to predict from", "name one")
+            raise OptionError(
+                f"{parameter('colour')} activation without a prompt", "a prompt to predict from", "name one"
+            )
         return _by_activation(graph, theme, activity)
     if colour == "default":
         return _by_kind(graph, theme)
     if words is None:
-        raise OptionError(f"colour {colour} of a table of connections", "a network", "draw it with Network.draw")
+        raise OptionError(
+            f"{parameter('colour')} {colour} of a table of connections", "a network", "draw it with Network.draw"
+        )
     if colour == "parts":
         part = words.require_part()
         order = ("verb", "adposition", "conjunction", "several of these")

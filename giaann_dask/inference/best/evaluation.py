@@ -22,7 +22,7 @@ from giaann_dask.cluster import result, task_key
 from giaann_dask.dask_types import register
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions, check_limits
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated, ignore
 from giaann_dask.inference.best.kernel import MOST_RANK, Text
 from giaann_dask.inference.best.ngram import backoff_matches, baseline_lines, smoothing
@@ -78,11 +78,15 @@ class ScoringOptions:
     def __post_init__(self) -> None:
         check_limits(self.maximum_sequences, self.first_sequence)
         if self.baseline not in (None, NGRAM):
-            raise OptionError(f"baseline is {self.baseline!r}", NGRAM, "choose it, or leave it out")
+            raise OptionError(f"{parameter('baseline')} is {self.baseline!r}", NGRAM, "choose it, or leave it out")
         if self.tokens_per_task < 1:
-            raise OptionError(f"tokens_per_task is {self.tokens_per_task}", "at least 1", "choose another number")
+            raise OptionError(
+                f"{parameter('tokens_per_task')} is {self.tokens_per_task}", "at least 1", "choose another number"
+            )
         if not self.top_k or not all(1 <= k <= MOST_RANK for k in self.top_k):
-            raise OptionError(f"top_k is {self.top_k}", f"numbers from 1 to {MOST_RANK}", "choose others")
+            raise OptionError(
+                f"{parameter('top_k')} is {self.top_k}", f"numbers from 1 to {MOST_RANK}", "choose others"
+            )
 
 
 @dataclass(frozen=True, eq=False)

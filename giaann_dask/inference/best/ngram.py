@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.best.scores import PooledModel, PoolingOptions, TextScores
 from giaann_dask.inference.best.tables import PRIOR_COUNTS, PooledTables
 from giaann_dask.network.contexts import CHAIN, NONE, TokenStream
@@ -114,4 +114,4 @@ def _most_frequent(tables: PooledTables, row: int) -> int:
 
 def _require_order(order: int) -> None:
     if not 1 <= order <= MAXIMUM_ORDER:
-        raise OptionError(f"order is {order}", f"1 to {MAXIMUM_ORDER}", "choose another value")
+        raise OptionError(f"{parameter('order')} is {order}", f"1 to {MAXIMUM_ORDER}", "choose another value")

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.text.conllu import parse_conllu
 from giaann_dask.text.noun_merging import merge_nouns
 from giaann_dask.text.reading import ReadOptions, read_parts
@@ -57,7 +57,7 @@ def read_documents(
         If there is no such kind of tokens.
     """
     if tokens not in (RAW, MERGED):
-        raise OptionError(f"tokens is {tokens!r}", f"{RAW} or {MERGED}", "choose another value")
+        raise OptionError(f"{parameter('tokens')} is {tokens!r}", f"{RAW} or {MERGED}", "choose another value")
     current, number = Document(), -1
     for part in read_parts(inputs, options):
         for document, begins, sentences in _passages(part, None if tokens == RAW else tagger):

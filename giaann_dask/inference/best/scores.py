@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import EmptyInputError, OptionError
+from giaann_dask.errors import EmptyInputError, OptionError, parameter
 from giaann_dask.inference.best.kernel import RECENT_KINDS, Evidence, Pooling, Text, distribution, score_tokens
 from giaann_dask.inference.best.tables import PooledTables
 from giaann_dask.network.contexts import CHAIN, CONTEXTS, NONE, TokenStream
@@ -34,7 +34,7 @@ NAMES = tuple(context.name for context in CONTEXTS[1:])
 def _require(valid: bool, name: str, value: object, expected: str) -> None:
     """Raise an OptionError that names the option when it is not valid."""
     if not valid:
-        raise OptionError(f"{name} is {value!r}", expected, "choose another value")
+        raise OptionError(f"{parameter(name)} is {value!r}", expected, "choose another value")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from distributed import Client, Future
 from giaann_dask.cluster import ask_scheduler, result, task_key
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions, check_limits
-from giaann_dask.errors import EmptyInputError, OptionError
+from giaann_dask.errors import EmptyInputError, OptionError, parameter
 from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated, ignore
 from giaann_dask.inference.evaluating.accuracy import Accuracy, StepCounts
 from giaann_dask.inference.evaluating.code_length import CodeLength, token_bytes
@@ -189,7 +189,9 @@ class EvaluationOptions:
         check_limits(self.maximum_sequences, self.first_sequence)
         wrong = [k for k in self.top_k if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MAXIMUM_RANKS]
         if wrong:
-            raise OptionError(f"top_k has {wrong[0]!r}", f"whole numbers from 1 to {MAXIMUM_RANKS}", "choose others")
+            raise OptionError(
+                f"{parameter('top_k')} has {wrong[0]!r}", f"whole numbers from 1 to {MAXIMUM_RANKS}", "choose others"
+            )
         object.__setattr__(self, "top_k", tuple(sorted({1, *self.top_k})))
 
 
@@ -266,7 +268,7 @@ def evaluate_network(
         raise EmptyInputError(
             "no sentence of the text is long enough",
             f"sentences of {sources.filter.seed_tokens + 1} to {sources.filter.maximum_tokens} tokens",
-            "look at the text and at --first-sequence",
+            f"look at the text and at {parameter('first_sequence')}",
         )
     accuracy = tally.counts.accuracy(options.top_k, specification.seed_tokens)
     report = tally.report(time.perf_counter() - started, reader.commit, inference, accuracy)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.activation import Layout
 from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.options import InferenceOptions
@@ -71,7 +71,7 @@ class BatchOptions:
     def __post_init__(self) -> None:
         for name, least in (("slots", 1), ("held_bytes", 0)):
             if getattr(self, name) < least:
-                raise OptionError(f"{name} is {getattr(self, name)}", f"{least} or more", "choose another")
+                raise OptionError(f"{parameter(name)} is {getattr(self, name)}", f"{least} or more", "choose another")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

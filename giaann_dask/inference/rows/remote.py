@@ -23,7 +23,7 @@ from distributed.core import send_recv
 from distributed.protocol import to_serialize
 from distributed.threadpoolexecutor import thread_state
 
-from giaann_dask.errors import ClusterError, OptionError
+from giaann_dask.errors import ClusterError, OptionError, parameter
 from giaann_dask.inference.rows.hot import HotRows, RowCounter, RowFigures, Rows
 from giaann_dask.inference.rows.service import NAME, OPERATION, RowAnswer, RowQuestion, Trim
 from giaann_dask.inference.rows.source import RunRows
@@ -80,14 +80,14 @@ class RowOptions:
 
     def __post_init__(self) -> None:
         if self.way not in get_args(Way):
-            raise OptionError(f"way is {self.way!r}", " or ".join(get_args(Way)), "choose one of them")
+            raise OptionError(f"{parameter('way')} is {self.way!r}", " or ".join(get_args(Way)), "choose one of them")
         if not 0 < self.copied_share <= 1:
-            raise OptionError(f"copied_share is {self.copied_share}", "above 0 to 1", "choose another")
+            raise OptionError(f"{parameter('copied_share')} is {self.copied_share}", "above 0 to 1", "choose another")
         if self.cache_bytes < 0:
-            raise OptionError(f"cache_bytes is {self.cache_bytes}", "0 or more", "choose another")
+            raise OptionError(f"{parameter('cache_bytes')} is {self.cache_bytes}", "0 or more", "choose another")
         for name in ("timeout_s", "request_s"):
             if getattr(self, name) <= 0:
-                raise OptionError(f"{name} is {getattr(self, name)}", "more than 0", "choose another")
+                raise OptionError(f"{parameter(name)} is {getattr(self, name)}", "more than 0", "choose another")
 
 
 @dataclass(frozen=True)

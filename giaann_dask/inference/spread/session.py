@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.activation import (
     ActivationState,
     Layout,
@@ -113,7 +113,9 @@ class SpreadSession(Stepper[SpreadState]):
         options: InferenceOptions | None = None,
     ) -> None:
         if budget_bytes < ENTRY_BYTES:
-            raise OptionError(f"budget_bytes is {budget_bytes}", f"{ENTRY_BYTES} or more", "give room for an entry")
+            raise OptionError(
+                f"{parameter('budget_bytes')} is {budget_bytes}", f"{ENTRY_BYTES} or more", "give room for an entry"
+            )
         if not devices:
             raise OptionError("devices is empty", "one or more", "name a device")
         super().__init__(specification, rows, flags, options=options, device=devices[0])

@@ -24,7 +24,7 @@ from distributed import Client, Future
 from torch import Tensor
 
 from giaann_dask.cluster import results, roles_of
-from giaann_dask.errors import ClusterError, OptionError
+from giaann_dask.errors import ClusterError, OptionError, parameter
 from giaann_dask.inference.activation import ActivationState, Pulse
 from giaann_dask.inference.candidates import Candidates, TokenTimes
 from giaann_dask.inference.columns import LitColumns
@@ -67,11 +67,13 @@ class StateOptions:
 
     def __post_init__(self) -> None:
         if self.state_bytes < ENTRY_BYTES:
-            raise OptionError(f"state_bytes is {self.state_bytes}", f"{ENTRY_BYTES} or more", "give room for an entry")
+            raise OptionError(
+                f"{parameter('state_bytes')} is {self.state_bytes}", f"{ENTRY_BYTES} or more", "give room for an entry"
+            )
         if self.timeout_s <= 0:
-            raise OptionError(f"timeout_s is {self.timeout_s}", "more than 0", "choose another")
+            raise OptionError(f"{parameter('timeout_s')} is {self.timeout_s}", "more than 0", "choose another")
         if self.columns < 0:
-            raise OptionError(f"columns is {self.columns}", "0 or more", "choose another")
+            raise OptionError(f"{parameter('columns')} is {self.columns}", "0 or more", "choose another")
 
 
 @dataclass(eq=False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.options import Feed, Timing
 from giaann_dask.text.attachments import check_kinds
 
@@ -138,7 +138,9 @@ class SelectionOptions:
     def __post_init__(self) -> None:
         _require_one_of("test", self.test, get_args(ColumnTest))
         if self.enforce_delimiter and self.test != "node":
-            raise OptionError("enforce_delimiter with the column test", "the node test", "leave one of them out")
+            raise OptionError(
+                f"{parameter('enforce_delimiter')} with the column test", "the node test", "leave one of them out"
+            )
 
     @classmethod
     def reference(cls) -> SelectionOptions:
@@ -178,7 +180,9 @@ class V2Options:
         object.__setattr__(self, "auxiliary", check_kinds(self.auxiliary))
         if self.auxiliary and not self.dynamics.strengths:
             raise OptionError(
-                "auxiliary neurons where connections send 1, whatever their weight", "settings test", "leave one out"
+                "auxiliary neurons where connections send 1, whatever their weight",
+                f"{parameter('settings')} test",
+                "leave one out",
             )
 
     @property
@@ -271,7 +275,11 @@ def settings(
     """
     _require_one_of("settings", name, get_args(Settings))
     if strict_reference and enforce_delimiter:
-        raise OptionError("enforce_delimiter with strict_reference", "at most one of them", "leave one of them out")
+        raise OptionError(
+            f"{parameter('enforce_delimiter')} with {parameter('strict_reference')}",
+            "at most one of them",
+            "leave one of them out",
+        )
     selection = SelectionOptions(enforce_delimiter=enforce_delimiter)
     if strict_reference:
         selection = SelectionOptions.reference()
@@ -286,10 +294,10 @@ def settings(
 def _require_one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     """Raise an OptionError that names the option when its value is not allowed."""
     if value not in allowed:
-        raise OptionError(f"{name} is {value!r}", " or ".join(allowed), "choose one of them")
+        raise OptionError(f"{parameter(name)} is {value!r}", " or ".join(allowed), "choose one of them")
 
 
 def _require_within(name: str, value: float, least: float, most: float) -> None:
     """Raise an OptionError that names the option when its value is out of range."""
     if not least <= value <= most:
-        raise OptionError(f"{name} is {value!r}", f"{least:g} to {most:g}", "choose another")
+        raise OptionError(f"{parameter(name)} is {value!r}", f"{least:g} to {most:g}", "choose another")

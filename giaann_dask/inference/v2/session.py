@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.activation import ActivationState
 from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.options import Feed
@@ -98,7 +98,9 @@ class V2Session:
                 raise OptionError("auxiliary neurons without attachments", "flags that have them", "attach features")
             self.rows = AuxiliaryRows(rows, flags.auxiliary)
         if device is not None and device.type != "cpu":
-            raise OptionError(f"device is {device}", "cpu for networks of profile v2", "leave the device out")
+            raise OptionError(
+                f"{parameter('device')} is {device}", "cpu for networks of profile v2", "leave the device out"
+            )
         self._layout = SegmentLayout.of(specification)
         self._layout.require_soma(self.options.lif)
         self._states = states

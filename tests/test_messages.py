@@ -1,0 +1,171 @@
+"""Errors speak the caller's language: parameters in Python, options on the command line."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import giaann_dask as gd
+from giaann_dask import errors
+from giaann_dask.cli import giaann_dask as command_line
+from giaann_dask.cli import run
+from giaann_dask.cli.spelling import _OTHERWISE, Command, _commands
+from giaann_dask.cluster import ClusterOptions
+from giaann_dask.data import sample_test_text
+from giaann_dask.diagnostics.pictures.options import DrawOptions
+from giaann_dask.encoding.stream import StreamOptions
+from giaann_dask.errors import GiaannError, OptionError, parameter
+from giaann_dask.inference.beam import BeamOptions
+from giaann_dask.inference.rows.remote import RowOptions
+from giaann_dask.inference.spread.workers import StateOptions
+from giaann_dask.serving.options import Limits, LineOptions, ServingOptions
+from giaann_dask.spec import Specification
+from giaann_dask.text.reading import ReadOptions
+
+ROOT = Path(__file__).parent.parent
+SNAKE = re.compile(r"\b[a-z][a-z0-9]*_[a-z0-9_]+\b")
+OPTION = re.compile(r"(?<!\w)--[a-z]")
+
+# Command, its option with a value that is refused, and the same in Python.
+CASES: list[tuple[str, str, str, Callable[..., Any], str, Any]] = [
+    *(
+        ("train", f"--{name.replace('_', '-')}", "0", gd.TrainingOptions, name, 0)
+        for name in ("batch_sequences", "accumulate", "commit_seconds", "commit_sequences", "keep_commits")
+    ),
+    ("train", "--refresh", "0", gd.TrainingOptions, "refresh_sequences", 0),
+    ("train", "--weakening", "0.5", gd.TrainingOptions, "weakening", 0.5),
+    ("train", "--region-size", "0", gd.TrainingOptions, "region_bytes", 0),
+    ("train", "--hot-memory", "-1", gd.TrainingOptions, "hot_bytes", -1),
+    ("train", "--text-field", "", ReadOptions, "text_field", ""),
+    ("train", "--split", "", ReadOptions, "split", ""),
+    *(
+        ("train", f"--{name.replace('_', '-')}", "0", Specification, name, 0)
+        for name in ("seed_tokens", "branches", "regions", "proximity_scale", "strength_limit")
+    ),
+    ("train", "--max-sequences", "0", StreamOptions, "maximum_sequences", 0),
+    ("train", "--threads", "0", ClusterOptions, "threads", 0),
+    ("train", "--memory-limit", "1", ClusterOptions, "memory_limit", "1"),
+    ("train", "--memory-limit", "much", ClusterOptions, "memory_limit", "much"),
+    ("train", "--dashboard", "nonsense", ClusterOptions, "dashboard", "nonsense"),
+    ("evaluate", "--top-k", "0", gd.EvaluationOptions, "top_k", (0,)),
+    ("evaluate", "--first-sequence", "-1", StreamOptions, "first_sequence", -1),
+    ("evaluate", "--row-memory", "-1", RowOptions, "cache_bytes", -1),
+    ("generate", "--tokens", "0", gd.GenerationOptions, "tokens", 0),
+    ("generate", "--beam-width", "0", BeamOptions, "width", 0),
+    ("generate", "--beam-depth", "0", BeamOptions, "depth", 0),
+    ("generate", "--temperature", "-1", gd.SamplingOptions, "temperature", -1),
+    ("generate", "--seed", "-1", gd.SamplingOptions, "seed", -1),
+    ("draw", "--columns", "0", DrawOptions, "maximum_columns", 0),
+    ("draw", "--features", "-1", DrawOptions, "maximum_features", -1),
+    ("draw", "--connections", "-1", DrawOptions, "maximum_connections", -1),
+    ("draw", "--width", "1", DrawOptions, "width_inches", 1),
+    ("serve", "--port", "99999", ServingOptions, "port", 99999),
+    ("serve", "--timeout", "0", ServingOptions, "timeout_s", 0),
+    ("serve", "--drain", "0", ServingOptions, "drain_s", 0),
+    ("serve", "--places", "0", LineOptions, "places", 0),
+    ("serve", "--wait", "-1", LineOptions, "wait_s", -1),
+    ("serve", "--max-tokens", "0", Limits, "tokens", 0),
+    ("serve", "--max-prompt", "0", Limits, "prompt_characters", 0),
+    ("serve", "--max-body", "0", Limits, "body_bytes", 0),
+    ("serve", "--state-memory", "1", StateOptions, "state_bytes", 1),
+    ("cluster", "--hang-timeout", "0.5", ClusterOptions, "hang_timeout_s", 0.5),
+]
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("messages") / "net"
+    with gd.connect(workers=0) as client:
+        gd.train(sample_test_text(), folder, client=client)
+    return folder
+
+
+@pytest.mark.parametrize(("command", "option", "value"), [case[:3] for case in CASES])
+def test_a_command_names_its_option(
+    command: str, option: str, value: str, network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, where = str(sample_test_text()), ("--workers", "0")
+    begun = {
+        "train": ("train", text, "--network", str(tmp_path / "new"), *where),
+        "evaluate": ("evaluate", str(network), text, *where),
+        "generate": ("generate", str(network), "The miller", *where),
+        "draw": ("draw", str(network), "--out", str(tmp_path / "x.svg")),
+        "serve": ("serve", str(network), *where),
+        "cluster": ("cluster",),
+    }
+    capsys.readouterr()
+    assert run([*begun[command], option, value]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    said = line.replace(str(tmp_path), "").replace(str(network), "")
+    assert re.match(rf"giaann-dask: {re.escape(option)} ", said), said
+    assert not SNAKE.search(said), said
+
+
+@pytest.mark.parametrize(("make", "name", "value"), [case[3:] for case in CASES])
+def test_python_names_its_parameter(make: Callable[..., Any], name: str, value: Any) -> None:
+    with pytest.raises(GiaannError) as caught:
+        make(**{name: value})
+    assert re.match(rf"{name} (is|has) ", str(caught.value))
+    assert not OPTION.search(str(caught.value))
+
+
+def test_what_is_said_of_text_names_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.jsonl").write_text('{"body": "The miller carried the flour."}\n')
+    assert run(["train", str(tmp_path / "a.jsonl"), "--network", str(tmp_path / "net"), "--workers", "0"]) == 2
+    assert "choose --text-field" in capsys.readouterr().err
+    (tmp_path / "b.txt").write_text("Go on.\n")
+    assert run(["train", str(tmp_path / "b.txt"), "--network", str(tmp_path / "net"), "--workers", "0"]) == 2
+    assert "fewer --seed-tokens" in capsys.readouterr().err
+    with gd.connect(workers=0) as client, pytest.raises(GiaannError, match="fewer seed_tokens"):
+        gd.train(tmp_path / "b.txt", tmp_path / "net", client=client)
+
+
+def test_every_command_names_its_options() -> None:
+    commands = [each for each in _commands(command_line) if not isinstance(each, click.Group)]
+    assert [each.name for each in commands if not isinstance(each, Command)] == []
+    declared = {option.name for command in commands for option in command.params}
+    scripts = {"max_seconds"}
+    assert [names for names in _OTHERWISE.values() if not declared & set(names) and not scripts & set(names)] == []
+
+
+def test_marks_survive_a_worker_and_are_not_shown() -> None:
+    error = OptionError(f"{parameter('top_k')} is 0", "", f"choose another {parameter('top_k')}")
+    again = pickle.loads(pickle.dumps(error))
+    for each in (error, again):
+        assert str(each) == "top_k is 0; choose another top_k"
+        assert (each.received, each.remedy) == ("top_k is 0", "choose another top_k")
+        each.choose_spelling(str.upper)
+        assert str(each) == "TOP_K is 0; choose another TOP_K"
+
+
+def texts_of_errors() -> Iterator[tuple[str, str]]:
+    """Yield where an error is made, and what is written there of its text."""
+    names = {name for name, value in vars(errors).items() if isinstance(value, type)}
+    for path in sorted((ROOT / "giaann_dask").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+                inside = {id(each) for part in ast.walk(node) if isinstance(part, ast.FormattedValue)
+                          for each in ast.walk(part)}  # fmt: skip
+                for each in ast.walk(node):
+                    if isinstance(each, ast.Constant) and isinstance(each.value, str) and id(each) not in inside:
+                        yield f"{path.relative_to(ROOT)}:{node.lineno}", each.value
+
+
+def test_no_text_of_an_error_writes_a_parameter_or_an_option_out() -> None:
+    # A whole command, and names that are neither.
+    allowed = re.compile(
+        r"giaann-dask cluster --scheduler-file FILE, or dask scheduler --scheduler-file FILE|"
+        r"giaann_dask|en_core_web_\w+|GIAANN_\w+"
+    )
+    shown = [(place, allowed.sub("", text)) for place, text in texts_of_errors()]
+    # What only a command or a script can raise speaks its language.
+    own = ("giaann_dask/cli/", "giaann_dask/workflows/")
+    assert [found for found in shown if SNAKE.search(found[1])] == []
+    assert [found for found in shown if OPTION.search(found[1]) and not found[0].startswith(own)] == []
