@@ -36,7 +36,7 @@ Phase = Literal["head", "body", "answer", "idle", "closing"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class Timeouts:
     """How long a connection may stay in each of its phases.
 
     Parameters
@@ -70,12 +70,12 @@ class Connections:
     ----------
     limit : int
         How many may be open.
-    patience : Patience
+    timeouts : Timeouts
         How long each may take.
     """
 
-    def __init__(self, limit: int, patience: Patience) -> None:
-        self.limit, self.patience = limit, patience
+    def __init__(self, limit: int, timeouts: Timeouts) -> None:
+        self.limit, self.timeouts = limit, timeouts
         # In the order in which they came, or were last seen to have sent a whole request.
         self._open: dict[Connection, None] = {}
 
@@ -172,7 +172,7 @@ class Connection(H11Protocol):
         self._phase = phase
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.loop.call_later(self._known.patience.seconds(phase[0]), self._expire)
+        self._timer = self.loop.call_later(self._known.timeouts.seconds(phase[0]), self._expire)
 
     def _found_phase(self) -> Phase:
         """Return what the connection waits for."""

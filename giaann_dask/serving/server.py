@@ -16,7 +16,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from giaann_dask.errors import OptionError
-from giaann_dask.serving.connections import ACCEPTED_AT_ONCE, Connections, Patience, room_for
+from giaann_dask.serving.connections import ACCEPTED_AT_ONCE, Connections, Timeouts, room_for
 from giaann_dask.serving.options import ServingOptions
 
 _LOOK_S = 0.05
@@ -93,7 +93,7 @@ def serve(
     ready : callable, optional
         Called when requests are answered.
     """
-    connections = Connections(room_for(options.connections), _patience(options))
+    connections = Connections(room_for(options.connections), _timeouts(options))
     config = uvicorn.Config(
         app,
         http=connections.protocol(),
@@ -116,9 +116,9 @@ def serve(
     asyncio.run(_serve(_Server(config), bound, stop, announce))
 
 
-def _patience(options: ServingOptions) -> Patience:
+def _timeouts(options: ServingOptions) -> Timeouts:
     """Return how long connections may take; a little more than the application, which says why it gives up."""
-    return Patience(
+    return Timeouts(
         head_s=options.head_s,
         body_s=options.timeout_s + options.head_s,
         answer_s=options.timeout_s + options.head_s + _READING_S,
