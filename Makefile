@@ -12,7 +12,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -
 # Test files that run at the same time; most of their time is spent waiting for processes.
 JOBS ?= 3
 
-.PHONY: demo test test-all check lint types doctest notebooks docs bench bench-train bench-infer bench-links bench-serve soak hostile gpu-check clean
+.PHONY: demo test test-all check lint types extras doctest notebooks docs bench bench-train bench-infer bench-links bench-serve soak hostile gpu-check clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -40,7 +40,7 @@ test-all: $(COMPILED)
 	$(BIN)/pytest --hypothesis-profile thorough
 	GIAANN_DOCS_PROCESSES=1 $(BIN)/pytest docs
 
-check: lint types doctest notebooks docs
+check: lint types extras doctest notebooks docs
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -50,6 +50,10 @@ types: $(READY)
 	$(BIN)/mypy
 	$(BIN)/mypy benchmarks
 	for script in workflows/*.py; do $(BIN)/mypy $$script || exit 1; done
+
+# Whether every extra can be installed with its constraints; asks the package index, installs nothing.
+extras: $(READY)
+	$(BIN)/python .ci/extras.py
 
 doctest: $(COMPILED)
 	$(BIN)/pytest --doctest-modules giaann_dask

@@ -1,0 +1,37 @@
+"""The extras and the files of constraints agree; `make extras` asks the package index whether all can be installed."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pins(name: str) -> dict[str, str]:
+    """Return the versions of a file of constraints by name."""
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    return dict(line.split("==") for line in lines if not line.startswith("#"))
+
+
+@pytest.fixture(scope="module")
+def extra() -> set[str]:
+    """Return the names of what the extra for GPUs asks for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = {re.match(r"[\w.-]+", requirement) for requirement in project["optional-dependencies"]["cuda"]}
+    return {found.group() for found in names if found}
+
+
+def test_the_extra_for_gpus_has_what_its_workers_use(extra: set[str]) -> None:
+    assert any(name.startswith("rmm-cu") for name in extra), "workers are given a pool of device memory"
+    assert any(name.startswith("distributed-ucxx-cu") for name in extra), "--protocol ucx asks for it"
+
+
+def test_machines_with_gpus_differ_by_dask_and_what_the_extra_brings(extra: set[str]) -> None:
+    plain, cuda = pins("constraints.txt"), pins("constraints-cuda.txt")
+    assert extra <= set(cuda)
+    assert {name for name in plain if cuda.get(name) != plain[name]} == {"dask", "distributed"}
+    assert cuda["dask"] == cuda["distributed"]
