@@ -127,6 +127,10 @@ class StoreWriteError(GiaannError, OSError):
     """A store could not be written, for example because the disk is full."""
 
 
+class StoreFullError(StoreWriteError):
+    """There is no room left where something was to be written: the disk is full, or a quota is used up."""
+
+
 class StoreRefusedError(GiaannError, PermissionError):
     """A path that the system does not let be written: no permission, or a part of it is a file."""
 

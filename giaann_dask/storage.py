@@ -10,8 +10,9 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,17 +22,19 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec
 
-from giaann_dask.errors import GiaannError, OptionError, StoreDamagedError, StoreRefusedError, StoreWriteError
+from giaann_dask.errors import GiaannError, OptionError, StoreDamagedError, StoreFullError, StoreRefusedError
 
 CHUNK = 262_144
 # The attribute of a group with the checksums of the values of its arrays, where there is one.
 CHECKSUMS = "checksums"
 
+# What libraries that have no error numbers say instead, as Icechunk does.
+_READ_ONLY = ("read-only file system", "read-only filesystem", "os error 30", "errno 30")
+_QUOTA = ("disk quota", "quota exceeded", "os error 122", "errno 122")
 _FULL = (
     "no space left",
     "os error 28",
     "errno 28",
-    "disk quota",
     "file too large",
     "os error 27",
     "errno 27",
@@ -160,25 +163,97 @@ def require_writable(path: Path) -> None:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not os.access(path if path.exists() else path.parent, os.W_OK):
+            reason = errno.EROFS if os.statvfs(path.parent).f_flag & os.ST_RDONLY else errno.EACCES
+            raise OSError(reason, os.strerror(reason), str(path))
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the path of a temporary file beside a file, which takes its place when the context ends without an error.
+
+    So there is never half a file, and an older one stays as it was until the new one is complete. What is no ordinary
+    file, such as a pipe, or lies in a folder that may not be written to, is written directly. The folder is made where
+    it is missing; errors are those of the system, for `writing`.
+
+    Parameters
+    ----------
+    path : Path
+        The file that is to be there in the end; a link to it stays a link.
+    """
+    target = Path(os.path.realpath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists():
+        if not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        if not target.is_file() or not os.access(target.parent, os.W_OK):
+            yield target
+            return
+    partial = target.with_name(target.name + ".partial")
+    try:
+        yield partial
+        with partial.open("rb") as file:
+            # Some file systems say that they are full only now.
+            os.fsync(file.fileno())
+        if target.exists():
+            shutil.copymode(target, partial)
+        os.replace(partial, target)
+    finally:
+        # On a read-only file system even this fails, which would hide what has been raised.
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def write_file(path: Path, content: bytes | str, what: str = "") -> Path:
+    """Write a whole file, which is there only when it is complete (see `replacing`).
+
+    Parameters
+    ----------
+    path : Path
+        The file; its folder is made where it is missing.
+    content : bytes or str
+        What it shall hold; text is written as UTF-8.
+    what : str
+        What kind of file it is, for errors, such as "the picture".
+
+    Raises
+    ------
+    StoreFullError, StoreRefusedError
+        If it cannot be written.
+    """
+    with writing(f"{what} {path}".lstrip()), replacing(path) as partial:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
 
 
 @contextmanager
 def writing(what: str) -> Iterator[None]:
-    """Turn the failures of a store that cannot be written into a `StoreWriteError`, or a `StoreRefusedError`."""
+    """Turn the failures of what cannot be written into a `StoreFullError`, or a `StoreRefusedError`."""
     try:
         yield
     except GiaannError:
         raise
     except Exception as error:
+        if _says(error, (errno.EROFS,), _READ_ONLY):
+            raise StoreRefusedError(
+                f"{what} could not be written: {_first_line(error)}",
+                "a file system that may be written to",
+                "choose a path on another one, or mount this one for writing",
+            ) from error
         if is_refusal(error):
             raise StoreRefusedError(
                 f"{what} could not be written: {_first_line(error)}",
                 "a path that may be written",
                 "choose another, or change who may write there",
             ) from error
+        if _says(error, (errno.EDQUOT,), _QUOTA):
+            raise StoreFullError(
+                f"{what} could not be written: {_first_line(error)}",
+                "room within the disk quota",
+                "remove files of yours or have the quota raised, and run the same command again; everything committed "
+                "before is intact",
+            ) from error
         if is_disk_failure(error):
-            raise StoreWriteError(
+            raise StoreFullError(
                 f"{what} could not be written: {_first_line(error)}",
                 "room on the disk",
                 "free some space and run the same command again; everything committed before is intact",
@@ -202,12 +277,8 @@ def reading(what: str) -> Iterator[None]:
 
 
 def is_disk_failure(error: BaseException) -> bool:
-    """Return whether an error, or one that caused it, says that the disk is full or refuses data."""
-    return any(
-        (isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS))
-        or any(sign in str(seen).lower() for sign in _FULL)
-        for seen in _causes(error)
-    )
+    """Return whether an error, or one that caused it, says that the disk is full or a file may grow no further."""
+    return _says(error, (errno.ENOSPC, errno.EFBIG), _FULL)
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -222,6 +293,14 @@ def is_refusal(error: BaseException) -> bool:
     kinds = (PermissionError, NotADirectoryError, IsADirectoryError, FileNotFoundError, FileExistsError)
     return any(
         isinstance(seen, kinds) or any(sign in str(seen).lower() for sign in _REFUSED) for seen in _causes(error)
+    )
+
+
+def _says(error: BaseException, numbers: Sequence[int], signs: Sequence[str]) -> bool:
+    """Return whether an error, or one that caused it, has one of some error numbers or says so in words."""
+    return any(
+        (isinstance(seen, OSError) and seen.errno in numbers) or any(sign in str(seen).lower() for sign in signs)
+        for seen in _causes(error)
     )
 
 

@@ -24,7 +24,7 @@ from giaann_dask.network.ordered import OrderedConnections, ordered_connections
 from giaann_dask.network.packing import pack
 from giaann_dask.network.run import Run
 from giaann_dask.spec import Specification
-from giaann_dask.storage import writing
+from giaann_dask.storage import replacing, writing
 
 
 def reader_of(regions: dict[int, list[Run]]) -> Any:
@@ -102,8 +102,9 @@ def test_a_file_that_is_not_complete_does_not_appear(tmp_path: Path) -> None:
     with (
         ordered_connections(reader_of(random_regions(3, 9, 2, False)), tmp_path) as connections,
         pytest.raises(OSError, match="No space"),
+        replacing(tmp_path / "new.npz") as partial,
     ):
-        save_columns(tmp_path / "new.npz", columns, connections)
+        save_columns(partial, columns, connections)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -58,7 +58,7 @@ def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, 
 
     from giaann_dask.cluster import ClusterOptions, start_cluster
     from giaann_dask.diagnostics.watching.reporter import watch
-    from giaann_dask.storage import require_writable
+    from giaann_dask.storage import require_writable, write_file
 
     options = ClusterOptions(**values)
     if scheduler_file is not None:
@@ -71,9 +71,7 @@ def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, 
         ready = {"scheduler": started.scheduler_address, "dashboard": started.dashboard_link}
         if scheduler_file is not None:
             # Whole at once: others wait for it.
-            partial = scheduler_file.with_name(f"{scheduler_file.name}.part")
-            partial.write_text(json.dumps({"address": started.scheduler_address}), encoding="utf-8")
-            partial.replace(scheduler_file)
+            write_file(scheduler_file, json.dumps({"address": started.scheduler_address}), "the scheduler file")
         answer(ready, as_json, figures(ready, *ready))
         _wait(stop)
     if scheduler_file is not None:

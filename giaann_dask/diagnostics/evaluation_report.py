@@ -19,7 +19,7 @@ from giaann_dask.errors import OptionError
 from giaann_dask.inference.evaluating.accuracy import Group
 from giaann_dask.inference.evaluating.evaluation import EvaluationReport
 from giaann_dask.representations import bar
-from giaann_dask.storage import writing
+from giaann_dask.storage import write_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,11 +115,7 @@ def save_report(report: EvaluationReport, path: str | Path) -> Path:
     check_report_name(path)
     if path.suffix.lower() != ".html":
         return save_figure(draw_evaluation(report), path)
-    page = evaluation_page(report)
-    with writing(f"the report {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
-    return path
+    return write_file(path, evaluation_page(report), "the report")
 
 
 def check_report_name(path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.storage import writing
+from giaann_dask.storage import write_file
 from giaann_dask.text.conllu import parse_spaced_conllu
 from giaann_dask.text.corpus import is_corpus
 from giaann_dask.text.inputs import require_rereadable
@@ -101,9 +101,7 @@ def learn_tokenizer(inputs: Sequence[str], size: int, reading: ReadOptions) -> S
 
 def save_tokenizer(tokenizer: SubwordTokenizer, path: Path) -> None:
     """Write a tokenizer's content to a file, which the package ``tokenizers`` reads, too."""
-    with writing(str(path)):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(tokenizer.content, encoding="utf-8")
+    write_file(path, tokenizer.content, "the tokenizer")
 
 
 def _texts(inputs: Sequence[str], reading: ReadOptions) -> Iterator[str]:

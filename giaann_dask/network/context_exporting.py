@@ -6,7 +6,6 @@ batches or workers. Does not cover: networks of columns (`exporting`).
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from giaann_dask.events import Observer, ignore
 from giaann_dask.network.contexts import CONTEXTS, EXTENDS, word_key
-from giaann_dask.network.exporting import Column, Exported, export_names, save_arrays, save_columns
+from giaann_dask.network.exporting import Column, Exported, export_names, save_arrays, save_columns, save_dictionaries
 from giaann_dask.network.keys import unpack_target
 from giaann_dask.network.ordered import OrderedConnections, ordered_connections
 from giaann_dask.network.store import CommitReader
@@ -79,11 +78,14 @@ def export_contexts(reader: CommitReader, path: str | Path, observer: Observer =
         "sequences": manifest.sequences,
         "tokens": manifest.tokens,
     }
-    folder = files.connections.parent
-    with writing(str(files.connections)):
-        folder.mkdir(parents=True, exist_ok=True)
-        with ordered_connections(reader, folder, observer) as counts:
-            save_columns(files.connections, context_columns(), counts, observer)
-            save_arrays(files.neurons, _words_alone(counts))
-        files.dictionaries.write_text(json.dumps(told, ensure_ascii=False), encoding="utf-8")
+    with files.replacing() as partial:
+        with (
+            writing(str(files.connections)),
+            ordered_connections(reader, files.connections.parent, observer) as counts,
+        ):
+            save_columns(partial.connections, context_columns(), counts, observer)
+            with writing(str(files.neurons)):
+                save_arrays(partial.neurons, _words_alone(counts))
+        with writing(str(files.dictionaries)):
+            save_dictionaries(partial.dictionaries, told)
     return files

@@ -8,12 +8,11 @@ with little memory (`ordered`), pictures.
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +26,7 @@ from giaann_dask.network.run import Run
 from giaann_dask.network.store import CommitReader
 from giaann_dask.network.table import ConnectionTable
 from giaann_dask.spec import Specification
-from giaann_dask.storage import writing
+from giaann_dask.storage import replacing, writing
 from giaann_dask.text.vocabulary import Vocabulary
 
 
@@ -146,6 +145,16 @@ class Exported(NamedTuple):
     dictionaries: Path
     neurons: Path
 
+    @contextmanager
+    def replacing(self) -> Iterator[Exported]:
+        """Yield temporary files that take the place of these, all at the end: they belong together."""
+        with ExitStack() as stack:
+            partial = []
+            for file in self:
+                with writing(str(file)):
+                    partial.append(stack.enter_context(replacing(file)))
+            yield Exported(*partial)
+
 
 def export_network(reader: CommitReader, path: str | Path, observer: Observer = ignore) -> Exported:
     """Write a commit's connections to an ``.npz`` file, and what belongs to them beside it.
@@ -171,13 +180,18 @@ def export_network(reader: CommitReader, path: str | Path, observer: Observer = 
     StoreWriteError
         If the disk is full.
     """
-    arrays, names, neurons = files = export_names(path)
-    with writing(str(arrays)):
-        arrays.parent.mkdir(parents=True, exist_ok=True)
-        with ordered_connections(reader, arrays.parent, observer) as connections:
-            save_columns(arrays, connection_columns(reader.manifest().specification), connections, observer)
-        save_arrays(neurons, neuron_arrays(reader))
-        names.write_text(json.dumps(dictionaries(reader), ensure_ascii=False), encoding="utf-8")
+    files = export_names(path)
+    with files.replacing() as partial:
+        with (
+            writing(str(files.connections)),
+            ordered_connections(reader, files.connections.parent, observer) as connections,
+        ):
+            columns = connection_columns(reader.manifest().specification)
+            save_columns(partial.connections, columns, connections, observer)
+        with writing(str(files.neurons)):
+            save_arrays(partial.neurons, neuron_arrays(reader))
+        with writing(str(files.dictionaries)):
+            save_dictionaries(partial.dictionaries, dictionaries(reader))
     return files
 
 
@@ -194,7 +208,7 @@ def save_columns(
     """Write coordinate arrays to an ``.npz`` file, block by block, with the bytes that `save_arrays` would write."""
     total = len(columns) * len(connections)
     written = 0
-    with _appearing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    with path.open("wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, (dtype, values_of) in columns.items():
             header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (len(connections),)}
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -206,18 +220,11 @@ def save_columns(
 
 
 def save_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
-    """Write arrays to an ``.npz`` file that appears when it is complete."""
-    with _appearing(path) as file:
+    """Write arrays to an ``.npz`` file."""
+    with path.open("wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
-@contextmanager
-def _appearing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that gets its name when it is complete."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("wb") as file:
-            yield file
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+def save_dictionaries(path: Path, values: Mapping[str, Any]) -> None:
+    """Write what belongs to the arrays of an export to a JSON file."""
+    path.write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")

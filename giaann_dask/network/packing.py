@@ -82,6 +82,8 @@ _LIMITS = {
     "strength": 1 << 63,
     "strength_change": 1 << 64,
 }
+# The arrays of a table of a run.
+RUN_ARRAYS = tuple(_LIMITS)
 
 
 @register_arrays

@@ -6,6 +6,7 @@ cutting the lineage of what follows. Does not cover: the format (`giaann_dask.ne
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -153,13 +154,15 @@ def _write(
     regions: Regions, place: tuple[str, str], session: icechunk.Session, new: Sequence[RunHandle]
 ) -> list[Future]:
     """Let workers write runs into forks of a session, which wants them back."""
+    # What has been written into a session that was not committed is of no use to another: it may have been removed.
+    attempt = uuid.uuid4().hex
     fork = fork_session(session) if new else b""
     return [
         regions.submit(
             "commit",
             write_run,
             *(fork, handle.identity, handle.future),
-            key_of=(*place, handle.identity, handle.future.key),
+            key_of=(*place, attempt, handle.identity, handle.future.key),
         )
         for handle in new
     ]

@@ -6,19 +6,28 @@ Covers: what ``compact`` does. Does not cover: the compaction that training does
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from distributed import Client
 
 from giaann_dask.cluster import attempt
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError, StoreFullError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
-from giaann_dask.network.store import NetworkStore
+from giaann_dask.network.manifest import StoredRun
+from giaann_dask.network.packing import RUN_ARRAYS
+from giaann_dask.network.store import CommitReader, NetworkStore
+from giaann_dask.representations import format_bytes
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.training.committing import Progress, commit_regions, load_regions
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.run_handles import sizes_of
+
+# Of a stored run: connections and neurons, two for each array.
+_FILES = 2 * 2 * len(RUN_ARRAYS)
 
 
 @dataclass(frozen=True)
@@ -76,24 +85,54 @@ def compact_network(
     ------
     OptionError
         If no commit would be kept.
+    StoreFullError
+        If there is no room for the runs that are written anew; the network stays as it was.
     StoreWriteError
-        If the disk is full or another process writes to the network.
+        If another process writes to the network.
     """
     check_kept(keep_commits)
     with store.lock():
         commit = store.head()
         reader = store.open(commit)
         manifest = reader.manifest()
-        regions = Regions(client, reader.placement(), manifest.rounds)
-        load_regions(store, commit, regions)
-        if len(manifest.runs) > len({run.region for run in manifest.runs}):
-            for region in regions.runs:
-                regions.compact_all(region)
-            for done, runs in enumerate(regions.runs.values(), 1):
-                sizes_of([run.handle for run in runs])
-                observer(StageAdvanced("compact", done, len(regions.runs), "regions"))
-            progress = Progress(manifest, reader.vocabulary(), Ledger(reader.ledger()))
-            commit = commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
-        freed = store.collect(keep_commits)
+        several = [runs for runs in manifest.runs_by_region().values() if len(runs) > 1]
+        freed = 0
+        if several:
+            with _room_for(store, several):
+                # First what no commit needs, and what was left by one that could not be made: that may be room enough.
+                freed = store.collect(keep_commits)
+                commit = _add_up(client, store, reader, observer)
+        freed += store.collect(keep_commits)
         after = store.open(commit).manifest()
     return CompactionReport(len(manifest.runs), len(after.runs), freed, commit)
+
+
+def _add_up(client: Client, store: NetworkStore, reader: CommitReader, observer: Observer) -> str:
+    """Add up the runs of every region of a commit into one, and return the identity of the commit that has them."""
+    manifest = reader.manifest()
+    regions = Regions(client, reader.placement(), manifest.rounds)
+    load_regions(store, reader.commit, regions)
+    for region in regions.runs:
+        regions.compact_all(region)
+    for done, runs in enumerate(regions.runs.values(), 1):
+        sizes_of([run.handle for run in runs])
+        observer(StageAdvanced("compact", done, len(regions.runs), "regions"))
+    progress = Progress(manifest, reader.vocabulary(), Ledger(reader.ledger()))
+    return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
+
+
+@contextmanager
+def _room_for(store: NetworkStore, several: Sequence[Sequence[StoredRun]]) -> Iterator[None]:
+    """Say of a full disk what helps there: compaction is no way to free it, as it needs room itself."""
+    try:
+        yield
+    except StoreFullError as error:
+        # Of each array that is written a file of values and one that names it, which take whole blocks.
+        blocks = len(several) * _FILES * os.statvfs(store.path).f_frsize
+        nbytes = blocks + sum(run.nbytes for runs in several for run in runs)
+        raise StoreFullError(
+            error.received,
+            f"about {format_bytes(nbytes)} of room, for runs are written anew before the old ones are removed",
+            "remove other files from that disk, or move the network to a larger one and compact it there; where fewer "
+            "commits are kept, the others are removed first; the network is as it was",
+        ) from error

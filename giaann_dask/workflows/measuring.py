@@ -20,7 +20,7 @@ from giaann_dask.diagnostics.evaluation_report import save_report
 from giaann_dask.events import Observer, ignore
 from giaann_dask.inference.best.evaluation import ScoreReport
 from giaann_dask.inference.evaluating.evaluation import EvaluationReport
-from giaann_dask.storage import writing
+from giaann_dask.storage import write_file
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.reading import read_parts
 from giaann_dask.workflows.exits import DONE
@@ -88,10 +88,7 @@ class Measured:
         if isinstance(self.report, EvaluationReport):
             return save_report(self.report, path)
         page = f"<!doctype html>\n<meta charset='utf-8'>\n<title>Evaluation</title>\n{self.report.summary().html()}\n"
-        with writing(f"the report {path}"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(page, encoding="utf-8")
-        return path
+        return write_file(path, page, "the report")
 
 
 def last_passed(history: Iterable[dict[str, Any]], job: str, identity: str) -> dict[str, Any] | None:

@@ -25,12 +25,12 @@ from giaann_dask.diagnostics.network_report.charts import (
 )
 from giaann_dask.diagnostics.network_report.drawings import draw_columns, draw_density_pictures
 from giaann_dask.diagnostics.network_report.gathering import Gathered, Hub, gather
-from giaann_dask.diagnostics.pictures.files import check_suffix, write_picture
+from giaann_dask.diagnostics.pictures.files import check_suffix
 from giaann_dask.inference.best.evaluation import ScoreReport
 from giaann_dask.inference.evaluating.evaluation import EvaluationReport
 from giaann_dask.network.store import CommitReader, NetworkStore
 from giaann_dask.representations import format_bytes
-from giaann_dask.storage import bytes_on_disk
+from giaann_dask.storage import bytes_on_disk, write_file
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -100,7 +100,7 @@ class NetworkReport:
         """
         path = Path(path)
         check_report_path(path)
-        return write_picture(path, self.html.encode())
+        return write_file(path, self.html, "the report")
 
     def _repr_html_(self) -> str:
         """Return the page in a frame of its own, for notebooks."""

@@ -6,7 +6,6 @@ Covers: the frames, GIF by pillow and MP4 by ffmpeg. Does not cover: what a fram
 from __future__ import annotations
 
 import io
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.prediction import Prediction, draw_state, graph_of
 from giaann_dask.diagnostics.pictures.themes import ACTIVATION, Theme, blend, theme_of
 from giaann_dask.errors import MissingDependencyError, OptionError, parameter
-from giaann_dask.storage import writing
+from giaann_dask.storage import replacing, writing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -147,23 +146,17 @@ def _save_film(frames: Iterator[Figure], path: Path, seconds: float) -> Path:
     # Most players know this form of colours only, and it needs even numbers of dots.
     form = ["-pix_fmt", "yuv420p", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-f", "mp4"]
     writer = FFMpegWriter(fps=1 / seconds, codec="h264", extra_args=form)  # type: ignore[arg-type]
-    partial = path.with_name(path.name + ".partial")
-    with writing(f"the picture {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            figure = next(frames)
-            writer.setup(figure, str(partial), dpi=_DOTS_PER_INCH)
-            while True:
-                writer.fig = figure
-                writer.grab_frame(facecolor=figure.get_facecolor())
-                following = next(frames, None)
-                if following is None:
-                    break
-                figure = following
-            for _ in range(_LAST - 1):
-                writer.grab_frame(facecolor=figure.get_facecolor())
-            writer.finish()
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+    with writing(f"the picture {path}"), replacing(path) as partial:
+        figure = next(frames)
+        writer.setup(figure, str(partial), dpi=_DOTS_PER_INCH)
+        while True:
+            writer.fig = figure
+            writer.grab_frame(facecolor=figure.get_facecolor())
+            following = next(frames, None)
+            if following is None:
+                break
+            figure = following
+        for _ in range(_LAST - 1):
+            writer.grab_frame(facecolor=figure.get_facecolor())
+        writer.finish()
     return path

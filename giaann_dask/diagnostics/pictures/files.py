@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from giaann_dask.errors import OptionError
-from giaann_dask.storage import writing
+from giaann_dask.storage import write_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,10 +55,7 @@ def check_suffix(path: Path, suffixes: tuple[str, ...]) -> None:
 
 def write_picture(path: Path, content: bytes) -> Path:
     """Write the bytes of a picture, making its folder where it is missing; a StoreWriteError if the disk is full."""
-    with writing(f"the picture {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return path
+    return write_file(path, content, "the picture")
 
 
 def rendered(figure: Figure, kind: str, *, text: bool = False) -> bytes:
