@@ -88,7 +88,7 @@ def content_order(file: Path) -> tuple[int, bytes]:
 
 
 def is_index(file: Path) -> bool:
-    return file.parent.name == "snapshots" or file.name in ("zarr.json", "ref.json")
+    return file.parent.name in ("snapshots", "corpus") or file.name == "ref.json"
 
 
 def partner_of(file: Path) -> Path | None:

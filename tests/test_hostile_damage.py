@@ -15,7 +15,7 @@ from hostile_matrix import drawn, repeated_by
 
 import giaann_dask as gd
 
-IN_CI = 30
+IN_CI = 24
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,14 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
 from fault_plans import Kill, kills_of
 from hostile_matrix import CASES, chance, repeated_by
 from training_commands import slow_command
-from village import SENTENCES, Undisturbed
+from village import write_village
 
 import giaann_dask as gd
 from giaann_dask.errors import StoreMissingError
@@ -24,10 +25,27 @@ pytestmark = pytest.mark.cluster
 CHAINS = 10
 # Of a chain: kills, one after the other, and then a training that is left alone.
 KILLS = 3
+SENTENCES = 2_500
 # Longer than a training of the text takes here; one that ends before its kill has been killed at no moment.
-LONGEST_S = 12.0
+LONGEST_S = 8.0
 # Within which no process of a killed training is left.
 GONE_S = 60.0
+
+
+class Whole(NamedTuple):
+    """A text, and the export of the network of it that nothing disturbed."""
+
+    text: Path
+    exported: bytes
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    folder = tmp_path_factory.mktemp("whole")
+    text = write_village(folder / "village.txt", SENTENCES)
+    with gd.connect(workers=0) as client:
+        network, _ = gd.train(text, folder / "net", client=client)
+    return Whole(text, network.export(folder / "net.npz").connections.read_bytes())
 
 
 def chain(number: int) -> tuple[Kill, ...]:
@@ -84,28 +102,27 @@ def committed(network: Path) -> int:
         return 0
 
 
-def check(kills: tuple[Kill, ...], undisturbed: Undisturbed, folder: Path) -> None:
-    text, _, expected = undisturbed
+def check(kills: tuple[Kill, ...], whole: Whole, folder: Path) -> None:
     before = 0
     for planned in kills:
-        disturbed(text, folder / "net", planned)
+        disturbed(whole.text, folder / "net", planned)
         now = committed(folder / "net")
         assert before <= now <= SENTENCES, planned
         before = now
-    subprocess.run(slow_command(text, folder / "net"), capture_output=True, timeout=240, check=True)
+    subprocess.run(slow_command(whole.text, folder / "net"), capture_output=True, timeout=240, check=True)
     network = gd.Network(folder / "net")
     assert network.manifest.sequences == SENTENCES
-    assert network.export(folder / "net.npz").connections.read_bytes() == expected
+    assert network.export(folder / "net.npz").connections.read_bytes() == whole.exported
 
 
-def test_a_sample_of_kills(undisturbed: Undisturbed, tmp_path: Path) -> None:
+def test_a_sample_of_kills(whole: Whole, tmp_path: Path) -> None:
     chains = {number: chain(number) for number in range(CHAINS) if str(number) in CASES}
     for number, kills in (chains if CASES else {CHAINS: chain(CHAINS)[:1]}).items():
-        check(kills, undisturbed, tmp_path / str(number))
+        check(kills, whole, tmp_path / str(number))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(CHAINS))
-def test_no_kill_at_any_moment_loses_or_counts_twice(number: int, undisturbed: Undisturbed, tmp_path: Path) -> None:
+def test_no_kill_at_any_moment_loses_or_counts_twice(number: int, whole: Whole, tmp_path: Path) -> None:
     print("again alone:", repeated_by("test_hostile_kills.py", [str(number)]))
-    check(chain(number), undisturbed, tmp_path)
+    check(chain(number), whole, tmp_path)
