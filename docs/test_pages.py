@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from page_blocks import FOLDER, MARK, BlockParser
 from sybil import Document
 from sybil.parsers.markdown.lexers import RawFencedCodeBlockLexer
+
+import giaann_dask as gd
 
 PAGES = sorted(Path(__file__).parent.rglob("*.md"))
 ROOT = Path(__file__).parent.parent
@@ -47,6 +50,32 @@ def test_no_merge_was_left_half_done_and_every_relative_link_leads_to_a_file() -
         assert not re.search(r"^(<{7} |>{7} |={7}$)", text, re.MULTILINE), page
         links = re.findall(r"\]\((?!\w+:)([^)#\s]+)", text)
         assert [link for link in links if not (page.parent / link).exists()] == [], page
+
+
+def documented(*pages: str) -> dict[str, object]:
+    """Return the objects that pages of the reference describe, by name."""
+    found: dict[str, object] = {}
+    for page in pages:
+        text = (ROOT / "docs" / "reference" / page).read_text(encoding="utf-8")
+        for path in re.findall(r"^::: (giaann_dask\S+)$", text, re.MULTILINE):
+            module, name = path.rsplit(".", 1)
+            found[name] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def test_the_reference_describes_every_exported_name_and_the_very_object() -> None:
+    described = documented("python.md", "options.md")
+    assert sorted(set(gd.__all__) - set(described)) == []
+    assert [name for name in gd.__all__ if described[name] is not getattr(gd, name)] == []
+    # What the page says of the others.
+    assert [name for name in documented("options.md") if name not in gd.__all__] == ["ReadOptions"]
+
+
+def test_the_glossary_gives_a_word_one_meaning() -> None:
+    glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    terms = re.findall(r"^\| ([^|]+?) \|", glossary, re.MULTILINE)
+    words = [word for term in terms for word in term.split(", ")]
+    assert sorted(word for word in words if words.count(word) > 1) == []
 
 
 def test_an_unmarked_block_in_an_unknown_language_fails(tmp_path: Path) -> None:

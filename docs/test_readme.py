@@ -19,7 +19,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def blocks(language: str) -> list[str]:
     """Return the fenced blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return [block for found, block in fenced(README) if found == language]
 
 
 def test_the_python_block_runs(
@@ -55,17 +55,87 @@ def test_the_command_line_has_every_command_and_option_that_is_named() -> None:
         assert {word for word in given if word.startswith("--")} <= known, row
 
 
-def test_the_house_has_every_module_that_is_named() -> None:
-    house = next(block for block in re.findall(r"^```\n(.*?)^```$", README, re.MULTILINE | re.DOTALL))
-    folder, missing = ROOT / "giaann_dask", []
-    for line in house.splitlines()[1:]:
-        # Names, then perhaps two spaces or more and what they do.
-        for part in re.split(r"\s{2,}|->", line.strip()):
-            names = part.split()
-            if not names or not all(re.fullmatch(r"[a-z_0-9]+/?", name) for name in names):
-                continue
-            for name in names:
-                if name.endswith("/"):
-                    places = [folder, *(f for f in folder.rglob("*") if f.is_dir())]
-                    missing += [name] * (not any((place / name).is_dir() for place in places))
-    assert missing == []
+def fenced(text: str) -> list[tuple[str, str]]:
+    """Return language and content of every fenced block; a fence that closes one opens none."""
+    found: list[tuple[str, str]] = []
+    language, held = None, []
+    for line in text.splitlines():
+        if language is None and line.startswith("```"):
+            language, held = line.removeprefix("```"), []
+        elif language is not None and line == "```":
+            found.append((language, "\n".join(held)))
+            language = None
+        elif language is not None:
+            held.append(line)
+    return found
+
+
+def modules_of(layout: str) -> list[str]:
+    """Return the modules that a layout names, as paths below its first line.
+
+    A name that ends with a slash is a folder; what follows it, or stands on a line below that is indented more, is in
+    it. What follows a ``#`` says what modules do.
+    """
+    modules: list[str] = []
+    folders: list[tuple[int, str]] = []
+    for line in layout.splitlines()[1:]:
+        for found in re.finditer(r"\S+", line.partition("#")[0]):
+            column, name = found.start(), found[0]
+            while folders and folders[-1][0] >= column:
+                folders.pop()
+            path = "".join(folder for _, folder in folders) + name
+            if name.endswith("/"):
+                folders.append((column, name))
+            else:
+                modules.append(path)
+    return modules
+
+
+def layout_of(text: str) -> str:
+    return next(block for language, block in fenced(text) if not language and block.startswith("giaann_dask/\n"))
+
+
+def wrong_in(text: str) -> tuple[list[str], list[str]]:
+    """Return the modules that a README names and that do not exist or are named twice, and those that it lacks."""
+    package = ROOT / "giaann_dask"
+    there = {str(path.relative_to(package).with_suffix("")) for path in package.rglob("*.py") if path.stem[:2] != "__"}
+    named = modules_of(layout_of(text))
+    return sorted(set(named) - there) + [name for name in named if named.count(name) > 1], sorted(there - set(named))
+
+
+def test_the_layout_has_every_module_and_no_other() -> None:
+    assert wrong_in(README) == ([], [])
+
+
+def test_a_module_that_is_missing_from_the_layout_or_does_not_exist_is_found() -> None:
+    assert wrong_in(README.replace(" vocabulary ", " ")) == ([], ["text/vocabulary"])
+    assert wrong_in(README.replace(" vocabulary ", " vocabulery ")) == (["text/vocabulery"], ["text/vocabulary"])
+    assert wrong_in(README.replace(" source hot ", " hot ")) == ([], ["inference/rows/source"])
+    assert fenced("```sh\na\n```\n```\nb\n```\n") == [("sh", "a"), ("", "b")]
+
+
+def test_the_commands_that_take_a_cluster_are_those_that_the_pages_name() -> None:
+    """README and reference say: every command takes --json; all but these take --scheduler and --workers."""
+    lacking = {}
+    for path, command in leaves():
+        options = {name for option in command.params for name in option.opts}
+        assert {"--json", "-v", "--log-json"} <= options, path
+        left = {"--scheduler", "--scheduler-file", "--workers"} - options
+        if left:
+            lacking[path] = left
+    assert set(lacking) == {"tokenizer train", "compile", "cluster", "doctor"}
+    reference = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    for text in (README, reference):
+        (said,) = re.findall(
+            r"all but ([^.]+?)(?:\. On a terminal|, take `--scheduler)", text, re.IGNORECASE | re.DOTALL
+        )
+        assert set(re.findall(r"`([^`]+)`", said)) == set(lacking)
+
+
+def leaves() -> list[tuple[str, click.Command]]:
+    """Return every command that is no group, by what is typed for it."""
+    found = []
+    for name, command in command_line.commands.items():
+        below = command.commands.items() if isinstance(command, click.Group) else ()
+        found += [(f"{name} {each}", inner) for each, inner in below] or [(name, command)]
+    return found
