@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import click
 import pytest
 from page_blocks import FOLDER, MARK, BlockParser
 from sybil import Document
 from sybil.parsers.markdown.lexers import RawFencedCodeBlockLexer
 
 import giaann_dask as gd
+from giaann_dask.cli import giaann_dask as command_line
 
 PAGES = sorted(Path(__file__).parent.rglob("*.md"))
 ROOT = Path(__file__).parent.parent
@@ -69,6 +72,29 @@ def test_the_reference_describes_every_exported_name_and_the_very_object() -> No
     assert [name for name in gd.__all__ if described[name] is not getattr(gd, name)] == []
     # What the page says of the others.
     assert [name for name in documented("options.md") if name not in gd.__all__] == ["ReadOptions"]
+
+
+def options_by_command(command: click.Command, path: str = "") -> dict[str, set[str]]:
+    """Return the options of every command that is no group, by what is typed for it."""
+    if isinstance(command, click.Group):
+        below = [options_by_command(inner, f"{path} {name}".strip()) for name, inner in command.commands.items()]
+        return {name: options for each in below for name, options in each.items()}
+    return {path: {"--help", "-h", *(name for p in command.params for name in (*p.opts, *p.secondary_opts))}}
+
+
+@pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("*.md")], ids=lambda page: page.name)
+def test_commands_options_and_names_that_a_page_names_are_there(page: Path) -> None:
+    text, known = page.read_text(encoding="utf-8").replace("\\\n", " "), options_by_command(command_line)
+    # A command in a block of its own line, or between backticks.
+    for typed in re.findall(r"(?:^(?:\$ )?|`)giaann-dask ([a-z][^`\n|;&>]*)", text, re.MULTILINE):
+        name = next((name for name in known if f"{typed} ".startswith(f"{name} ")), None)
+        assert name or typed.split()[0] in {"tokenizer"}, typed
+        given = set(re.findall(r"(?<!\S)--[a-z][a-z-]+", typed))
+        assert not name or given <= known[name], typed
+    public = {name for name in re.findall(r"\bgd\.(\w+)", text) if name != "NAME"}
+    assert sorted(name for name in public if not hasattr(gd, name)) == []
+    for dotted in re.findall(r"`(giaann_dask(?:\.\w+)+)", text):
+        assert pkgutil.resolve_name(dotted), dotted
 
 
 def test_the_glossary_gives_a_word_one_meaning() -> None:

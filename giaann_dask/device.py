@@ -53,9 +53,9 @@ def select_device(name: str = "auto") -> torch.device:
         return torch.device("cuda")
     if name == "cuda":
         raise OptionError(
-            "device is 'cuda', but PyTorch finds no CUDA device here",
+            f"{parameter('device')} is 'cuda', but PyTorch finds no CUDA device here",
             "auto or cpu on this machine",
-            "choose device auto, or install PyTorch with CUDA on a machine that has a GPU",
+            f"choose {parameter('device')} auto, or install PyTorch with CUDA on a machine that has a GPU",
         )
     return torch.device("cpu")
 
