@@ -135,6 +135,10 @@ class StoreRefusedError(GiaannError, PermissionError):
     """A path that the system does not let be written: no permission, or a part of it is a file."""
 
 
+class StoreUnsharedError(GiaannError, FileNotFoundError):
+    """A store that a worker does not see where the process that directs it has it."""
+
+
 class StoreForkedError(GiaannError, RuntimeError):
     """A store used in a process that was forked from one that had used a store before."""
 

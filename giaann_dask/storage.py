@@ -27,6 +27,7 @@ from giaann_dask.errors import GiaannError, OptionError, StoreDamagedError, Stor
 CHUNK = 262_144
 # The attribute of a group with the checksums of the values of its arrays, where there is one.
 CHECKSUMS = "checksums"
+_OBJECT_STORE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 # What libraries that have no error numbers say instead, as Icechunk does.
 _READ_ONLY = ("read-only file system", "read-only filesystem", "os error 30", "errno 30")
@@ -134,6 +135,29 @@ def bytes_on_disk(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
+def absolute_place(path: str | Path) -> Path:
+    """Return where a store is for processes in any working directory: absolute, with links followed.
+
+    To be called once, where a path is given. What names an object store stays as it is.
+
+    Raises
+    ------
+    OptionError
+        If the path is relative to a working directory that does not exist any more, or holds a NUL character.
+
+    Examples
+    --------
+    >>> absolute_place("/tmp/../networks/village")
+    PosixPath('/networks/village')
+    """
+    if _OBJECT_STORE.match(str(path)):
+        return Path(path)
+    try:
+        return Path(os.path.realpath(path))
+    except (OSError, ValueError) as error:
+        raise OptionError(f"the path {str(path)!r} leads nowhere ({error})", "a folder", "give another path") from error
+
+
 def require_folder(path: Path) -> None:
     """Raise an `OptionError` if a path names an object store, which would become a local folder called ``s3:``.
 
@@ -145,7 +169,7 @@ def require_folder(path: Path) -> None:
     giaann_dask.errors.OptionError: s3:/bucket/village names an object store; expected a folder that all workers can \
 read and write; train there and copy the folder afterwards
     """
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
+    if _OBJECT_STORE.match(str(path)):
         raise OptionError(
             f"{path} names an object store",
             "a folder that all workers can read and write",

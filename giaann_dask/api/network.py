@@ -73,8 +73,8 @@ class Network(Summarised):
     """
 
     def __init__(self, path: str | Path, commit: str | None = None) -> None:
-        self.path = Path(path)
         self._store = NetworkStore(path)
+        self.path = self._store.path
         self._reader: CommitReader = self._store.open(self._store.head() if commit is None else commit)
         self._opened: OpenedCommit | None = None
         self._words: OpenedWords | None = None

@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING
 from distributed import Client
 
 from giaann_dask.cluster import attempt
+from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.diagnostics.watching.reporter import reported
 from giaann_dask.encoding.corpus_encoding import encode_corpus
 from giaann_dask.encoding.news import InputNews, find_new
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.errors import SpecificationError
 from giaann_dask.events import Observer, ignore
+from giaann_dask.network.locking import locked
 from giaann_dask.network.store import NetworkStore
 from giaann_dask.spec import Specification
+from giaann_dask.storage import absolute_place
 from giaann_dask.text.corpus import EncodedCorpus, require_absent
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.training.misses import train_network
@@ -153,16 +156,17 @@ def train(
     >>> network.manifest.connections
     8949
     """
-    chosen, path = text or TextOptions(), Path(network)
-    store = open_store(path)
-    wanted, lexicon = decide_text(client, store, names(inputs), specification, chosen)
-    sources = sources_of(wanted, chosen, lexicon)
-    with (
-        NetworkTarget(path, wanted, sources.ever, store, sources.tokenizer) as target,
-        reported(client, observer) as heard,
-    ):
-        run = train_network(client, target, options or TrainingOptions(), heard, stop)
-        report = run.train(names(inputs), sources)
+    chosen, path = text or TextOptions(), absolute_place(network)
+    with locked(path) as held:
+        place = SharedPlace(client, held)
+        place.require()
+        store = open_store(path)
+        wanted, lexicon = decide_text(client, store, names(inputs), specification, chosen)
+        sources = sources_of(wanted, chosen, lexicon)
+        target = NetworkTarget(place, wanted, sources.ever, store, sources.tokenizer)
+        with reported(client, observer) as heard:
+            run = train_network(client, target, options or TrainingOptions(), heard, stop)
+            report = run.train(names(inputs), sources)
     return Network(path), report
 
 
@@ -174,7 +178,7 @@ def new_inputs(
     text: TextOptions | None = None,
 ) -> list[InputNews]:
     """Return what each input holds that a network, new or existing, does not; see `find_new`."""
-    path = Path(network)
+    path = absolute_place(network)
     store = NetworkStore(path) if (path / "refs").exists() else None
     reader = None if store is None or store.blank() else store.open(store.head())
     wanted = specification or (Specification() if reader is None else reader.manifest().specification)

@@ -41,8 +41,9 @@ def doctor(
 ) -> int:
     """Check this machine, and a network or cluster where one is named; say what to do.
 
-    Looks at versions, devices, memory, disks, ports and caches, and changes nothing. Leaves with code 0 when
-    nothing is bad, else with 3.
+    Looks at versions, devices, memory, disks, ports and caches, and changes nothing; a cluster's workers are asked
+    to read what it writes into the network's writer.lock for a moment. Leaves with code 0 when nothing is bad, else
+    with 3.
     """
     silence_dask()
     from giaann_dask.cluster import ClusterOptions

@@ -8,7 +8,7 @@ Does not cover: what is computed, and how a cluster is reached (`connecting`).
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -126,6 +126,50 @@ def ask_scheduler(client: Client, question: str, **arguments: Any) -> Any:
             "a scheduler that is there",
             "what was committed is kept; run the same command again to go on",
         ) from error
+
+
+def ask_workers(
+    client: Client,
+    question: Callable[..., Any],
+    *arguments: Any,
+    workers: Set[str] | None = None,
+    limit_s: float | None = None,
+) -> dict[str, Any]:
+    """Return what workers answer outside of tasks, or the errors with which they do, waiting for a bounded time.
+
+    Parameters
+    ----------
+    client : Client
+        Connected to the scheduler.
+    question : callable
+        Called on every worker, in its event loop; a function of a module that workers can import.
+    *arguments
+        Of the function.
+    workers : set of str, optional
+        Addresses of those that are asked; all by default.
+    limit_s : float, optional
+        Seconds to wait; as for a task by default.
+
+    Raises
+    ------
+    ClusterError
+        If the client is closed, or one does not answer.
+    """
+    if client.scheduler is None:
+        raise _closed_client()
+    limit = timeout_s() if limit_s is None else limit_s
+    some = None if workers is None else sorted(workers)
+    try:
+        answers: dict[str, Any] = client.sync(
+            client._run, question, *arguments, workers=some, on_error="return", callback_timeout=limit
+        )
+    except OSError as error:
+        raise ClusterError(
+            f"workers do not answer within {limit:g} seconds",
+            "a scheduler and workers that are there",
+            "what was committed is kept; run the same command again to go on",
+        ) from error
+    return answers
 
 
 def result(future: Future) -> Any:

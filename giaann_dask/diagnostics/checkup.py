@@ -8,9 +8,9 @@ have, and whether the last commit of a network can be read. Does not cover: this
 from __future__ import annotations
 
 import fcntl
-import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,14 @@ from distributed import Client
 
 from giaann_dask.cluster import ClusterOptions, connect
 from giaann_dask.cluster.roles import roles_of
-from giaann_dask.cluster.waiting import lost_cluster
+from giaann_dask.cluster.sharing import look_from_workers
+from giaann_dask.cluster.waiting import ask_workers, lost_cluster
 from giaann_dask.diagnostics.findings import Finding
-from giaann_dask.errors import GiaannError
+from giaann_dask.errors import ClusterError, GiaannError
+from giaann_dask.network.locking import LOCK_FILE, PlaceToken, locked, look_at
 from giaann_dask.network.packing import unpack
 from giaann_dask.network.store import NetworkStore
+from giaann_dask.storage import absolute_place
 
 # Of these, client and workers need the same: what they send each other, and what they read and compute.
 PACKAGES = ("giaann-dask", "dask", "distributed", "cloudpickle", "numpy", "zarr", "icechunk", "numba")
@@ -41,11 +44,6 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[name] = "none"
     return found
-
-
-def sees(path: str) -> bool:
-    """Return whether a folder is there for this process, as a task."""
-    return os.path.isdir(path)
 
 
 def check_cluster(options: ClusterOptions, network: Path | None = None) -> Iterator[Finding]:
@@ -80,14 +78,28 @@ def _check_workers(client: Client, network: Path | None) -> Iterator[Finding]:
     yield Finding("roles", "good", told + ("" if declared else "; every worker does both"))
     yield check_versions(versions(), _ask(client, versions))
     if network is not None:
-        seen = _ask(client, sees, str(network.resolve()))
-        blind = sorted(worker for worker, there in seen.items() if there is not True)
-        yield Finding(
-            "network seen by workers",
-            "bad" if blind else "good",
-            f"{len(blind)} of {len(seen)} workers do not see {network.resolve()}" if blind else "by all",
-            "put it on a file system that all machines share, under the same path" if blind else "",
-        )
+        yield _check_seen(client, absolute_place(network))
+
+
+def _check_seen(client: Client, network: Path) -> Finding:
+    """Say which workers do not see the folder of a network that this process sees."""
+    check = "network seen by workers"
+    if not network.is_dir():
+        return Finding(check, "bad", f"this process sees no folder {network}", "check the path")
+    with ExitStack() as resources:
+        try:
+            expected = resources.enter_context(locked(network)).mark()
+        except GiaannError:
+            # Another process trains it, with tokens of its own, or this user may not write there.
+            expected = PlaceToken(str(network), next(iter(look_at(str(network)).tokens), ""))
+        blind, seeing = look_from_workers(client, expected)
+    if blind:
+        remedy = "put it on a file system that all machines share, under the same path"
+        return Finding(check, "bad", "; ".join(blind[worker] for worker in sorted(blind)), remedy)
+    if not expected.token:
+        found = "all see a folder; whether it is the same one cannot be told without the right to write there"
+        return Finding(check, "note", found, "check it as the user who trains the network")
+    return Finding(check, "good", f"by all {len(seeing)}")
 
 
 def check_versions(ours: Mapping[str, str], theirs: Mapping[str, Mapping[str, str] | BaseException]) -> Finding:
@@ -134,12 +146,9 @@ def check_versions(ours: Mapping[str, str], theirs: Mapping[str, Mapping[str, st
 def _ask(client: Client, question: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
     """Return every worker's answer, waiting for a bounded time."""
     try:
-        found: dict[str, Any] = client.sync(
-            client._run, question, *arguments, on_error="return", callback_timeout=_TIMEOUT_S
-        )
-    except OSError as error:
+        return ask_workers(client, question, *arguments, limit_s=_TIMEOUT_S)
+    except ClusterError as error:
         return {"some worker": error}
-    return found
 
 
 def check_network(path: Path, all_runs: bool = False) -> Iterator[Finding]:
@@ -174,7 +183,7 @@ def check_network(path: Path, all_runs: bool = False) -> Iterator[Finding]:
     else:
         more = "" if decoded == len(manifest.runs) else "; --all-runs decodes all"
         yield Finding("last commit", "good", f"{decoded} of {len(manifest.runs)} runs decoded{more}")
-    if is_locked(path / "writer.lock"):
+    if is_locked(path / LOCK_FILE):
         yield Finding("writer", "note", "another process is training it", "wait until that has ended to train it here")
 
 

@@ -17,6 +17,7 @@ from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError, parameter
 from giaann_dask.events import BlockEncoded, Observer, ignore
+from giaann_dask.storage import absolute_place
 from giaann_dask.text.corpus import CorpusWriter, EncodedCorpus
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.vocabulary import Vocabulary
@@ -61,7 +62,8 @@ def encode_corpus(
         Vocabulary() if tokenizer is None else Vocabulary.of_subwords(tokenizer.names, sources.filter.column_names)
     )
     ledger = Ledger()
-    writer = CorpusWriter(Path(path))
+    path = absolute_place(path)
+    writer = CorpusWriter(path)
     try:
         stream = EncodingStream(client, vocabulary, sources, options)
         pending: deque[StreamedBlock] = deque()

@@ -16,6 +16,7 @@ from typing import Any
 from distributed import Client, Future
 
 from giaann_dask.cluster import task_key
+from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.errors import SpecificationError, parameter
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import FilterOptions, TaggedBlock
@@ -144,7 +145,7 @@ def _text_units(inputs: Sequence[str], options: SourceOptions) -> Iterator[Unit]
 def _corpus_units(name: str, options: SourceOptions) -> Iterator[Unit]:
     corpus = EncodedCorpus(name)
     check_corpus(corpus, options)
-    path, start = str(Path(name).resolve()), 0
+    path, start = str(corpus.path), 0
     for entry in corpus.ledger():
         yield Unit(
             entry.identity, CORPUS_CHARACTERS * entry.sequences, CorpusRange(path, start, start + entry.sequences)
@@ -229,7 +230,8 @@ def read_corpus_block(
 
 def open_corpus(path: str) -> EncodedCorpus:
     """Return a corpus, which the tasks of a process share as long as it is not written anew."""
-    return _open_corpus(path, written_ns(path))
+    with naming_worker():
+        return _open_corpus(path, written_ns(path))
 
 
 def written_ns(path: str) -> int:

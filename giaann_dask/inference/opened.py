@@ -16,6 +16,7 @@ import numpy.typing as npt
 from distributed import Client, Future
 
 from giaann_dask.cluster import ask_scheduler, roles_of, task_key, wait_all
+from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.dask_types import register
 from giaann_dask.inference.rows.remote import RegionKeys, RowOptions
 from giaann_dask.inference.rows.service import install
@@ -25,7 +26,7 @@ from giaann_dask.network.neighbours import Signatures, join_signatures, sign_nei
 from giaann_dask.network.packing import unpack
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import Run
-from giaann_dask.network.store import CommitReader, NetworkStore
+from giaann_dask.network.store import CommitReader
 from giaann_dask.text.attachments import NEIGHBOURS, Attachments, attach
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -87,13 +88,13 @@ class FlagChange:
 
 def open_region(path: str, commit: str, identities: Sequence[str]) -> Run:
     """Read the runs of a region and add them up, as a task."""
-    reader = NetworkStore(path).open(commit)
+    reader = open_commit(path, commit)
     return merge_encoded([reader.connections(identity) for identity in identities], unpack)
 
 
 def open_flags(path: str, commit: str) -> FlagTable:
     """Read the stored flags from which inference starts, as a task."""
-    return flags_of(NetworkStore(path).open(commit).saved_vocabulary())
+    return flags_of(open_commit(path, commit).saved_vocabulary())
 
 
 def flags_of(vocabulary: Vocabulary) -> FlagTable:
@@ -166,7 +167,7 @@ def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> O
     wait_all(futures)
     live = zip(reader.placement().live(), futures, strict=True)
     keys: dict[int, tuple[str, ...]] = {region: (str(future.key),) for region, future in live}
-    snapshot = f"{reader.path.resolve()} {reader.commit}"
+    snapshot = f"{reader.path} {reader.commit}"
     return OpenedRegions(tuple(futures), RegionKeys(snapshot, keys, options), roles.computing())
 
 
@@ -206,25 +207,25 @@ def _submit_by_region(client: Client, reader: CommitReader, task: Callable[..., 
 
 def _places(reader: CommitReader) -> Iterator[tuple[int, tuple[str, str, list[str]]]]:
     """Yield every region, and where its runs are: the path, the commit and their identities."""
-    path, runs = str(reader.path.resolve()), reader.manifest().runs_by_region()
+    path, runs = str(reader.path), reader.manifest().runs_by_region()
     for region in reader.placement().live():
         yield region, (path, reader.commit, [run.identity for run in runs.get(region, ())])
 
 
 def open_placement(path: str, commit: str) -> Placement:
     """Read where neurons belong, as a task."""
-    return NetworkStore(path).open(commit).placement()
+    return open_commit(path, commit).placement()
 
 
 def submit_placement(client: Client, reader: CommitReader) -> Future:
     """Submit the reading of where neurons belong."""
-    path = str(reader.path.resolve())
+    path = str(reader.path)
     return client.submit(open_placement, path, reader.commit, key=task_key("open_placement", path, reader.commit))
 
 
 def submit_flags(client: Client, reader: CommitReader, auxiliary: tuple[str, ...] = ()) -> Future:
     """Submit the reading of the stored flags, with the auxiliary source neurons of these kinds."""
-    path = str(reader.path.resolve())
+    path = str(reader.path)
     flags = client.submit(open_flags, path, reader.commit, key=task_key("open_flags", path, reader.commit))
     if not auxiliary:
         return flags
@@ -243,7 +244,7 @@ def open_attachments(
     path: str, commit: str, auxiliary: tuple[str, ...], signatures: Sequence[Signatures] = ()
 ) -> Attachments:
     """Attach the features of a commit to auxiliary source neurons, as a task."""
-    return attachments_of(NetworkStore(path).open(commit).saved_vocabulary(), auxiliary, signatures)
+    return attachments_of(open_commit(path, commit).saved_vocabulary(), auxiliary, signatures)
 
 
 def attachments_of(

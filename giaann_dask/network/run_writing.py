@@ -16,15 +16,24 @@ import icechunk
 from zarr.core.buffer.cpu import Buffer
 from zarr.core.sync import sync
 
+from giaann_dask.network.locking import PlaceToken, require_place
 from giaann_dask.network.packing import PackedRegionRun
 from giaann_dask.storage import writing
 
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
 
 
-def fork_session(session: icechunk.Session) -> bytes:
-    """Return what `write_run` needs to write into a session that nothing has been written into yet."""
-    return pickle.dumps(session.fork())
+def fork_session(session: icechunk.Session, place: PlaceToken) -> bytes:
+    """Return what `write_run` needs to write into a session that nothing has been written into yet.
+
+    Parameters
+    ----------
+    session : icechunk.Session
+        Of the next commit.
+    place : PlaceToken
+        By which a worker knows the folder that it writes to.
+    """
+    return pickle.dumps((place, pickle.dumps(session.fork())))
 
 
 def write_run(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
@@ -48,8 +57,13 @@ def write_run(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
     ------
     StoreWriteError
         If the disk is full.
+    StoreUnsharedError
+        If this process does not see the folder that the session is of; then nothing is written.
     """
-    opened: icechunk.ForkSession = pickle.loads(fork)
+    place, packed_fork = pickle.loads(fork)
+    # Before the fork is opened, which makes a folder where none is.
+    require_place(place)
+    opened: icechunk.ForkSession = pickle.loads(packed_fork)
     with writing("the network"):
         # A group of its own, so that a run can be listed and deleted as one.
         sync(opened.store.set(f"runs/{identity}/zarr.json", Buffer.from_bytes(_GROUP)))

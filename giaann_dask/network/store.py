@@ -7,16 +7,15 @@ Does not cover: the encoding of a run (`packing`) and what is committed when
 (`giaann_dask.training`).
 
 Runs are written by workers through forked sessions (`run_writing`); the driver merges these and commits. Storage
-on a local filesystem is safe for one committer at a time, which a lock enforces.
+on a local filesystem is safe for one committer at a time, which a lock enforces (`locking`).
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -33,18 +32,19 @@ from giaann_dask.errors import (
     StoreFormatError,
     StoreMissingError,
     StoreRefusedError,
-    StoreWriteError,
 )
 from giaann_dask.network.icechunk_process import use_icechunk
+from giaann_dask.network.locking import UNFINISHED, HeldPlace, clear_attempt, is_vacant, locked
 from giaann_dask.network.manifest import Manifest
 from giaann_dask.network.packing import PackedRegionRun, PackedRun
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.run import RegionRun
-from giaann_dask.network.run_writing import merge_written
+from giaann_dask.network.run_writing import fork_session, merge_written
 from giaann_dask.network.stored_rows import StoredEntries
 from giaann_dask.network.stored_vocabulary import read_vocabulary, rewrite_changed, write_vocabulary
 from giaann_dask.storage import (
     CHECKSUMS,
+    absolute_place,
     append_values,
     checksum_of,
     create_array,
@@ -100,10 +100,18 @@ class NetworkStore:
         If the path names an object store.
     StoreMissingError, StoreDamagedError
         If there is none, or if it cannot be opened.
+
+    Attributes
+    ----------
+    path : Path
+        The folder, absolute.
+    held : HeldPlace or None
+        The right to write, while this process has it (`lock`).
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = absolute_place(path)
+        self.held: HeldPlace | None = None
         require_folder(self.path)
         if not self.path.is_dir() or not (self.path / "refs").exists():
             raise StoreMissingError(f"there is no network at {path}", "a folder that train has made", "check the path")
@@ -124,40 +132,53 @@ class NetworkStore:
 
     @classmethod
     def create(
-        cls, path: str | Path, manifest: Manifest, ever: EverPos, tokenizer: SubwordTokenizer | None = None
+        cls,
+        path: str | Path,
+        manifest: Manifest,
+        ever: EverPos,
+        tokenizer: SubwordTokenizer | None = None,
+        held: HeldPlace | None = None,
     ) -> NetworkStore:
         """Create an empty network and commit it.
+
+        Parameters
+        ----------
+        path : str or Path
+            Folder that does not exist yet, or is empty but for what is left of an attempt to create a network.
+        manifest : Manifest
+            Of an empty network.
+        ever : EverPos
+            Ever-POS lexicon.
+        tokenizer : SubwordTokenizer, optional
+            Of a network of subwords.
+        held : HeldPlace, optional
+            The right to write there; taken for as long as this takes by default.
 
         Raises
         ------
         StoreExistsError
-            If something else is at the path.
-        StoreWriteError, StoreRefusedError
-            If it cannot be written.
+            If a network or something else is at the path.
+        StoreWriteError
+            If it cannot be written, or another process is about to.
         """
-        path = Path(path)
-        _require_text(path)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise StoreExistsError(f"{path} exists and is no network", "a new path", "choose another path")
-        with writing(f"network {path}"), _removed_on_failure(path):
-            path.mkdir(parents=True, exist_ok=True)
-            use_icechunk()
-            repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(path)))
-            session = repository.writable_session(BRANCH)
-            root = zarr.open_group(session.store, mode="a")
-            root.create_group("runs")
-            write_vocabulary(root, Vocabulary(), 0, 0)
-            _write_ledger(root, [], [])
-            create_array(root, ASSIGNED, np.zeros(0, np.int32))
-            write_json(root, "ever_pos", ever.as_dict())
-            if tokenizer is not None:
-                write_json(root, _TOKENIZER, tokenizer.content)
-            _write_header(root, manifest)
-            session.commit("created")
-        return cls(path)
+        place = absolute_place(path)
+        _require_text(place)
+        with locked(place) if held is None else nullcontext(held):
+            if not is_vacant(place) and not cls(place).blank():
+                raise StoreExistsError(f"{place} is a network already", "a new path", "choose another path")
+            clear_attempt(place)
+            # Icechunk begins in empty folders only, and readers are to see a whole network or none.
+            new = place / UNFINISHED
+            with writing(f"network {place}"), _removed_on_failure(new):
+                new.mkdir()
+                _write_empty(new, manifest, ever, tokenizer)
+                for part in sorted(new.iterdir(), key=lambda part: part.name == "refs"):
+                    part.rename(place / part.name)
+                new.rmdir()
+        return cls(place)
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> Iterator[HeldPlace]:
         """Hold the right to commit.
 
         Raises
@@ -168,18 +189,17 @@ class NetworkStore:
             If this user may not write here, or nobody can, because of the path's name.
         """
         _require_text(self.path)
-        with writing(f"network {self.path}"):
-            opened = (self.path / "writer.lock").open("w")
-        with opened as file:
+        with locked(self.path) as held:
+            self.held = held
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise StoreWriteError(
-                    f"network {self.path} is being trained by another process",
-                    "one writer at a time",
-                    "wait until it has finished",
-                ) from error
-            yield
+                yield held
+            finally:
+                self.held = None
+
+    def fork(self, session: icechunk.Session) -> bytes:
+        """Return what workers need to write runs into a session, by the right to write that this process holds."""
+        assert self.held is not None, "runs are written by who holds the lock"
+        return fork_session(session, self.held.mark())
 
     def head(self) -> str:
         """Return the identity of the last commit.
@@ -268,7 +288,7 @@ class NetworkStore:
         return int(summary.bytes_deleted)
 
     def begin(self) -> icechunk.Session:
-        """Return a session in which the next commit is written; fork it (`run_writing`) before changing anything."""
+        """Return a session in which the next commit is written; `fork` it before changing anything."""
         return self._repository.writable_session(BRANCH)
 
     def commit(
@@ -447,6 +467,23 @@ def _require_text(path: Path) -> None:
     if (fault := text_fault(str(path))) is not None:
         received = f"the path {str(path)!r} of a network holds {fault}"
         raise StoreRefusedError(received, "a path in UTF-8", "choose another, or rename the folder")
+
+
+def _write_empty(path: Path, manifest: Manifest, ever: EverPos, tokenizer: SubwordTokenizer | None) -> None:
+    """Write an empty network into an empty folder."""
+    use_icechunk()
+    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(path)))
+    session = repository.writable_session(BRANCH)
+    root = zarr.open_group(session.store, mode="a")
+    root.create_group("runs")
+    write_vocabulary(root, Vocabulary(), 0, 0)
+    _write_ledger(root, [], [])
+    create_array(root, ASSIGNED, np.zeros(0, np.int32))
+    write_json(root, "ever_pos", ever.as_dict())
+    if tokenizer is not None:
+        write_json(root, _TOKENIZER, tokenizer.content)
+    _write_header(root, manifest)
+    session.commit("created")
 
 
 def _open_repository(path: Path) -> icechunk.Repository:

@@ -26,6 +26,7 @@ import zarr
 from giaann_dask.errors import StoreExistsError, StoreFormatError, StoreMissingError, parameter
 from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
 from giaann_dask.storage import (
+    absolute_place,
     append_values,
     bytes_on_disk,
     create_array,
@@ -76,7 +77,7 @@ class CorpusWriter:
     Parameters
     ----------
     path : Path
-        Where the corpus will be.
+        Where the corpus will be; absolute.
 
     Raises
     ------
@@ -159,7 +160,7 @@ class EncodedCorpus(Summarised):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = absolute_place(path)
         self._strings: dict[str, list[str]] = {}
         if not self.path.exists():
             raise StoreMissingError(f"{path} does not exist", "an encoded corpus", "make one with encode")

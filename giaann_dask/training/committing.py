@@ -20,7 +20,6 @@ from giaann_dask.events import RegionMeasured
 from giaann_dask.network.manifest import Manifest, StoredRun
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.region import RankedRun
-from giaann_dask.network.run_writing import fork_session, write_run
 from giaann_dask.network.store import CommitChange, NetworkStore
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.vocabulary import Vocabulary
@@ -85,6 +84,8 @@ def commit_regions(
     ------
     StoreWriteError
         If the disk is full. The last commit stays as it was.
+    StoreUnsharedError
+        If a worker does not see the store. Likewise.
     """
     handles = regions.with_stored(snapshot).handles()
     # Each run is packed as soon as it is there, while others are still being added up.
@@ -98,7 +99,7 @@ def commit_regions(
     # What the runs of a region have together takes reading them, so it is counted once at the end.
     countings = submit_counts(regions, kept, sizes, place) if last else []
     new = [run.handle for _, run in kept if not run.handle.stored]
-    written = _write(regions, place, session, new)
+    written = _write(regions, store, place, session, new)
     placement = _placement(regions, snapshot)
     counts = counts_of(countings)
     runs_of = Counter(region for region, _ in kept)
@@ -147,20 +148,24 @@ def stored_regions(manifest: Manifest, touches: Mapping[int, int]) -> tuple[Regi
 
 def _place(store: NetworkStore) -> tuple[str, str]:
     """Return where workers find the last commit: the path of the store, and its identity."""
-    return str(store.path.resolve()), store.head()
+    return str(store.path), store.head()
 
 
 def _write(
-    regions: Regions, place: tuple[str, str], session: icechunk.Session, new: Sequence[RunHandle]
+    regions: Regions,
+    store: NetworkStore,
+    place: tuple[str, str],
+    session: icechunk.Session,
+    new: Sequence[RunHandle],
 ) -> list[Future]:
     """Let workers write runs into forks of a session, which wants them back."""
     # What has been written into a session that was not committed is of no use to another: it may have been removed.
     attempt = uuid.uuid4().hex
-    fork = fork_session(session) if new else b""
+    fork = store.fork(session) if new else b""
     return [
         regions.submit(
             "commit",
-            write_run,
+            tasks.write_stored,
             *(fork, handle.identity, handle.future),
             key_of=(*place, attempt, handle.identity, handle.future.key),
         )
@@ -183,12 +188,12 @@ def _stored(regions: Regions, store: NetworkStore, commit: str, identity: str) -
 
 
 def _open(regions: Regions, store: NetworkStore, commit: str, identity: str) -> Future:
-    path = str(store.path.resolve())
+    path = str(store.path)
     return regions.submit("open", tasks.open_run, path, commit, identity, key_of=(path, commit, identity))
 
 
 def _open_columns(regions: Regions, store: NetworkStore, commit: str) -> None:
     """Let later rounds continue from the stored table of columns, where there is one."""
-    path = str(store.path.resolve())
+    path = str(store.path)
     if store.open(commit).manifest().specification.placement != "hash":
         regions.columns = regions.submit("open", tasks.open_columns, path, commit, key_of=(path, commit, "columns"))

@@ -15,6 +15,7 @@ from typing import Any
 from distributed import Client
 
 from giaann_dask.cluster import attempt
+from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import OptionError, StoreFullError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.network.manifest import StoredRun
@@ -89,15 +90,18 @@ def compact_network(
         If there is no room for the runs that are written anew; the network stays as it was.
     StoreWriteError
         If another process writes to the network.
+    StoreUnsharedError
+        If a worker does not see the network.
     """
     check_kept(keep_commits)
-    with store.lock():
+    with store.lock() as held:
         commit = store.head()
         reader = store.open(commit)
         manifest = reader.manifest()
         several = [runs for runs in manifest.runs_by_region().values() if len(runs) > 1]
         freed = 0
         if several:
+            SharedPlace(client, held).require()
             with _room_for(store, several):
                 # First what no commit needs, and what was left by one that could not be made: that may be room enough.
                 freed = store.collect(keep_commits)

@@ -6,12 +6,11 @@ failed first run leaves nothing behind. Does not cover: training (`trainer`).
 
 from __future__ import annotations
 
-import shutil
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-from giaann_dask.errors import SpecificationError, StoreExistsError, parameter
+from giaann_dask.cluster.sharing import SharedPlace
+from giaann_dask.errors import SpecificationError, parameter
+from giaann_dask.network.locking import is_vacant
 from giaann_dask.network.manifest import Manifest
 from giaann_dask.network.placement import Placement
 from giaann_dask.network.scaling import require_sums
@@ -25,12 +24,12 @@ from giaann_dask.text.vocabulary import Vocabulary
 
 
 class NetworkTarget:
-    """A network to train, existing or new; a context in which no other process writes to it.
+    """A network to train, existing or new, whose lock this process holds.
 
     Parameters
     ----------
-    path : Path
-        Where it is or will be.
+    place : SharedPlace
+        Where it is or will be; all workers see it.
     specification : Specification
         Of the network; must equal the stored one.
     ever : EverPos
@@ -49,7 +48,7 @@ class NetworkTarget:
 
     def __init__(
         self,
-        path: Path,
+        place: SharedPlace,
         specification: Specification,
         ever: EverPos,
         store: NetworkStore | None,
@@ -57,28 +56,19 @@ class NetworkTarget:
     ) -> None:
         require_sums(specification)
         require_tokenizer(specification, tokenizer)
-        self.path = path
+        path = place.path
+        self.place = place
         self.specification = specification
         self.ever = ever
         self.tokenizer = tokenizer
         self.store = store
-        self._resources = ExitStack()
         if store is not None:
+            store.held = place.held
             reader = store.open(store.head())
             check_same("specification", specification.as_dict(), reader.manifest().specification.as_dict(), path)
             check_same("ever-POS lexicon", ever.identity(), reader.ever().identity(), path)
             stored, wanted = (None if each is None else each.identity() for each in (reader.tokenizer(), tokenizer))
             check_same("tokenizer", wanted, stored, path)
-
-    def __enter__(self) -> NetworkTarget:
-        """Take the right to write, if the network exists."""
-        if self.store is not None:
-            self._resources.enter_context(self.store.lock())
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        """Give the right to write back."""
-        self._resources.close()
 
     def load(self) -> tuple[Manifest, Vocabulary, Ledger]:
         """Return what the last commit holds besides runs, or what an empty network holds."""
@@ -106,8 +96,9 @@ class NetworkTarget:
         """Return the store, creating it when it does not exist."""
         if self.store is None:
             manifest = Manifest.new(self.specification)
-            self.store = NetworkStore.create(self.path, manifest, self.ever, self.tokenizer)
-            self._resources.enter_context(self.store.lock())
+            held = self.place.held
+            self.store = NetworkStore.create(held.path, manifest, self.ever, self.tokenizer, held)
+            self.store.held = held
         return self.store
 
 
@@ -132,16 +123,11 @@ def open_store(path: Path) -> NetworkStore | None:
         If the path names an object store.
     """
     require_folder(path)
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+    if is_vacant(path):
         return None
-    if not (path / "refs").exists():
-        raise StoreExistsError(f"{path} exists and is no network", "a new path or a network", "choose another")
     store = NetworkStore(path)
-    if store.blank():
-        # Nothing was ever committed here, so nothing is lost.
-        shutil.rmtree(path)
-        return None
-    return store
+    # Nothing was ever committed there: what creates the network removes it.
+    return None if store.blank() else store
 
 
 def check_same(what: str, wanted: object, stored: object, path: Path) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.dask_types import register
 from giaann_dask.device import one_thread, select_device
 from giaann_dask.errors import StoreMissingError
@@ -23,6 +24,7 @@ from giaann_dask.network.packing import PackedRegionRun, PackedRun, pack, unpack
 from giaann_dask.network.placement import Placement, Split
 from giaann_dask.network.placing import ColumnUsage, Kind, column_usage, place_columns
 from giaann_dask.network.run import RegionRun, Run
+from giaann_dask.network.run_writing import write_run
 from giaann_dask.network.splitting import choose_pivot, row_weights, split_run
 from giaann_dask.network.store import CommitReader, NetworkStore
 from giaann_dask.spec import Specification
@@ -213,7 +215,7 @@ def count_region(*runs: PackedRegionRun) -> RunSize:
 
 def count_more(path: str, commit: str, stored: Sequence[str], *runs: PackedRegionRun) -> RunSize:
     """Return how many distinct neurons and connections runs of a region add to its stored ones, and their bytes."""
-    reader = _open_commit(path, commit)
+    reader = _open_commit(path, commit, stored)
     tables = [reader.entries(identity) for identity in stored]
     with reading(f"network {path}"):
         return RunSize(
@@ -223,12 +225,18 @@ def count_more(path: str, commit: str, stored: Sequence[str], *runs: PackedRegio
         )
 
 
+def write_stored(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
+    """Write a run into the store, on the worker that holds it; see `giaann_dask.network.run_writing.write_run`."""
+    with naming_worker():
+        return write_run(fork, identity, packed)
+
+
 def open_run(path: str, commit: str, identity: str) -> PackedRegionRun:
     """Read a run of a commit, so that the lineage of what follows begins at the store.
 
     A run never changes, so where the commit has been forgotten since, the last one will do.
     """
-    return _open_commit(path, commit).run(identity)
+    return _open_commit(path, commit, [identity]).run(identity)
 
 
 def open_columns(path: str, commit: str) -> Placement:
@@ -236,9 +244,15 @@ def open_columns(path: str, commit: str) -> Placement:
     return replace(_open_commit(path, commit).placement(), splits=())
 
 
-def _open_commit(path: str, commit: str) -> CommitReader:
-    store = NetworkStore(path)
-    try:
-        return store.open(commit)
-    except StoreMissingError:
-        return store.open(store.head())
+def _open_commit(path: str, commit: str, needed: Sequence[str] = ()) -> CommitReader:
+    """Open a commit, or the last one where it has been forgotten since, with the runs that are needed of it."""
+    with naming_worker():
+        store = NetworkStore(path)
+        try:
+            return store.open(commit)
+        except StoreMissingError:
+            last = store.open(store.head())
+            # A worker with another network at the path has other ones.
+            if not set(needed) <= {run.identity for run in last.manifest().runs}:
+                raise
+            return last

@@ -279,7 +279,8 @@ class Trainer:
         return now
 
     def _tell_of_workers(self, present: set[str]) -> None:
-        """Log which workers were lost and which came since the last round."""
+        """Log which workers were lost and came since the last round; those that do not see the network must leave."""
+        self._target.place.retire_blind(present)
         for what, changed in (("lost", self._workers - present), ("came", present - self._workers)):
             if changed:
                 _LOG.info("workers %s: %s; now there are %s", what, ", ".join(sorted(changed)), len(present))
@@ -322,6 +323,8 @@ class Trainer:
     def _commit_runs(self, snapshot: Snapshot, last: bool = False) -> None:
         """Commit what has been integrated; rounds in flight go on meanwhile."""
         started = time.perf_counter()
+        roles = roles_of(self._client)
+        self._tell_of_workers({*roles.storage, *roles.compute})
         store = self._target.ensure()
         progress = Progress(self._manifest, self._vocabulary, self._ledger)
         self._commit = commit = commit_regions(store, self._regions, snapshot, progress, last=last)

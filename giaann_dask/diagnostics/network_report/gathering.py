@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from giaann_dask.cluster import results, task_key
+from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.dask_types import register
 from giaann_dask.diagnostics.network_report.counting import Figures, NeuronSums, add_figures, count_connections
 from giaann_dask.inference.generation import word_and_column
@@ -138,7 +139,7 @@ def gather(store: NetworkStore, reader: CommitReader, client: Client | None = No
 
 def count_region(path: str, commit: str, region: int) -> Figures:
     """Count the connections of a region, as a task."""
-    return _count(NetworkStore(path).open(commit), region)
+    return _count(open_commit(path, commit), region)
 
 
 def _count(reader: CommitReader, region: int) -> Figures:
@@ -152,7 +153,7 @@ def _parts(reader: CommitReader, client: Client | None) -> Iterator[Figures]:
     if client is None:
         yield from (_count(reader, region) for region in live)
         return
-    place: tuple[Any, ...] = (str(reader.path.resolve()), reader.commit)
+    place: tuple[Any, ...] = (str(reader.path), reader.commit)
     keys = {region: task_key("count_region", *place, region) for region in live}
     yield from results([client.submit(count_region, *place, region, key=key) for region, key in keys.items()])
 

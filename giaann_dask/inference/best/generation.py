@@ -105,7 +105,7 @@ def generate_words(client: Client, reader: CommitReader, prompt: str, options: G
     options.require_words()
     # Drawn here, because a task that is run again has to give the same words.
     options = options.seeded()
-    key = task_key("write", str(reader.path.resolve()), reader.commit, prompt, options)
+    key = task_key("write", str(reader.path), reader.commit, prompt, options)
     words, tokens = result(client.submit(continue_text, submit_tables(client, reader), prompt, options, key=key))
     return Continuation(words, tokens, None, reader.commit, seed=options.sampling.seed)
 

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from distributed import Client, Future
 
 from giaann_dask.cluster import result, task_key
+from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.events import Observer, ignore
 from giaann_dask.inference.best.scores import BEST, PooledModel
 from giaann_dask.inference.best.tables import PooledTables, build_tables
 from giaann_dask.inference.opened import read_regions, submit_regions
 from giaann_dask.network.run import Run
-from giaann_dask.network.store import CommitReader, NetworkStore
+from giaann_dask.network.store import CommitReader
 
 
 class OpenedWords:
@@ -35,7 +36,7 @@ class OpenedWords:
     def __init__(self, reader: CommitReader, *, client: Client | None = None, observer: Observer = ignore) -> None:
         self.commit, self.observer = reader.commit, observer
         if client is None:
-            tables = pool_regions(read_regions(reader), str(reader.path.resolve()), reader.commit)
+            tables = pool_regions(read_regions(reader), str(reader.path), reader.commit)
         else:
             tables = result(submit_tables(client, reader))
         self.model = PooledModel(tables, BEST)
@@ -43,12 +44,12 @@ class OpenedWords:
 
 def submit_tables(client: Client, reader: CommitReader) -> Future:
     """Return the tables of a commit, made on the cluster."""
-    path = str(reader.path.resolve())
+    path = str(reader.path)
     key = task_key("tables", path, reader.commit)
     return client.submit(pool_regions, submit_regions(client, reader), path, reader.commit, key=key)
 
 
 def pool_regions(regions: Sequence[Run], path: str, commit: str) -> PooledTables:
     """Make the tables of a commit from the runs of its regions, as a task."""
-    words = NetworkStore(path).open(commit).saved_vocabulary().features[1:]
+    words = open_commit(path, commit).saved_vocabulary().features[1:]
     return build_tables(regions, words)

@@ -1,0 +1,248 @@
+"""The right to write to a network, and the token by which every worker knows that it sees the same folder.
+
+Covers: the lock file, the token in it, and the folder of a network that does not exist yet, which is removed again
+when no network is made in it. Does not cover: asking the workers of a cluster (`giaann_dask.cluster.sharing`).
+
+A path alone says nothing: on several machines it can be a folder of each machine, even one with a copy of the same
+network. What a worker writes there is lost to the others. So who holds the lock writes a random token into the lock
+file before every commit and whenever workers are asked, and a worker that does not find it there writes nothing. A
+copy of the folder has the tokens of its time only. Tokens end with the lock: a task that is left over from a process
+that was killed writes nothing either once another process has taken the lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from giaann_dask.errors import StoreExistsError, StoreUnsharedError, StoreWriteError
+from giaann_dask.storage import require_folder, writing
+
+LOCK_FILE = "writer.lock"
+# Where a new network is made before it is moved to its place; left by a process that was killed while it did.
+UNFINISHED = "giaann-unfinished"
+# What such a process may have moved already; what makes it a network comes last.
+_PARTS = {LOCK_FILE, UNFINISHED, "chunks", "manifests", "snapshots", "transactions"}
+# Of a token, and how many of the last ones the file holds: more than workers can be about to look for.
+_TOKEN_BYTES, _TOKENS = 16, 256
+# A folder that another process removes while this one takes the lock is made again so often.
+_ATTEMPTS = 10
+SHARED = "one folder that this process and all workers see"
+REMEDY = "put it on a file system that all of them share, under the same path, or start the workers on this machine"
+
+
+@dataclass(frozen=True)
+class PlaceToken:
+    """What is to be read at a path by whoever sees the same folder there as the process that holds its lock.
+
+    Attributes
+    ----------
+    path : str
+        Folder of the network, absolute.
+    token : str
+        Random; a line of the lock file.
+    """
+
+    path: str
+    token: str
+
+
+@dataclass(frozen=True)
+class PlaceSight:
+    """What a process sees at a path.
+
+    Attributes
+    ----------
+    host : str
+        Name of its machine.
+    path : str
+        The path with all links followed.
+    there : bool
+        Whether a folder is there.
+    tokens : tuple of str
+        Lines of the lock file; none where there is no file or it cannot be read.
+    """
+
+    host: str
+    path: str
+    there: bool
+    tokens: tuple[str, ...]
+
+    def problem(self, expected: PlaceToken) -> str:
+        """Return what is wrong with it, empty if nothing is; without a token to look for, any folder will do."""
+        if self.there and (not expected.token or expected.token in self.tokens):
+            return ""
+        followed = "" if self.path == expected.path else f" (there {self.path})"
+        return f"sees {'another folder' if self.there else 'no folder'} at {expected.path}{followed}"
+
+
+def look_at(path: str) -> PlaceSight:
+    """Return what this process sees at a path; nothing is created or changed."""
+    tokens: tuple[str, ...] = ()
+    with suppress(OSError, UnicodeDecodeError), open(os.path.join(path, LOCK_FILE), encoding="ascii") as file:
+        tokens = tuple(file.read(_TOKENS * (2 * _TOKEN_BYTES + 1)).split())
+    return PlaceSight(socket.gethostname(), os.path.realpath(path), os.path.isdir(path), tokens)
+
+
+def require_place(expected: PlaceToken) -> None:
+    """Check that this process sees the folder whose lock is held.
+
+    Raises
+    ------
+    StoreUnsharedError
+        If it sees another one, or none, or the lock is not held any more.
+    """
+    if problem := look_at(expected.path).problem(expected):
+        raise StoreUnsharedError(f"this process {problem}", SHARED, REMEDY)
+
+
+class HeldPlace:
+    """The right to write to a network, held by this process; made by `locked`.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the network.
+    file : file
+        Of the lock.
+    """
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        self.path = path
+        self._file = file
+        self._marks = 0
+
+    def mark(self) -> PlaceToken:
+        """Return a new token that lies at the path; those before it stay valid for a while.
+
+        Raises
+        ------
+        StoreWriteError
+            If there is no room for it.
+        """
+        token = secrets.token_hex(_TOKEN_BYTES)
+        line = f"{token}\n".encode()
+        with writing(f"network {self.path}"):
+            # In the place of the oldest one, so that who reads meanwhile finds all others.
+            os.pwrite(self._file.fileno(), line, self._marks % _TOKENS * len(line))
+            # Other machines read it at once.
+            os.fsync(self._file.fileno())
+        self._marks += 1
+        return PlaceToken(str(self.path), token)
+
+    def unmark(self) -> None:
+        """Take all tokens away: nobody may write any more."""
+        with suppress(OSError):
+            self._file.truncate(0)
+
+
+def is_vacant(path: Path) -> bool:
+    """Return whether a network can be made at a path: nothing is there, or nothing but what is left of an attempt.
+
+    Raises
+    ------
+    StoreExistsError
+        If something else is there.
+    """
+    if not path.exists():
+        return True
+    if path.is_dir():
+        names = {entry.name for entry in path.iterdir()}
+        if "refs" in names:
+            return False
+        if names <= {LOCK_FILE} or (UNFINISHED in names and names <= _PARTS):
+            return True
+    raise StoreExistsError(f"{path} exists and is no network", "a new path or a network", "choose another path")
+
+
+def clear_attempt(path: Path) -> None:
+    """Remove what is left of an attempt to make a network, or of one that holds nothing; call it with the lock held."""
+    for left in _PARTS - {LOCK_FILE} | {"refs"}:
+        shutil.rmtree(path / left, ignore_errors=True)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[HeldPlace]:
+    """Hold the right to write to a network that exists, or to make one where nothing is.
+
+    The folder is made if it does not exist, and removed again at the end if there is no network in it.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the network, absolute.
+
+    Yields
+    ------
+    HeldPlace
+
+    Raises
+    ------
+    StoreWriteError
+        If another process, or another thread of this one, holds it.
+    StoreRefusedError
+        If this user may not write here.
+    StoreExistsError
+        If something that is no network is there.
+    """
+    require_folder(path)
+    is_vacant(path)
+    made = _missing(path)
+    try:
+        with _open_locked(path) as file:
+            held = HeldPlace(path, file)
+            # Of a process that was killed.
+            held.unmark()
+            try:
+                yield held
+            finally:
+                held.unmark()
+                if not (path / "refs").exists():
+                    (path / LOCK_FILE).unlink(missing_ok=True)
+    finally:
+        # Not what somebody has put something into meanwhile.
+        with suppress(OSError):
+            for folder in made:
+                folder.rmdir()
+
+
+def _missing(path: Path) -> list[Path]:
+    """Return a folder and those above it that do not exist, the lowest first."""
+    return [folder for folder in (path, *path.parents) if not folder.exists()]
+
+
+def _open_locked(path: Path) -> IO[bytes]:
+    """Return the opened and locked file of a network; its folder is made if need be."""
+    for _ in range(_ATTEMPTS):
+        with writing(f"network {path}"):
+            path.mkdir(parents=True, exist_ok=True)
+            try:
+                # Not emptied: who holds the lock may have written into it.
+                file = os.fdopen(os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
+            except FileNotFoundError:
+                continue
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise _held_elsewhere(path) from error
+        with suppress(FileNotFoundError):
+            # Another process may have removed the file between the two.
+            if os.path.samestat(os.fstat(file.fileno()), (path / LOCK_FILE).stat()):
+                return file
+        file.close()
+    raise _held_elsewhere(path)
+
+
+def _held_elsewhere(path: Path) -> StoreWriteError:
+    return StoreWriteError(
+        f"network {path} is being trained by another process", "one writer at a time", "wait until it has finished"
+    )
