@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from giaann_dask.device import select_device
-from giaann_dask.inference.replay.batch import Batch, BatchOptions, Prompt, run_prompts
+from giaann_dask.increments.connections import connect_batch
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.sequence import FlagTable, PreparedSequence
-from giaann_dask.network.connections import connect_batch
-from giaann_dask.network.keys import pack_neuron
-from giaann_dask.network.placement import Placement
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
+from giaann_dask.inference.v1.pull_batch import Batch, BatchOptions, Prompt, run_prompts
+from giaann_dask.keys import pack_neuron
+from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.text.segmentation import EncodedBlock, number_branches
 

@@ -26,18 +26,18 @@ from giaann_dask.cluster import result
 from giaann_dask.device import one_thread
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
-from giaann_dask.inference.opened import open_regions
-from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.replay.batch import Batch, BatchOptions, Prompt, run_prompts
-from giaann_dask.inference.replay.session import ReplaySession
+from giaann_dask.inference.handle import open_regions
 from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
 from giaann_dask.inference.rows.service import Trim
 from giaann_dask.inference.rows.source import RowSource
-from giaann_dask.inference.sequence import PreparedSequence
-from giaann_dask.inference.session import Session
 from giaann_dask.inference.sessions import OpenedCommit
-from giaann_dask.network.keys import pack_neuron
-from giaann_dask.network.store import CommitReader, NetworkStore
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import PreparedSequence
+from giaann_dask.inference.v1.pull_batch import Batch, BatchOptions, Prompt, run_prompts
+from giaann_dask.inference.v1.pull_session import ReplaySession
+from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.keys import pack_neuron
+from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.text.blocks import CANDIDATE, FilterOptions
 
 BOOKS = Path(__file__).resolve().parents[2] / "shared" / "data" / "books"

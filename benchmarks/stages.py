@@ -22,14 +22,14 @@ from rich.console import Console
 from rich.table import Table
 
 import giaann_dask as gd
-from giaann_dask.inference.evaluating.predicting import PredictionRule, infer
-from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.sequence import FlagTable
-from giaann_dask.network.connections import connect_batch
-from giaann_dask.network.packing import pack, unpack
-from giaann_dask.network.placement import Placement
-from giaann_dask.network.region import RankedRun, plan_compaction
-from giaann_dask.network.run import RegionRun, Run
+from giaann_dask.increments.connections import connect_batch
+from giaann_dask.inference.evaluation.predicting import PredictionRule, infer
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import FlagTable
+from giaann_dask.runs.compaction import RankedRun, plan_compaction
+from giaann_dask.runs.packing import pack, unpack
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, BlockBuilder, FilterOptions, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos

@@ -14,20 +14,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from giaann_dask.late import load_late
+from giaann_dask.lazy import load_late
 
 if TYPE_CHECKING:
     from giaann_dask.api import Network, TextOptions, encode, train
     from giaann_dask.cluster import ClusterOptions, roles_of, start_cluster
     from giaann_dask.diagnostics.evaluation_report import save_report
-    from giaann_dask.diagnostics.watching.reporter import connect
-    from giaann_dask.inference.beam import BeamOptions
+    from giaann_dask.diagnostics.monitoring.reporter import connect
     from giaann_dask.inference.best.evaluation import ScoringOptions
     from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
-    from giaann_dask.inference.evaluating.evaluation import EvaluationOptions
-    from giaann_dask.inference.options import InferenceOptions
-    from giaann_dask.inference.replay.batch import BatchOptions
+    from giaann_dask.inference.evaluation.evaluation import EvaluationOptions
     from giaann_dask.inference.rows.remote import RowOptions
+    from giaann_dask.inference.state.options import InferenceOptions
+    from giaann_dask.inference.v1.beam import BeamOptions
+    from giaann_dask.inference.v1.pull_batch import BatchOptions
     from giaann_dask.inference.v2.options import V2Settings
     from giaann_dask.spec import Specification
     from giaann_dask.text.corpus import EncodedCorpus
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from giaann_dask.training.selection import SelectionOptions
 
 _HOMES = {
-    "BatchOptions": "giaann_dask.inference.replay.batch",
-    "BeamOptions": "giaann_dask.inference.beam",
+    "BatchOptions": "giaann_dask.inference.v1.pull_batch",
+    "BeamOptions": "giaann_dask.inference.v1.beam",
     "ClusterOptions": "giaann_dask.cluster",
     "EncodedCorpus": "giaann_dask.text.corpus",
-    "EvaluationOptions": "giaann_dask.inference.evaluating.evaluation",
+    "EvaluationOptions": "giaann_dask.inference.evaluation.evaluation",
     "GenerationOptions": "giaann_dask.inference.continuation",
-    "InferenceOptions": "giaann_dask.inference.options",
+    "InferenceOptions": "giaann_dask.inference.state.options",
     "Network": "giaann_dask.api.network",
     "RowOptions": "giaann_dask.inference.rows.remote",
     "SamplingOptions": "giaann_dask.inference.continuation",
@@ -51,7 +51,7 @@ _HOMES = {
     "TextOptions": "giaann_dask.api.texts",
     "TrainingOptions": "giaann_dask.training.options",
     "V2Settings": "giaann_dask.inference.v2.options",
-    "connect": "giaann_dask.diagnostics.watching.reporter",
+    "connect": "giaann_dask.diagnostics.monitoring.reporter",
     "encode": "giaann_dask.api.training",
     "roles_of": "giaann_dask.cluster",
     "save_report": "giaann_dask.diagnostics.evaluation_report",

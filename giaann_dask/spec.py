@@ -4,8 +4,8 @@ Covers: the options of training and of what comes before it, the segment layout 
 and the modes that limit, scale or forget strengths, all off by default. A specification is stored
 with the network and never changes afterwards.
 Does not cover: the defaults of each profile (`giaann_dask.spec_profiles`), how a prediction is made
-(`giaann_dask.inference.options`), which modes can be trained and why not the others
-(`giaann_dask.network.scaling`), and what describes a machine (`giaann_dask.cluster`).
+(`giaann_dask.inference.state.options`), which modes can be trained and why not the others
+(`giaann_dask.increments.scaling`), and what describes a machine (`giaann_dask.cluster`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from giaann_dask.spec_profiles import (
 )
 from giaann_dask.spec_profiles import require as _require
 
-# Bit widths of the keys that connections are sorted by (giaann_dask.network.keys).
+# Bit widths of the keys that connections are sorted by (giaann_dask.keys).
 COLUMN_BITS = 26
 FEATURE_BITS = 25
 BRANCH_BITS = 7
@@ -100,7 +100,7 @@ class Specification:
         Which pairs are scaled: ``"external"`` those between two column occurrences, ``"all"`` all.
     permanence_growth, permanence_decay : int
         What the permanence of a connection gains when it is trained, and loses when its columns
-        are and it is not. Not 0: see `giaann_dask.network.scaling.require_sums`, which refuses it.
+        are and it is not. Not 0: see `giaann_dask.increments.scaling.require_sums`, which refuses it.
     tokens : str
         What a token is: ``"words"`` or the ``"subwords"`` of a tokenizer, which is stored with the
         network. This option and those that follow are fixed in profile ``v1``.

@@ -13,7 +13,7 @@ from typing import Any
 from giaann_dask.errors import SpecificationError, parameter
 
 PROFILES = ("v1", "v2", "best")
-# Kinds of contexts by name, in the order of `giaann_dask.network.contexts.CONTEXTS`, which says what each
+# Kinds of contexts by name, in the order of `giaann_dask.increments.contexts.CONTEXTS`, which says what each
 # looks at. Their places are the segments that they are counted on: append, never reorder.
 CONTEXT_NAMES = (
     *("all", "1", "1+2", "1+2+3", "1+2+3+4", "2", "3", "4", "5", "6", "1+3", "2+3", "1+4", "2+4"),

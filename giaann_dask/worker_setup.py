@@ -2,7 +2,7 @@
 
 Covers: leaving Ctrl-C to the process that runs the command. A terminal sends it to all processes
 at once; a worker that died of it would take with it what is to be committed. And giving memory
-back near the limit, because our workers keep what they free (`giaann_dask.cluster.allocation`), and
+back near the limit, because our workers keep what they free (`giaann_dask.cluster.allocator`), and
 spilling in time where the limit is small.
 Does not cover: workers that were started by hand with ``dask worker``.
 """
@@ -14,9 +14,9 @@ import threading
 
 from distributed import Worker
 
-from giaann_dask.cluster.allocation import adopt_environment, release_near_limit
-from giaann_dask.cluster.room import spill_within_room
-from giaann_dask.cluster.watched import tell_device_memory
+from giaann_dask.cluster.allocator import adopt_environment, release_near_limit
+from giaann_dask.cluster.heartbeat import tell_device_memory
+from giaann_dask.cluster.memory_budget import spill_within_room
 
 
 def dask_setup(worker: Worker) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from giaann_dask.inference.activation import Pulse
-from giaann_dask.inference.candidates import TokenTimes
-from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.sequence import FlagTable, PreparedSequence
-from giaann_dask.network.keys import pack_neuron, pack_target
-from giaann_dask.network.run import Run, narrow_strength
+from giaann_dask.inference.state.activation import Pulse
+from giaann_dask.inference.state.candidates import TokenTimes
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
+from giaann_dask.keys import pack_neuron, pack_target
+from giaann_dask.runs.run import Run, narrow_strength
 from giaann_dask.spec import Specification
 
 STRENGTH_UNIT = 1 << 20

@@ -12,11 +12,11 @@ import torch
 from conformance import read_json, read_lines
 from golden_training import KEYS
 
-from giaann_dask.network.connections import connect_batch
-from giaann_dask.network.keys import unpack_neuron, unpack_target
-from giaann_dask.network.merging import merge_runs
-from giaann_dask.network.placement import Placement
-from giaann_dask.network.run import Run
+from giaann_dask.increments.connections import connect_batch
+from giaann_dask.keys import unpack_neuron, unpack_target
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, DELIMITER, PROBABLE
 from giaann_dask.text.segmentation import EncodedBlock

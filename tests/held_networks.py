@@ -11,8 +11,8 @@ from distributed import Client
 
 from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, RowOptions
 from giaann_dask.inference.rows.service import Trim
-from giaann_dask.network.placement import Placement
-from giaann_dask.network.run import Run
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import Run
 
 _COUNT = itertools.count()
 

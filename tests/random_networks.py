@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.replay.batch import Prompt
-from giaann_dask.inference.replay.session import ReplaySession
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.inference.session import Session
-from giaann_dask.network.keys import pack_target
-from giaann_dask.network.run import Run
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.inference.v1.pull_batch import Prompt
+from giaann_dask.inference.v1.pull_session import ReplaySession
+from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.keys import pack_target
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 
 FEATURES = 5

@@ -21,14 +21,14 @@ from village import write_village
 import giaann_dask as gd
 from giaann_dask.diagnostics.evaluation_report import draw_evaluation
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.evaluating.accuracy import StepCounts
-from giaann_dask.inference.evaluating.code_length import CodeLength
-from giaann_dask.inference.evaluating.evaluation import EvaluationReport
-from giaann_dask.inference.evaluating.matching import Predictions, match_predictions, match_ranks
-from giaann_dask.inference.evaluating.recording import StepRecords
-from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.network.keys import pack_neuron, unpack_neuron
+from giaann_dask.inference.evaluation.accuracy import StepCounts
+from giaann_dask.inference.evaluation.code_length import CodeLength
+from giaann_dask.inference.evaluation.evaluation import EvaluationReport
+from giaann_dask.inference.evaluation.matching import Predictions, match_predictions, match_ranks
+from giaann_dask.inference.evaluation.recording import StepRecords
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.spec import PARTS_OF_SPEECH, Specification
 from giaann_dask.text.blocks import POS_SHIFT
 from giaann_dask.text.segmentation import EncodedBlock

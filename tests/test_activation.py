@@ -14,15 +14,15 @@ from conformance import Entry, Oracle
 
 from giaann_dask.device import select_device
 from giaann_dask.errors import OptionError, PromptError
-from giaann_dask.inference import activation
-from giaann_dask.inference.activation import ActivationState, Layout, Pulse
-from giaann_dask.inference.candidates import TokenTimes, connected_targets, score_candidates
-from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.rows.source import RunRows, as_tensor
-from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.inference.session import Session
-from giaann_dask.network.keys import pack_neuron, pack_target, unpack_neuron, unpack_target
-from giaann_dask.network.run import Run
+from giaann_dask.inference.state import activation
+from giaann_dask.inference.state.activation import ActivationState, Layout, Pulse
+from giaann_dask.inference.state.candidates import TokenTimes, connected_targets, score_candidates
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_target
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 
 SPECIFICATION = Specification(seed_tokens=8)

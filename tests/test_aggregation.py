@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from giaann_dask.network.aggregation import KeyLayout, sum_connections, sum_on_device
-from giaann_dask.network.keys import unpack_target
+from giaann_dask.increments.aggregation import KeyLayout, sum_connections, sum_on_device
+from giaann_dask.keys import unpack_target
 
 LAYOUT = KeyLayout(neuron_bits=3, segment_bits=3, branch_bits=1, distance_bits=4)
 NEURONS = np.arange(8) * 1_000_003

@@ -15,9 +15,9 @@ from distributed.spill import SpillBuffer
 from village import write_village
 
 import giaann_dask as gd
-from giaann_dask.cluster import allocation
-from giaann_dask.cluster.allocation import allocator_environment, giving_back, keeping_memory, release_near_limit
-from giaann_dask.cluster.room import PROCESS_BYTES, data_room, region_room, spill_within_room
+from giaann_dask.cluster import allocator
+from giaann_dask.cluster.allocator import allocator_environment, giving_back, keeping_memory, release_near_limit
+from giaann_dask.cluster.memory_budget import PROCESS_BYTES, data_room, region_room, spill_within_room
 
 CONFIGURED = "distributed.nanny.pre-spawn-environ"
 
@@ -25,8 +25,8 @@ CONFIGURED = "distributed.nanny.pre-spawn-environ"
 @pytest.mark.parametrize("limit", [1 << 26, 1 << 30, 1 << 40])
 def test_less_is_kept_than_makes_dask_spill(limit: int) -> None:
     found = allocator_environment(limit)
-    assert int(found["MALLOC_TRIM_THRESHOLD_"]) + int(found["MALLOC_TOP_PAD_"]) < allocation.RELEASE_FRACTION * limit
-    assert dask.config.get("distributed.worker.memory.target") > allocation.RELEASE_FRACTION
+    assert int(found["MALLOC_TRIM_THRESHOLD_"]) + int(found["MALLOC_TOP_PAD_"]) < allocator.RELEASE_FRACTION * limit
+    assert dask.config.get("distributed.worker.memory.target") > allocator.RELEASE_FRACTION
 
 
 def test_what_the_user_configured_stays() -> None:
@@ -49,7 +49,7 @@ def test_without_a_limit_a_worker_has_its_share() -> None:
 @pytest.mark.parametrize(("used", "released"), [(0.4, 0), (0.6, 1)])
 def test_kept_memory_is_given_back_near_the_limit(monkeypatch: pytest.MonkeyPatch, used: float, released: int) -> None:
     calls: list[int] = []
-    monkeypatch.setattr(allocation.ctypes, "CDLL", lambda _: SimpleNamespace(malloc_trim=calls.append))
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda _: SimpleNamespace(malloc_trim=calls.append))
     worker: Any = SimpleNamespace(
         memory_manager=SimpleNamespace(memory_limit=1000),
         monitor=SimpleNamespace(get_process_memory=lambda: 1000 * used),
@@ -124,9 +124,9 @@ def test_malloc_is_left_alone_where_workers_compute_here_or_the_user_has_set_it(
 ) -> None:
     calls: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        allocation.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=lambda *pair: calls.append(pair) or 1)
+        allocator.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=lambda *pair: calls.append(pair) or 1)
     )
-    monkeypatch.setattr(allocation, "Worker", int)
+    monkeypatch.setattr(allocator, "Worker", int)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     client: Any = SimpleNamespace(cluster=SimpleNamespace(workers=workers))

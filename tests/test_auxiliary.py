@@ -14,15 +14,15 @@ from village import write_village
 import giaann_dask as gd
 from giaann_dask.cli.options import read_inference_options
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.opened import flags_of, open_flags_with, submit_flags
+from giaann_dask.inference.handle import flags_of, open_flags_with, submit_flags
 from giaann_dask.inference.rows.auxiliary import AuxiliaryRows
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.sequence import FlagTable
+from giaann_dask.inference.state.sequence import FlagTable
 from giaann_dask.inference.v2.options import V2Options, V2Settings
 from giaann_dask.inference.v2.session import V2Session
-from giaann_dask.network.keys import pack_neuron, pack_target
-from giaann_dask.network.run import Run
-from giaann_dask.network.store import NetworkStore
+from giaann_dask.keys import pack_neuron, pack_target
+from giaann_dask.runs.run import Run
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.attachments import Attachments, attach, similar_spellings
 
 EVERY = ("pos", "lemma", "neighbours")

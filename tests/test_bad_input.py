@@ -112,7 +112,7 @@ def test_damaged_network(
 def test_network_of_another_version(capsys: pytest.CaptureFixture[str], tmp_path: Path, network: Path) -> None:
     import zarr
 
-    from giaann_dask.network.store import NetworkStore
+    from giaann_dask.store.network_store import NetworkStore
 
     shutil.copytree(network, tmp_path / "net")
     session = NetworkStore(tmp_path / "net").begin()

@@ -22,17 +22,17 @@ from giaann_dask.cluster import result
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import OptionError, PromptError
-from giaann_dask.inference.evaluating.predicting import PredictionRule, infer, predict_together, prepared_sequences
-from giaann_dask.inference.evaluating.recording import StepRecords
-from giaann_dask.inference.opened import flags_of, read_regions
-from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.replay.batch import Advance, Batch, BatchOptions, Prompt, run_prompts, run_sequences
-from giaann_dask.inference.replay.session import ReplaySession
+from giaann_dask.inference.evaluation.predicting import PredictionRule, infer, predict_together, prepared_sequences
+from giaann_dask.inference.evaluation.recording import StepRecords
+from giaann_dask.inference.handle import flags_of, read_regions
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.inference.session import Session
-from giaann_dask.network.keys import pack_neuron
-from giaann_dask.network.run import Row, Run
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.inference.v1.pull_batch import Advance, Batch, BatchOptions, Prompt, run_prompts, run_sequences
+from giaann_dask.inference.v1.pull_session import ReplaySession
+from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.keys import pack_neuron
+from giaann_dask.runs.run import Row, Run
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import FilterOptions
 from giaann_dask.text.segmentation import EncodedBlock

@@ -14,16 +14,16 @@ from village import write_village
 import giaann_dask as gd
 from giaann_dask import cli
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.beam import BeamOptions, BeamSession
 from giaann_dask.inference.generation import generate
-from giaann_dask.inference.opened import FlagChange
-from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.handle import FlagChange
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.sequence import FlagTable, Generation, PreparedSequence
-from giaann_dask.inference.session import Session
-from giaann_dask.network.keys import pack_neuron, pack_target, unpack_neuron, unpack_target
-from giaann_dask.network.placement import Placement
-from giaann_dask.network.run import Run
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import FlagTable, Generation, PreparedSequence
+from giaann_dask.inference.v1.beam import BeamOptions, BeamSession
+from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_target
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 
 FED = [options for options in OPTIONS if options.feed == "prediction"]

@@ -15,17 +15,17 @@ from village import write_village
 import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.errors import OptionError, PromptError
-from giaann_dask.inference.best.opened import OpenedWords
-from giaann_dask.inference.best.writing import TextContinuation
+from giaann_dask.increments.contexts import TokenStream
+from giaann_dask.inference.best.continuation import TextContinuation
+from giaann_dask.inference.best.handle import OpenedWords
 from giaann_dask.inference.continuation import Continuation
-from giaann_dask.network.contexts import TokenStream
-from giaann_dask.network.store import NetworkStore
 from giaann_dask.serving.app import build_app
 from giaann_dask.serving.engine import Ended, Given, Token
+from giaann_dask.serving.http_errors import Refusal
 from giaann_dask.serving.options import Limits
-from giaann_dask.serving.refusals import Refusal
 from giaann_dask.serving.requests import read_request
 from giaann_dask.serving.word_engine import WordEngine
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.splitting import sentence_ended
 
 PROMPT = "The zyx miller went home. The miller carried the"

@@ -23,11 +23,11 @@ from village import write_village
 import giaann_dask as gd
 from giaann_dask.cluster import ClusterOptions, directed, result, roles_of, start_cluster, wait_all
 from giaann_dask.cluster.connecting import wants_cuda
-from giaann_dask.cluster.surviving import scheduler_arguments, set_defaults
+from giaann_dask.cluster.resilience import scheduler_arguments, set_defaults
 from giaann_dask.data import sample_text
 from giaann_dask.errors import ClusterError, GiaannError, InputMissingError, OptionError
 from giaann_dask.events import Event, RoundIntegrated
-from giaann_dask.network.store import NetworkStore
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.reading import ReadOptions
 from giaann_dask.training.maintenance import compact_network
 
@@ -74,7 +74,7 @@ def test_what_the_user_configured_is_followed() -> None:
     set_defaults()
     assert dask.config.get("distributed.scheduler.allowed-failures") > 3
     script = (
-        "import dask; from giaann_dask.cluster.surviving import scheduler_arguments, set_defaults; set_defaults();"
+        "import dask; from giaann_dask.cluster.resilience import scheduler_arguments, set_defaults; set_defaults();"
         "print(dask.config.get('distributed.scheduler.worker-ttl'), list(scheduler_arguments()))"
     )
     environment = {**os.environ, "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "77s"}

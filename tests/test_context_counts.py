@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from giaann_dask.errors import OptionError, SpecificationError
-from giaann_dask.network.context_counts import ContextCounts, add_counts, count_contexts, subtract_counts
-from giaann_dask.network.contexts import CHAIN, CONTEXTS, SINGLE, TokenStream, source_key, word_key
-from giaann_dask.network.keys import pack_neuron, pack_target, unpack_target
-from giaann_dask.network.merging import merge_runs
-from giaann_dask.network.packing import pack, unpack
-from giaann_dask.network.pooled_connections import pool_connections
-from giaann_dask.network.run import Run
+from giaann_dask.increments.context_counts import ContextCounts, add_counts, count_contexts, subtract_counts
+from giaann_dask.increments.contexts import CHAIN, CONTEXTS, SINGLE, TokenStream, source_key, word_key
+from giaann_dask.keys import pack_neuron, pack_target, unpack_target
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.packing import pack, unpack
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
+from giaann_dask.store.pooled_connections import pool_connections
 
 Documents = list[list[list[str]]]
 WORDS = st.sampled_from(["a", "b", "The", "the", "cats", "walking", "talking", "1984", "é"])

@@ -16,8 +16,8 @@ from distributed.protocol import deserialize, dumps, loads, serialize, to_serial
 
 from giaann_dask import dask_types
 from giaann_dask.dask_types import measure, register, register_arrays
-from giaann_dask.network.packing import PackedRun, pack
-from giaann_dask.network.run import Run
+from giaann_dask.runs.packing import PackedRun, pack
+from giaann_dask.runs.run import Run
 
 ARRAYS = ("source", "pointer", "target", "strength")
 
@@ -133,7 +133,7 @@ def test_tokens_are_equal_in_another_process() -> None:
     code = (
         "import numpy as np; from dask.base import tokenize\n"
         "from giaann_dask.dask_types import register; register()\n"
-        "from giaann_dask.network.run import Run; from giaann_dask.network.packing import pack\n"
+        "from giaann_dask.runs.run import Run; from giaann_dask.runs.packing import pack\n"
         "run = Run(np.array([5]), np.array([0, 1]), np.array([9]), np.array([4], np.int32))\n"
         "print(tokenize(run), tokenize(pack(run)))"
     )

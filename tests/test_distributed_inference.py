@@ -17,14 +17,14 @@ from test_batch import BatchFollower, alone, random_prompts
 from test_golden_inference import EWT_FOLDERS, SYN_FOLDER, follow
 
 import giaann_dask as gd
-from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.replay.batch import Batch, BatchOptions, run_prompts
 from giaann_dask.inference.rows.remote import RemoteRows
 from giaann_dask.inference.rows.service import install
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.sequence import StepTrace
-from giaann_dask.network.keys import pack_neuron
-from giaann_dask.network.run import Run
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import StepTrace
+from giaann_dask.inference.v1.pull_batch import Batch, BatchOptions, run_prompts
+from giaann_dask.keys import pack_neuron
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 
 FEW = BatchOptions(slots=7, held_bytes=20_000, ahead=False)

@@ -15,9 +15,9 @@ import zarr
 import giaann_dask as gd
 from giaann_dask.data import sample_text
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.network.packing import pack, unpack
-from giaann_dask.network.run import Run
-from giaann_dask.network.store import NetworkStore
+from giaann_dask.runs.packing import pack, unpack
+from giaann_dask.runs.run import Run
+from giaann_dask.store.network_store import NetworkStore
 
 
 @pytest.fixture(scope="module")

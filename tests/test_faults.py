@@ -16,7 +16,7 @@ from village import SENTENCES, Undisturbed, write_village
 
 import giaann_dask as gd
 from giaann_dask.errors import StoreWriteError
-from giaann_dask.network.store import NetworkStore
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.reading import ReadOptions
 
 pytestmark = pytest.mark.cluster

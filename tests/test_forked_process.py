@@ -10,8 +10,8 @@ import pytest
 import giaann_dask as gd
 from giaann_dask.data import sample_text
 from giaann_dask.errors import StoreForkedError
-from giaann_dask.network.copying import NetworkPlace
-from giaann_dask.network.store import NetworkStore
+from giaann_dask.store.backup import NetworkPlace
+from giaann_dask.store.network_store import NetworkStore
 
 pytestmark = [
     pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs processes that fork"),

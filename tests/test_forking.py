@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 import giaann_dask as gd
-from giaann_dask.cluster import allocation
-from giaann_dask.cluster.allocation import adopt_environment, allocator_environment
-from giaann_dask.cluster.forking import METHOD_VARIABLE, default_method
+from giaann_dask.cluster import allocator
+from giaann_dask.cluster.allocator import adopt_environment, allocator_environment
+from giaann_dask.cluster.fork_server import METHOD_VARIABLE, default_method
 
 LARGEST_INT = (1 << 31) - 1
 
@@ -37,10 +37,10 @@ def describe() -> dict[str, Any]:
 BLOCKED_SIGNALS = """
 from multiprocessing import forkserver
 from pathlib import Path
-from giaann_dask.cluster import forking
+from giaann_dask.cluster import fork_server
 
-forking.MODULES = ()
-forking.begin_fork_server({})
+fork_server.MODULES = ()
+fork_server.begin_fork_server({})
 status = Path(f"/proc/{forkserver._forkserver._forkserver_pid}/status").read_text()
 print(next(line.split()[1] for line in status.splitlines() if line.startswith("SigBlk")))
 """
@@ -86,7 +86,7 @@ def test_the_copied_process_is_started_again() -> None:
 
 def test_malloc_of_a_copy_follows_its_own_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: dict[int, int] = {}
-    monkeypatch.setattr(allocation.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=calls.__setitem__))
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=calls.__setitem__))
     for name, value in allocator_environment(1 << 30).items():
         monkeypatch.setenv(name, value)
     adopt_environment()

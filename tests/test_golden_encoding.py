@@ -10,15 +10,15 @@ import torch
 from conformance import golden_run, read_json
 from golden_training import EWT_NAMES, STATUS, GoldenSet, ewt_set, golden_sequences, synthetic_set
 
-from giaann_dask.network.connections import connect_batch
-from giaann_dask.network.merging import merge_runs
-from giaann_dask.network.placement import Placement
+from giaann_dask.increments.connections import connect_batch
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
+from giaann_dask.text.block_tagging import tag_sentences
 from giaann_dask.text.blocks import CANDIDATE, BlockBuilder, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
-from giaann_dask.text.tagged import tag_sentences
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 
 

@@ -21,12 +21,12 @@ from conformance import (
     read_lines,
 )
 
-from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.sequence import StepTrace
-from giaann_dask.inference.session import Session
-from giaann_dask.network.keys import pack_neuron, unpack_neuron
-from giaann_dask.network.run import Run
+from giaann_dask.inference.state.candidates import Candidates
+from giaann_dask.inference.state.sequence import StepTrace
+from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.keys import pack_neuron, unpack_neuron
+from giaann_dask.runs.run import Run
 
 STOP_REASONS = {
     "no connections": "previous prediction has no outgoing connections",

@@ -13,13 +13,13 @@ import torch
 from conformance import inference_files, read_json, read_lines
 from v2_records import V2Dictionary, V2Network, native_first, v2_folder, v2_options, v2_prepared, v2_run
 
-from giaann_dask.inference.activation import ActivationState
-from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.sequence import StepTrace
+from giaann_dask.inference.state.activation import ActivationState
+from giaann_dask.inference.state.candidates import Candidates
+from giaann_dask.inference.state.sequence import StepTrace
 from giaann_dask.inference.v2.session import V2Session
-from giaann_dask.network.keys import pack_neuron, unpack_neuron, unpack_target
-from giaann_dask.network.run import Run
+from giaann_dask.keys import pack_neuron, unpack_neuron, unpack_target
+from giaann_dask.runs.run import Run
 
 SYN_FOLDERS = ["syn_word", "syn_bpe"]
 EWT_FOLDERS = ["v2_word", "v2_word_1s", "v2_bpe", "v2_word_nolif"]

@@ -19,12 +19,12 @@ from golden_v2 import (
 )
 
 import giaann_dask as gd
+from giaann_dask.text.block_tagging import tag_sentences, tag_spaced_sentences
 from giaann_dask.text.blocks import BlockBuilder, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.subword_blocks import SubwordBlockBuilder
-from giaann_dask.text.tagged import tag_sentences, tag_spaced_sentences
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 

@@ -15,13 +15,13 @@ from random_networks import OPTIONS as OPTIONS_OF_INFERENCE
 from tagged_tokens import EVER, OPTIONS, TOKENS
 
 from giaann_dask.device import select_device
-from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.replay.batch import Batch, BatchOptions, run_prompts
+from giaann_dask.increments.connections import connect_batch
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.sequence import StepTrace
-from giaann_dask.network.connections import connect_batch
-from giaann_dask.network.keys import pack_neuron
-from giaann_dask.network.placement import Placement
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import StepTrace
+from giaann_dask.inference.v1.pull_batch import Batch, BatchOptions, run_prompts
+from giaann_dask.keys import pack_neuron
+from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import BlockBuilder
 from giaann_dask.text.segmentation import encode_block

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tagged_tokens import EVER, OPTIONS, TOKENS
 
-from giaann_dask.network.connections import connect_batch, gather_batch, sum_pairs_on
-from giaann_dask.network.keys import unpack_neuron, unpack_target
-from giaann_dask.network.merging import merge_runs
-from giaann_dask.network.pair_sums import PairLayout, Tokens
-from giaann_dask.network.placement import Placement
-from giaann_dask.network.region import RankedRun, plan_compaction
-from giaann_dask.network.run import Run
+from giaann_dask.increments.connections import connect_batch, gather_batch, sum_pairs_on
+from giaann_dask.increments.pair_sums import PairLayout, Tokens
+from giaann_dask.keys import unpack_neuron, unpack_target
+from giaann_dask.runs.compaction import RankedRun, plan_compaction
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, BlockBuilder
 from giaann_dask.text.segmentation import EncodedBlock, encode_block

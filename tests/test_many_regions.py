@@ -11,13 +11,13 @@ from typing import Any
 import icechunk
 import pytest
 from distributed import Client
+from giaann_dask.network import manifest as manifests
 from village import write_village
 
 import giaann_dask as gd
 from giaann_dask.data import sample_test_text
-from giaann_dask.network import manifest as manifests
-from giaann_dask.network.manifest import Manifest
-from giaann_dask.network.store import NetworkStore
+from giaann_dask.store.manifest import Manifest
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.training import regions as region_growth
 from giaann_dask.training.training_report import TrainingReport
 

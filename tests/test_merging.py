@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from giaann_dask.errors import StoreDamagedError, StrengthOverflowError
-from giaann_dask.network.counting import count_added, count_added_neurons, count_union
-from giaann_dask.network.merging import merge_runs
-from giaann_dask.network.packing import pack
-from giaann_dask.network.run import Run, narrow_strength
-from giaann_dask.network.stored_rows import ReadEntries
+from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.packing import pack
+from giaann_dask.runs.partial_rows import ReadEntries
+from giaann_dask.runs.run import Run, narrow_strength
 
 Plain = dict[tuple[int, int], int]
 

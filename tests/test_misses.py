@@ -13,12 +13,12 @@ from village import write_village
 import giaann_dask as gd
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.sequence import FlagTable
+from giaann_dask.inference.state.sequence import FlagTable
 from giaann_dask.inference.v2.options import settings
-from giaann_dask.network.keys import pack_neuron, pack_target
-from giaann_dask.network.run import Run
+from giaann_dask.keys import pack_neuron, pack_target
+from giaann_dask.runs.run import Run
 from giaann_dask.text.segmentation import EncodedBlock
-from giaann_dask.training.misses import missed
+from giaann_dask.training.error_driven import missed
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.selection import SelectionOptions
 

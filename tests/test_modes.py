@@ -20,15 +20,15 @@ from village import write_village
 import giaann_dask as gd
 from giaann_dask import cli
 from giaann_dask.errors import SpecificationError
-from giaann_dask.network import connections
-from giaann_dask.network.connections import connect_batch, gather_batch
-from giaann_dask.network.keys import unpack_neuron, unpack_target
-from giaann_dask.network.manifest import Manifest
-from giaann_dask.network.merging import merge_runs
-from giaann_dask.network.placement import Placement
-from giaann_dask.network.run import Run
-from giaann_dask.network.scaling import PUBLISHED_FACTORS, class_bits, increment_table, require_sums, token_classes
+from giaann_dask.increments import connections
+from giaann_dask.increments.connections import connect_batch, gather_batch
+from giaann_dask.increments.scaling import PUBLISHED_FACTORS, class_bits, increment_table, require_sums, token_classes
+from giaann_dask.keys import unpack_neuron, unpack_target
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import PARTS_OF_SPEECH, Specification
+from giaann_dask.store.manifest import Manifest
 from giaann_dask.text.blocks import CANDIDATE, POS_SHIFT, BlockBuilder, FilterOptions
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.tokens import TaggedSentence

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from giaann_dask.network.keys import pack_neuron, pack_target
-from giaann_dask.network.neighbours import (
+from giaann_dask.keys import pack_neuron, pack_target
+from giaann_dask.runs.minhash import (
     LEAST_FILLED,
     PARTS,
     Signatures,
@@ -15,7 +15,7 @@ from giaann_dask.network.neighbours import (
     sign_neighbours,
     similar_by_neighbours,
 )
-from giaann_dask.network.run import Run
+from giaann_dask.runs.run import Run
 from giaann_dask.text.attachments import attach
 
 Pairs = set[tuple[int, int, int]]

@@ -22,11 +22,11 @@ from giaann_dask.diagnostics.network_report.charts import as_svg, short_count
 from giaann_dask.diagnostics.network_report.counting import Degrees, Figures, add_figures, count_connections
 from giaann_dask.diagnostics.network_report.gathering import count_region, gather
 from giaann_dask.errors import OptionError
-from giaann_dask.network.exporting import read_whole
-from giaann_dask.network.keys import pack_neuron, pack_target
-from giaann_dask.network.run import Run
-from giaann_dask.network.store import NetworkStore
+from giaann_dask.keys import pack_neuron, pack_target
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
+from giaann_dask.store.export import read_whole
+from giaann_dask.store.network_store import NetworkStore
 
 COLUMNS = 5
 PROFILES = ["v1", pytest.param("v2", marks=pytest.mark.slow), "best"]

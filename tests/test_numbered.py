@@ -14,8 +14,8 @@ import giaann_dask as gd
 from giaann_dask.cluster import result
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
-from giaann_dask.network.connections import connect_batch
-from giaann_dask.network.placement import Placement
+from giaann_dask.increments.connections import connect_batch
+from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import FilterOptions
 from giaann_dask.text.ledger import Ledger

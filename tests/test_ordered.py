@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from giaann_dask.errors import StoreDamagedError, StoreWriteError
 from giaann_dask.events import Event, StageAdvanced
-from giaann_dask.network.exporting import Column, connection_columns, save_arrays, save_columns
-from giaann_dask.network.keys import pack_neuron, pack_target
-from giaann_dask.network.manifest import Manifest, StoredRun
-from giaann_dask.network.merging import merge_runs
-from giaann_dask.network.ordered import OrderedConnections, ordered_connections
-from giaann_dask.network.packing import pack
-from giaann_dask.network.run import Run
+from giaann_dask.keys import pack_neuron, pack_target
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.packing import pack
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import replacing, writing
+from giaann_dask.store.export import Column, connection_columns, save_arrays, save_columns
+from giaann_dask.store.manifest import Manifest, StoredRun
+from giaann_dask.store.ordered_connections import OrderedConnections, ordered_connections
 
 
 def reader_of(regions: dict[int, list[Run]]) -> Any:

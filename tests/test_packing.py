@@ -17,10 +17,10 @@ from zarr.core.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
-from giaann_dask.network import packing
-from giaann_dask.network.keys import pack_neuron, pack_target, unpack_target
-from giaann_dask.network.packing import PackedRun, as_group, pack, unpack
-from giaann_dask.network.run import Run, narrow_strength
+from giaann_dask.keys import pack_neuron, pack_target, unpack_target
+from giaann_dask.runs import packing
+from giaann_dask.runs.packing import PackedRun, as_group, pack, unpack
+from giaann_dask.runs.run import Run, narrow_strength
 
 ARRAYS = ("source", "pointer", "target", "strength")
 

@@ -34,14 +34,14 @@ from giaann_dask.diagnostics.pictures.prediction import Prediction, activation_o
 from giaann_dask.diagnostics.pictures.schemes import Activity, Colouring, colour_graph
 from giaann_dask.diagnostics.pictures.segments import segment_names
 from giaann_dask.errors import EmptyInputError, MissingDependencyError, OptionError
-from giaann_dask.inference.activation import ActivationState
 from giaann_dask.inference.continuation import GenerationOptions
-from giaann_dask.network.keys import pack_target
-from giaann_dask.network.manifest import Manifest
-from giaann_dask.network.scanning import find_best_columns, read_columns
-from giaann_dask.network.store import CommitReader, NetworkStore
-from giaann_dask.network.table import ConnectionTable
+from giaann_dask.inference.state.activation import ActivationState
+from giaann_dask.keys import pack_target
 from giaann_dask.spec import Specification
+from giaann_dask.store.connection_table import ConnectionTable
+from giaann_dask.store.manifest import Manifest
+from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.scanning import find_best_columns, read_columns
 from giaann_dask.text.ever_pos import EverPos
 
 CONCEPTS = ("dog", "cat", "house")

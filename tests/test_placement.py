@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from giaann_dask.cluster import Roles, WorkerMemory, deal_regions
-from giaann_dask.network.keys import pack_neuron, unpack_neuron
-from giaann_dask.network.merging import merge_runs
-from giaann_dask.network.packing import pack
-from giaann_dask.network.placement import UNASSIGNED, Placement
-from giaann_dask.network.placing import ColumnUsage, Kind, place_columns
-from giaann_dask.network.run import Run
-from giaann_dask.network.splitting import choose_pivot, row_weights, split_run
+from giaann_dask.keys import pack_neuron, unpack_neuron
+from giaann_dask.runs.column_placement import ColumnUsage, Kind, place_columns
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.packing import pack
+from giaann_dask.runs.placement import UNASSIGNED, Placement
+from giaann_dask.runs.run import Run
+from giaann_dask.runs.splitting import choose_pivot, row_weights, split_run
 
 neurons = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 40)), min_size=1, max_size=40).map(
     lambda pairs: np.unique(pack_neuron([c for c, _ in pairs], [f for _, f in pairs]))

@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from giaann_dask.errors import EmptyInputError, OptionError
+from giaann_dask.increments.context_counts import count_contexts
+from giaann_dask.increments.contexts import EXTENDS, TokenStream
 from giaann_dask.inference.best.kernel import score_tokens
 from giaann_dask.inference.best.ngram import backoff_matches, kneser_ney
 from giaann_dask.inference.best.scores import NAMES, PooledModel, PoolingOptions, choose_weights, sequence_weights
+from giaann_dask.inference.best.spelling import Spelling
 from giaann_dask.inference.best.tables import build_tables
-from giaann_dask.inference.spelling import Spelling
-from giaann_dask.network.context_counts import count_contexts
-from giaann_dask.network.contexts import EXTENDS, TokenStream
-from giaann_dask.network.keys import pack_target, unpack_target
-from giaann_dask.network.merging import merge_runs
-from giaann_dask.network.run import Run
+from giaann_dask.keys import pack_target, unpack_target
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.run import Run
 
 Documents = list[list[list[str]]]
 DATA = Path(__file__).resolve().parent / "data" / "synthetic"

@@ -25,8 +25,8 @@ from giaann_dask.errors import (
     StoreRefusedError,
     StoreWriteError,
 )
-from giaann_dask.network.store import NetworkStore
 from giaann_dask.storage import require_writable, writing
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.inputs import resolve_inputs
 
 

@@ -19,16 +19,16 @@ import giaann_dask as gd
 from giaann_dask.cluster import ClusterOptions
 from giaann_dask.errors import OptionError, SpecificationError
 from giaann_dask.events import Event, MemoryMeasured
-from giaann_dask.network.manifest import StoredRun
-from giaann_dask.network.packing import PackedRegionRun
-from giaann_dask.network.placement import UNASSIGNED, Placement
-from giaann_dask.network.run import RegionRun, Run
-from giaann_dask.network.store import CommitReader, NetworkStore
+from giaann_dask.runs.packing import PackedRegionRun
+from giaann_dask.runs.placement import UNASSIGNED, Placement
+from giaann_dask.runs.run import RegionRun, Run
+from giaann_dask.store.manifest import StoredRun
+from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.text.reading import ReadOptions
 from giaann_dask.training import tasks
 from giaann_dask.training.maintenance import compact_network
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.run_handles import Snapshot, StoredValue
+from giaann_dask.training.run_references import Snapshot, StoredValue
 from giaann_dask.training.tasks import add_runs, compact_packed, measure_run, pack_run
 
 pytestmark = pytest.mark.cluster

@@ -11,13 +11,13 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, both, random_run
 
-from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.replay import batch
+from giaann_dask.inference.profiles import open_session
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.rules import open_session
-from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.network.keys import pack_neuron
-from giaann_dask.network.run import Run
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.inference.v1 import pull_batch
+from giaann_dask.keys import pack_neuron
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 
 NETWORKS = st.tuples(
@@ -76,7 +76,7 @@ def test_the_same_steps_as_tensors(network: tuple[Any, ...]) -> None:
 def test_other_devices_take_the_steps_as_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     flags = FlagTable(np.zeros(1, bool), np.full(1, -1))
     rows, asked = RunRows([Run.empty()], lambda _: 0), list[torch.device]()
-    monkeypatch.setattr(batch, "TensorSteps", lambda _, device: asked.append(device))
+    monkeypatch.setattr(pull_batch, "TensorSteps", lambda _, device: asked.append(device))
     for device in (None, torch.device("cpu"), torch.device("meta")):
         open_session(SPECIFICATIONS[0], rows, flags, options=InferenceOptions(), device=device)
     assert asked == [torch.device("meta")]

@@ -20,15 +20,15 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.events import Event as Happening
 from giaann_dask.events import RoundIntegrated
-from giaann_dask.network.connections import connect_batch
-from giaann_dask.network.keys import pack_neuron
-from giaann_dask.network.placement import Placement
+from giaann_dask.increments.connections import connect_batch
+from giaann_dask.keys import pack_neuron
+from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
+from giaann_dask.text.block_tagging import tag_sentences
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, BlockBuilder, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
-from giaann_dask.text.tagged import tag_sentences
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 from giaann_dask.training.division import Division, assign, divide
 from giaann_dask.training.round_report import RoundReport, measure_touches, report_round

@@ -24,19 +24,19 @@ from giaann_dask.cluster import roles_of, start_cluster
 from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.events import SequencesEvaluated
 from giaann_dask.inference.continuation import GenerationOptions
-from giaann_dask.inference.evaluating import evaluation
-from giaann_dask.inference.evaluating.evaluation import EvaluationOptions, EvaluationReport
-from giaann_dask.inference.opened import opened_bytes, regions_are_asked
+from giaann_dask.inference.evaluation import evaluation
+from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
+from giaann_dask.inference.handle import opened_bytes, regions_are_asked
 from giaann_dask.inference.rows import service as row_service
-from giaann_dask.inference.rows.hot import HotRows, RowFigures
+from giaann_dask.inference.rows.cache import HotRows, RowFigures
 from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, RowOptions
 from giaann_dask.inference.rows.service import Trim, answer_question, install
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.network.keys import SEGMENT_SHIFT, pack_neuron, pack_target
-from giaann_dask.network.merging import merge_runs
-from giaann_dask.network.placement import Placement
-from giaann_dask.network.run import Row, Run
-from giaann_dask.network.store import NetworkStore
+from giaann_dask.keys import SEGMENT_SHIFT, pack_neuron, pack_target
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import Row, Run
+from giaann_dask.store.network_store import NetworkStore
 
 ALL = st.none()
 SEGMENTS = st.tuples(st.integers(0, 31), st.integers(0, 32)).map(lambda pair: (min(pair), max(pair)))

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from giaann_dask.errors import SpecificationError
-from giaann_dask.network import connections
-from giaann_dask.network.keys import unpack_neuron, unpack_target
-from giaann_dask.network.pair_sums import Tokens
-from giaann_dask.network.placement import Placement
-from giaann_dask.network.run import Run
+from giaann_dask.increments import connections
+from giaann_dask.increments.pair_sums import Tokens
+from giaann_dask.keys import unpack_neuron, unpack_target
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import MAXIMUM_TOKENS, Specification
 from giaann_dask.text.segmentation import EncodedBlock, hash_branches, number_branches
 

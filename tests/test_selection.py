@@ -18,16 +18,16 @@ from village import write_village
 
 from giaann_dask.dask_types import measure
 from giaann_dask.errors import OptionError
-from giaann_dask.network.connections import connect_batch
-from giaann_dask.network.keys import pack_neuron
-from giaann_dask.network.placement import Placement
-from giaann_dask.network.run import Run
+from giaann_dask.increments.connections import connect_batch
+from giaann_dask.keys import pack_neuron
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
+from giaann_dask.text.block_tagging import tag_sentences
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, BlockBuilder, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
-from giaann_dask.text.tagged import tag_sentences
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 from giaann_dask.training.selection import (
     BALANCE_SLACK,

@@ -25,9 +25,9 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.data import sample_text
 from giaann_dask.inference.rows.remote import RowOptions, Way
-from giaann_dask.network.store import NetworkStore
 from giaann_dask.serving.engine import CompletionOptions, Ended, Given, Token
 from giaann_dask.serving.network_engine import EngineOptions, NetworkEngine
+from giaann_dask.store.network_store import NetworkStore
 
 pytestmark = pytest.mark.cluster
 PROMPT = "The old miller carried the flour"

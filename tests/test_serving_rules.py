@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from serving_engines import WORDS, ScriptedEngine
 
 from giaann_dask.errors import OptionError
-from giaann_dask.serving.choices import Choice
+from giaann_dask.serving.completion_deltas import Choice
 from giaann_dask.serving.engine import CompletionOptions
+from giaann_dask.serving.http_errors import Refusal
 from giaann_dask.serving.options import Limits, LineOptions, ServingOptions
-from giaann_dask.serving.refusals import Refusal
 from giaann_dask.serving.requests import CompletionRequest, read_request
 from giaann_dask.serving.stops import StopFinder
 

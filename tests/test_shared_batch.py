@@ -12,13 +12,13 @@ from village import write_village
 
 import giaann_dask as gd
 from giaann_dask.errors import ClusterError
-from giaann_dask.inference.opened import changed_flags
-from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.replay.batch import Batch, BatchOptions, Prompt, run_prompts
-from giaann_dask.inference.sequence import StepResult
+from giaann_dask.inference.handle import changed_flags
 from giaann_dask.inference.sessions import OpenedCommit
-from giaann_dask.network.store import NetworkStore
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import StepResult
+from giaann_dask.inference.v1.pull_batch import Batch, BatchOptions, Prompt, run_prompts
 from giaann_dask.serving.shared_batch import SharedBatch
+from giaann_dask.store.network_store import NetworkStore
 
 PROMPTS = [f"The {adjective} {noun} carried the" for adjective in ("old", "grey") for noun in ("miller", "dog", "boat")]
 TOKENS = 12

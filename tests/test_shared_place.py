@@ -22,14 +22,14 @@ from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import OptionError, StoreExistsError, StoreUnsharedError, StoreWriteError
 from giaann_dask.events import Event, RoundIntegrated
-from giaann_dask.inference.opened import open_placement
-from giaann_dask.network.locking import LOCK_FILE, UNFINISHED, HeldPlace, locked, look_at, require_place
-from giaann_dask.network.manifest import Manifest
-from giaann_dask.network.run import RegionRun, Run
-from giaann_dask.network.run_writing import write_run
-from giaann_dask.network.store import NetworkStore
+from giaann_dask.inference.handle import open_placement
+from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import absolute_place
+from giaann_dask.store.locking import LOCK_FILE, UNFINISHED, HeldPlace, locked, look_at, require_place
+from giaann_dask.store.manifest import Manifest
+from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.store.run_writing import write_run
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions
 from giaann_dask.training.target import open_store

@@ -15,15 +15,15 @@ from random_networks import FEATURES, OPTIONS, SPECIFICATIONS, random_run
 from test_golden_inference import SYN_FOLDER, Follower, follow
 
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.activation import ActivationState
-from giaann_dask.inference.columns import LitColumns
-from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.inference.session import Session
-from giaann_dask.inference.spread.session import ENTRY_BYTES, SpreadSession, SpreadState
-from giaann_dask.network.keys import pack_neuron
-from giaann_dask.network.run import Run
+from giaann_dask.inference.sharded.session import ENTRY_BYTES, SpreadSession, SpreadState
+from giaann_dask.inference.state.activation import ActivationState
+from giaann_dask.inference.state.active_columns import LitColumns
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.keys import pack_neuron
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 
 CPU = torch.device("cpu")

@@ -24,17 +24,17 @@ from village import write_village
 
 import giaann_dask as gd
 from giaann_dask.errors import ClusterError, OptionError
-from giaann_dask.inference.options import InferenceOptions
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.inference.session import Session
-from giaann_dask.inference.spread.workers import HeldState, StateOptions, WorkerSpreadSession
-from giaann_dask.network.keys import pack_neuron
-from giaann_dask.network.run import Run
-from giaann_dask.network.store import NetworkStore
+from giaann_dask.inference.sharded.workers import HeldState, StateOptions, WorkerSpreadSession
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.keys import pack_neuron
+from giaann_dask.runs.run import Run
 from giaann_dask.serving.engine import CompletionOptions, Token
 from giaann_dask.serving.network_engine import EngineOptions, NetworkEngine
 from giaann_dask.spec import Specification
+from giaann_dask.store.network_store import NetworkStore
 
 
 class WatchedSession(WorkerSpreadSession):

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 import giaann_dask as gd
-from giaann_dask.cluster.forking import METHOD_VARIABLE, leave_main_out
+from giaann_dask.cluster.fork_server import METHOD_VARIABLE, leave_main_out
 from giaann_dask.errors import ClusterError
 
 pytestmark = pytest.mark.cluster

@@ -21,7 +21,7 @@ from village import write_village
 
 import giaann_dask as gd
 from giaann_dask.cli import run
-from giaann_dask.cluster.watched import (
+from giaann_dask.cluster.heartbeat import (
     DEVICE_METRIC,
     ROW_BOUNDS_S,
     ROWS_METRIC,
@@ -29,13 +29,13 @@ from giaann_dask.cluster.watched import (
     bucket_names,
     tell_device_memory,
 )
-from giaann_dask.diagnostics.watching import reporter
-from giaann_dask.diagnostics.watching.board import SILENT_S, Board, plain_message
-from giaann_dask.diagnostics.watching.digest import REGIONS_TOLD, Digest
-from giaann_dask.diagnostics.watching.histories import Histories, Sample, Span, quantile, rates, ratios
-from giaann_dask.diagnostics.watching.measuring import holder_of, memory_of, rows_of, stages_of
-from giaann_dask.diagnostics.watching.plugin import NAME, WatchPlugin
-from giaann_dask.diagnostics.watching.reporter import Reporter, watch
+from giaann_dask.diagnostics.monitoring import reporter
+from giaann_dask.diagnostics.monitoring.board import SILENT_S, Board, plain_message
+from giaann_dask.diagnostics.monitoring.digest import REGIONS_TOLD, Digest
+from giaann_dask.diagnostics.monitoring.histories import Histories, Sample, Span, quantile, rates, ratios
+from giaann_dask.diagnostics.monitoring.measuring import holder_of, memory_of, rows_of, stages_of
+from giaann_dask.diagnostics.monitoring.plugin import NAME, WatchPlugin
+from giaann_dask.diagnostics.monitoring.reporter import Reporter, watch
 from giaann_dask.events import (
     BlockEncoded,
     Committed,
@@ -47,7 +47,7 @@ from giaann_dask.events import (
     RoundIntegrated,
 )
 from giaann_dask.inference.sessions import OpenedCommit, Sessions
-from giaann_dask.network.store import NetworkStore
+from giaann_dask.store.network_store import NetworkStore
 
 ROOT = Path(__file__).resolve().parent.parent
 numbers = st.integers(0, 1 << 40)

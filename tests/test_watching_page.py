@@ -20,9 +20,9 @@ pytest.importorskip("bokeh", reason="needs bokeh (extra dashboard)")
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra dev)")
 from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
-from giaann_dask.diagnostics.watching.board import Board, RegionState  # noqa: E402
-from giaann_dask.diagnostics.watching.histories import Sample  # noqa: E402
-from giaann_dask.diagnostics.watching.page import WatchPage, region_columns, short, time_columns  # noqa: E402
+from giaann_dask.diagnostics.monitoring.board import Board, RegionState  # noqa: E402
+from giaann_dask.diagnostics.monitoring.histories import Sample  # noqa: E402
+from giaann_dask.diagnostics.monitoring.page import WatchPage, region_columns, short, time_columns  # noqa: E402
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DRIVER = shutil.which("chromedriver")

@@ -24,8 +24,8 @@ from giaann_dask.errors import (
     StoreUnreachableError,
     StoreWriteError,
 )
-from giaann_dask.network import copying
-from giaann_dask.network.copying import NetworkPlace, copy_commit
+from giaann_dask.store import backup
+from giaann_dask.store.backup import NetworkPlace, copy_commit
 from giaann_dask.workflows.exits import CheckFailedError, TryAgainError, run_script, status_of
 from giaann_dask.workflows.history import append_line, lock_of, only_one, read_lines, recorded
 from giaann_dask.workflows.settings import TABLES, job_command
@@ -221,17 +221,17 @@ def test_a_copy_that_ends_early_or_wrong_is_not_seen(
 ) -> None:
     source, place = NetworkPlace(str(network)), NetworkPlace(str(tmp_path / "copy"))
     older = gd.Network(network).commits()[1][0]
-    verify, write = copying._verify, copying._write
+    verify, write = backup._verify, backup._write
 
     def killed(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(copying, "_verify", killed)
+    monkeypatch.setattr(backup, "_verify", killed)
     with pytest.raises(KeyboardInterrupt):
         copy_commit(source, place)
     with pytest.raises(StoreMissingError, match="no commit yet"):
         gd.Network(tmp_path / "copy")
-    monkeypatch.setattr(copying, "_verify", verify)
+    monkeypatch.setattr(backup, "_verify", verify)
     first = copy_commit(source, place, older)
 
     def spoiling(read: Any, session: Any) -> Any:
@@ -240,7 +240,7 @@ def test_a_copy_that_ends_early_or_wrong_is_not_seen(
         entries.digests[wrong] = b"another"
         return entries, written
 
-    monkeypatch.setattr(copying, "_write", spoiling)
+    monkeypatch.setattr(backup, "_write", spoiling)
     with pytest.raises(StoreDamagedError, match="that of the network"):
         copy_commit(source, place)
     assert gd.Network(tmp_path / "copy").commit == first.copy, "the earlier copy stays"

@@ -17,7 +17,7 @@ from workflow_scripts import SCRIPTS, script
 
 import giaann_dask as gd
 from giaann_dask.data import sample_test_text, sample_text
-from giaann_dask.network.store import NetworkStore
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.workflows.exits import run_script
 from giaann_dask.workflows.history import lock_of, read_lines
 

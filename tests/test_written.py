@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from giaann_dask.inference.continuation import Continuation, GeneratedToken
 from giaann_dask.inference.generation import word_and_column
-from giaann_dask.network.keys import pack_neuron
-from giaann_dask.serving.choices import Choice
+from giaann_dask.keys import pack_neuron
+from giaann_dask.serving.completion_deltas import Choice
 from giaann_dask.serving.engine import CompletionOptions, Ended, Given, Token
 from giaann_dask.serving.requests import CompletionRequest
+from giaann_dask.text.detokenizer import TextWriter, written
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.vocabulary import Vocabulary
-from giaann_dask.text.written import TextWriter, written
 
 KNOWN = SubwordTokenizer.learn(["the café of the old mill", "naïve ☕ and 🙂 of the café"], 300)
 

@@ -17,8 +17,8 @@ from giaann_dask.cli import run
 from giaann_dask.diagnostics.pictures.files import save_figure
 from giaann_dask.encoding.tokenizing import save_tokenizer
 from giaann_dask.errors import StoreFullError, StoreRefusedError
-from giaann_dask.network.store import NetworkStore
 from giaann_dask.storage import replacing, write_file, writing
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.training.maintenance import compact_network
 
@@ -172,7 +172,7 @@ def test_the_files_of_an_export_are_replaced_together(
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("giaann_dask.network.exporting.save_dictionaries", fail)
+    monkeypatch.setattr("giaann_dask.store.export.save_dictionaries", fail)
     with pytest.raises(StoreFullError, match=r"net\.json could not be written"):
         network.export(tmp_path / "net.npz")
     assert sorted(tmp_path.iterdir()) == sorted(files)

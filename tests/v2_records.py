@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from conformance import golden_run, prepared, read_json
 
-from giaann_dask.inference.sequence import FlagTable, PreparedSequence
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
 from giaann_dask.inference.v2.options import V2Options, settings
-from giaann_dask.network.run import Run
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 
 HERE = Path(__file__).resolve().parent

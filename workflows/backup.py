@@ -33,7 +33,7 @@ from giaann_dask.workflows.settings import job_command
 @log_options
 def backup(network: str, destination: str, **values: Any) -> None:
     """Copy a commit to another place and verify the copy."""
-    from giaann_dask.network.copying import NetworkPlace, answering, copy_commit
+    from giaann_dask.store.backup import NetworkPlace, answering, copy_commit
     from giaann_dask.workflows.history import history_of, recorded
 
     source, target = NetworkPlace(network), NetworkPlace(destination)

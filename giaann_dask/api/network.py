@@ -17,17 +17,17 @@ from distributed import Client
 
 from giaann_dask.api.texts import Inputs, TextOptions, names, sources_of
 from giaann_dask.cluster import ClusterOptions, attempt
-from giaann_dask.diagnostics.watching.reporter import connect, reported, reporter_of
+from giaann_dask.diagnostics.monitoring.reporter import connect, reported, reporter_of
 from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, ignore
-from giaann_dask.network.context_exporting import export_contexts
-from giaann_dask.network.exporting import Exported, connection_table, export_network
-from giaann_dask.network.manifest import Manifest
-from giaann_dask.network.store import CommitReader, NetworkStore
-from giaann_dask.network.table import ConnectionTable
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.spec import Specification
 from giaann_dask.storage import bytes_on_disk
+from giaann_dask.store.connection_table import ConnectionTable
+from giaann_dask.store.context_export import export_contexts
+from giaann_dask.store.export import Exported, connection_table, export_network
+from giaann_dask.store.manifest import Manifest
+from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
 
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from giaann_dask.diagnostics.pictures.gallery import Pictures
     from giaann_dask.diagnostics.pictures.options import DrawOptions
     from giaann_dask.inference.best.evaluation import Baseline, ScoreReport, ScoringOptions
-    from giaann_dask.inference.best.opened import OpenedWords
+    from giaann_dask.inference.best.handle import OpenedWords
     from giaann_dask.inference.continuation import Continuation, GenerationOptions
-    from giaann_dask.inference.evaluating.evaluation import EvaluationOptions, EvaluationReport
-    from giaann_dask.inference.pieces import Pieces, PromptSession
-    from giaann_dask.inference.replay.batch import BatchOptions
+    from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
     from giaann_dask.inference.sessions import OpenedCommit
+    from giaann_dask.inference.token_events import Pieces, PromptSession
+    from giaann_dask.inference.v1.pull_batch import BatchOptions
 
 
 class Network(Summarised):
@@ -124,7 +124,7 @@ class Network(Summarised):
     def require_fit(self, options: EvaluationOptions | GenerationOptions) -> None:
         """Raise an `OptionError` when options do not fit this network; no cluster is needed for it."""
         from giaann_dask.inference.continuation import GenerationOptions
-        from giaann_dask.inference.rules import fitting_rules
+        from giaann_dask.inference.profiles import fitting_rules
 
         if isinstance(options, GenerationOptions):
             options.require_fit(self.specification)
@@ -141,11 +141,11 @@ class Network(Summarised):
         text: TextOptions | None = None,
         observer: Observer = ignore,
     ) -> EvaluationReport:
-        """Return the accuracy on a text; see `giaann_dask.inference.evaluating.evaluation`.
+        """Return the accuracy on a text; see `giaann_dask.inference.evaluation.evaluation`.
 
         A network of profile ``best`` gives every word a probability: see `score`.
         """
-        from giaann_dask.inference.evaluating.evaluation import EvaluationOptions, evaluate_network
+        from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, evaluate_network
 
         chosen = text or TextOptions()
         corpora = [EncodedCorpus(name) for name in names(inputs) if is_corpus(name)]
@@ -226,8 +226,8 @@ class Network(Summarised):
         self, prompt: str, *, client: Client | None = None, options: GenerationOptions | None = None
     ) -> PromptSession:
         """Return the continuation of a prompt token by token; see `sessions`."""
-        from giaann_dask.inference.pieces import PromptSession
-        from giaann_dask.inference.replay.batch import BatchOptions
+        from giaann_dask.inference.token_events import PromptSession
+        from giaann_dask.inference.v1.pull_batch import BatchOptions
 
         return PromptSession(self.sessions([prompt], client=client, options=options, batch=BatchOptions(slots=1)))
 
@@ -247,8 +247,8 @@ class Network(Summarised):
         """
         from giaann_dask.inference.best.generation import WordSessions
         from giaann_dask.inference.continuation import GenerationOptions
-        from giaann_dask.inference.replay.batch import BatchOptions
         from giaann_dask.inference.sessions import Sessions
+        from giaann_dask.inference.v1.pull_batch import BatchOptions
 
         wanted = options or GenerationOptions(reasons=0)
         if self.specification.profile == "best":
@@ -267,7 +267,7 @@ class Network(Summarised):
         return self._opened
 
     def _open_words(self, client: Client | None) -> OpenedWords:
-        from giaann_dask.inference.best.opened import OpenedWords
+        from giaann_dask.inference.best.handle import OpenedWords
 
         if client is not None:
             return OpenedWords(self._reader, client=client, observer=reporter_of(client))
@@ -334,7 +334,7 @@ class Network(Summarised):
         """
         from giaann_dask.diagnostics.network_report.page import report_network
         from giaann_dask.inference.best.evaluation import ScoringOptions
-        from giaann_dask.inference.evaluating.evaluation import EvaluationOptions
+        from giaann_dask.inference.evaluation.evaluation import EvaluationOptions
 
         found: EvaluationReport | ScoreReport | None = None
         if inputs := names(evaluate):

@@ -17,8 +17,8 @@ from giaann_dask.encoding.lexicon import DEFAULT, check_ever, choose_ever
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.tokenizing import LEARN, check_tokenizer, choose_tokenizer
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.network.store import NetworkStore
 from giaann_dask.spec import Specification
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions

@@ -15,19 +15,19 @@ from distributed import Client
 
 from giaann_dask.cluster import attempt
 from giaann_dask.cluster.sharing import SharedPlace
-from giaann_dask.diagnostics.watching.reporter import reported
+from giaann_dask.diagnostics.monitoring.reporter import reported
 from giaann_dask.encoding.corpus_encoding import encode_corpus
-from giaann_dask.encoding.news import InputNews, find_new
 from giaann_dask.encoding.stream import StreamOptions
+from giaann_dask.encoding.unseen_inputs import InputNews, find_new
 from giaann_dask.errors import SpecificationError
 from giaann_dask.events import Observer, ignore
-from giaann_dask.network.locking import locked
-from giaann_dask.network.store import NetworkStore
 from giaann_dask.spec import Specification
 from giaann_dask.storage import absolute_place
+from giaann_dask.store.locking import locked
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.corpus import EncodedCorpus, require_absent
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.training.misses import train_network
+from giaann_dask.training.error_driven import train_network
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.target import NetworkTarget, open_store
 from giaann_dask.training.training_report import TrainingReport

@@ -47,7 +47,7 @@ def _use(profile: str) -> None:
     """Train, evaluate, continue and compact a network of a profile, in this process."""
     import giaann_dask as gd
     from giaann_dask.data import sample_text
-    from giaann_dask.network.store import NetworkStore
+    from giaann_dask.store.network_store import NetworkStore
     from giaann_dask.training.maintenance import compact_network
 
     with tempfile.TemporaryDirectory() as folder, gd.connect(workers=0) as client:

@@ -57,7 +57,7 @@ def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, 
     from distributed import Client
 
     from giaann_dask.cluster import ClusterOptions, start_cluster
-    from giaann_dask.diagnostics.watching.reporter import watch
+    from giaann_dask.diagnostics.monitoring.reporter import watch
     from giaann_dask.storage import require_writable, write_file
 
     options = ClusterOptions(**values)
@@ -96,7 +96,7 @@ def compact(network: Path, keep_commits: int | None, **values: Any) -> None:
     The connections stay the same. Older commits keep their runs on the disk until they are forgotten.
     """
     from giaann_dask.cluster import connect
-    from giaann_dask.network.store import NetworkStore
+    from giaann_dask.store.network_store import NetworkStore
     from giaann_dask.training.maintenance import check_kept, compact_network
 
     check_kept(keep_commits)

@@ -18,9 +18,9 @@ from giaann_dask.errors import OptionError, parameter
 if TYPE_CHECKING:
     from giaann_dask.api import TextOptions
     from giaann_dask.cluster import ClusterOptions
-    from giaann_dask.inference.beam import BeamOptions
-    from giaann_dask.inference.options import Feed, InferenceOptions
     from giaann_dask.inference.rows.remote import RowOptions
+    from giaann_dask.inference.state.options import Feed, InferenceOptions
+    from giaann_dask.inference.v1.beam import BeamOptions
     from giaann_dask.inference.v2.options import V2Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -192,7 +192,7 @@ def beam_options(command: Command) -> Command:
 
 def read_beam_options(values: dict[str, Any]) -> BeamOptions:
     """Return how far generation looks ahead, from a command's values."""
-    from giaann_dask.inference.beam import BeamOptions
+    from giaann_dask.inference.v1.beam import BeamOptions
 
     return BeamOptions(width=values["beam_width"], depth=values["beam_depth"], score=values["beam_score"])
 
@@ -219,7 +219,7 @@ def read_inference_options(values: dict[str, Any], feed: Feed) -> InferenceOptio
     OptionError
         If options of both profiles are among them.
     """
-    from giaann_dask.inference.options import InferenceOptions
+    from giaann_dask.inference.state.options import InferenceOptions
     from giaann_dask.inference.v2.options import V2Settings
 
     names = ("timing", "activations", "sequential")

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from giaann_dask.inference.rows.remote import RowOptions
-    from giaann_dask.network.store import CommitReader
     from giaann_dask.serving.engine import Engine
     from giaann_dask.serving.network_engine import EngineOptions, NetworkEngine
     from giaann_dask.serving.word_engine import WordEngine
+    from giaann_dask.store.network_store import CommitReader
 
 
 @click.command(cls=Command)
@@ -82,14 +82,14 @@ def serve(network: Path, **values: Any) -> None:
         import_optional(package, "serve")
     from giaann_dask.api import connect
     from giaann_dask.cluster import attempt
-    from giaann_dask.inference.spread.workers import StateOptions
-    from giaann_dask.network.store import NetworkStore
+    from giaann_dask.inference.sharded.workers import StateOptions
     from giaann_dask.serving.app import build_app
     from giaann_dask.serving.network_engine import EngineOptions
     from giaann_dask.serving.options import Limits, LineOptions, ServingOptions
     from giaann_dask.serving.reopening import ReopenedEngine
     from giaann_dask.serving.server import address_of, bind
     from giaann_dask.serving.server import serve as run_server
+    from giaann_dask.store.network_store import NetworkStore
 
     options = ServingOptions(
         **{name: values[name] for name in ("host", "port", "api_key", "timeout_s", "drain_s")},

@@ -179,7 +179,7 @@ def read_specification(network: Path, values: dict[str, Any]) -> Specification |
     """
     from dataclasses import replace
 
-    from giaann_dask.network.scaling import require_sums
+    from giaann_dask.increments.scaling import require_sums
     from giaann_dask.spec import Specification
     from giaann_dask.training.target import open_store
 
@@ -215,7 +215,7 @@ def _read_modes(values: dict[str, Any]) -> dict[str, Any]:
 
 def _factors(text: str | None) -> dict[str, float] | None:
     """Return the factors that an option's text names."""
-    from giaann_dask.network.scaling import PUBLISHED_FACTORS
+    from giaann_dask.increments.scaling import PUBLISHED_FACTORS
 
     if text is None or text == "published":
         return None if text is None else PUBLISHED_FACTORS

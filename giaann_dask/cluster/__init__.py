@@ -1,11 +1,11 @@
 """The way to Dask: connecting to a cluster, its roles, and bounded waiting for what runs there."""
 
-from giaann_dask.cluster.allocation import giving_back, release_freed
+from giaann_dask.cluster.allocator import giving_back, release_freed
+from giaann_dask.cluster.assignment import deal_regions
 from giaann_dask.cluster.connecting import connect, prepare, start_cluster
-from giaann_dask.cluster.dealing import deal_regions
+from giaann_dask.cluster.memory_budget import data_room, region_room
 from giaann_dask.cluster.options import ClusterOptions
 from giaann_dask.cluster.roles import Roles, WorkerMemory, directed, roles_of
-from giaann_dask.cluster.room import data_room, region_room
 from giaann_dask.cluster.waiting import ask_scheduler, attempt, result, results, task_key, timeout_s, wait_all
 
 __all__ = [

@@ -18,11 +18,11 @@ from typing import Any
 import dask
 from distributed import Client, Scheduler, SpecCluster, TimeoutError
 
-from giaann_dask.cluster.allocation import keeping_memory
-from giaann_dask.cluster.forking import METHOD_KEY, begin_fork_server, environment_of_workers, forks, imports_main
+from giaann_dask.cluster.allocator import keeping_memory
+from giaann_dask.cluster.fork_server import METHOD_KEY, begin_fork_server, environment_of_workers, forks, imports_main
 from giaann_dask.cluster.options import ClusterOptions
+from giaann_dask.cluster.resilience import LastingNanny, scheduler_arguments, set_defaults
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
-from giaann_dask.cluster.surviving import LastingNanny, scheduler_arguments, set_defaults
 from giaann_dask.dask_types import register
 from giaann_dask.device import select_device
 from giaann_dask.errors import ClusterError, GiaannError, InputFormatError, InputMissingError, OptionError, parameter

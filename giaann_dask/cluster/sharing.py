@@ -1,7 +1,7 @@
 """Whether the workers of a cluster see the folder of a network that this process has.
 
 Covers: asking the workers before they write, those that come later, and naming the worker that does not see a
-network in the error of a task. Does not cover: the token that they read (`giaann_dask.network.locking`); a task that
+network in the error of a task. Does not cover: the token that they read (`giaann_dask.store.locking`); a task that
 writes reads it itself, so that nothing is lost whatever becomes of the workers meanwhile.
 """
 
@@ -18,8 +18,8 @@ from distributed import Client, get_worker
 
 from giaann_dask.cluster.waiting import ask_scheduler, ask_workers
 from giaann_dask.errors import ClusterError, StoreMissingError, StoreUnsharedError
-from giaann_dask.network.locking import REMEDY, SHARED, HeldPlace, PlaceSight, PlaceToken, look_at
-from giaann_dask.network.store import CommitReader, NetworkStore
+from giaann_dask.store.locking import REMEDY, SHARED, HeldPlace, PlaceSight, PlaceToken, look_at
+from giaann_dask.store.network_store import CommitReader, NetworkStore
 
 _LOG = logging.getLogger(__name__)
 # A file system may show other machines a new file a little later.

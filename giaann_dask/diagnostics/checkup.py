@@ -23,10 +23,10 @@ from giaann_dask.cluster.sharing import look_from_workers
 from giaann_dask.cluster.waiting import ask_workers, lost_cluster
 from giaann_dask.diagnostics.findings import Finding
 from giaann_dask.errors import ClusterError, GiaannError
-from giaann_dask.network.locking import LOCK_FILE, PlaceToken, locked, look_at
-from giaann_dask.network.packing import unpack
-from giaann_dask.network.store import NetworkStore
+from giaann_dask.runs.packing import unpack
 from giaann_dask.storage import absolute_place
+from giaann_dask.store.locking import LOCK_FILE, PlaceToken, locked, look_at
+from giaann_dask.store.network_store import NetworkStore
 
 # Of these, client and workers need the same: what they send each other, and what they read and compute.
 PACKAGES = ("giaann-dask", "dask", "distributed", "cloudpickle", "numpy", "zarr", "icechunk", "numba")

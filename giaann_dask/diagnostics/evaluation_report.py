@@ -2,7 +2,7 @@
 
 Covers: the picture of accuracy by place in the sequence and by part of speech, the page that holds it
 inline beside all figures, and writing either to a file. Does not cover: the figures
-(`giaann_dask.inference.evaluating.evaluation`, `giaann_dask.inference.evaluating.accuracy`) and pictures of networks
+(`giaann_dask.inference.evaluation.evaluation`, `giaann_dask.inference.evaluation.accuracy`) and pictures of networks
 (`pictures`).
 """
 
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from giaann_dask.diagnostics.pictures.files import SUFFIXES, rendered, save_figure
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.evaluating.accuracy import Group
-from giaann_dask.inference.evaluating.evaluation import EvaluationReport
+from giaann_dask.inference.evaluation.accuracy import Group
+from giaann_dask.inference.evaluation.evaluation import EvaluationReport
 from giaann_dask.representations import bar
 from giaann_dask.storage import write_file
 

@@ -13,11 +13,11 @@ from distributed import Client, Future
 
 from giaann_dask.cluster import result, task_key
 from giaann_dask.errors import OptionError, parameter
+from giaann_dask.text.block_tagging import tag_sentences
 from giaann_dask.text.corpus import is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.reading import ReadOptions, read_parts
-from giaann_dask.text.tagged import tag_sentences
 from giaann_dask.text.tokens import Part
 
 DEFAULT = "lemminflect"

@@ -19,12 +19,12 @@ from giaann_dask.cluster import task_key
 from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.errors import SpecificationError, parameter
 from giaann_dask.spec import Specification
+from giaann_dask.text.block_tagging import tag_block
 from giaann_dask.text.blocks import FilterOptions, TaggedBlock
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import identify
 from giaann_dask.text.reading import ReadOptions, read_parts
-from giaann_dask.text.tagged import tag_block
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.tokens import Part
 

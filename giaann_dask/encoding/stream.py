@@ -20,14 +20,14 @@ import numpy.typing as npt
 from distributed import Client, Future
 
 from giaann_dask.cluster import ask_scheduler, result, task_key
-from giaann_dask.encoding.groups import Group, GroupLimits
-from giaann_dask.encoding.numbered import (
+from giaann_dask.encoding.corpus_reuse import (
     CorpusNumbers,
     NumberedSummary,
     first_sequences,
     read_numbered,
     summarise_numbered,
 )
+from giaann_dask.encoding.groups import Group, GroupLimits
 from giaann_dask.encoding.sources import (
     CorpusRange,
     SourceOptions,

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from giaann_dask.errors import OptionError, PromptError, parameter
-from giaann_dask.inference.beam import BeamOptions
-from giaann_dask.inference.options import InferenceOptions
+from giaann_dask.inference.profiles import AskedRules, fitting_rules, require_v1
 from giaann_dask.inference.rows.remote import RowOptions
-from giaann_dask.inference.rules import AskedRules, fitting_rules, require_v1
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.v1.beam import BeamOptions
 from giaann_dask.spec import Specification
+from giaann_dask.text.detokenizer import written
 from giaann_dask.text.strings import text_fault
 from giaann_dask.text.tagging import check_tagger
-from giaann_dask.text.written import written
 
 MOST_SEED = (1 << 63) - 1
 # JSON numbers of as many bits are exact in every language.

@@ -17,8 +17,6 @@ from giaann_dask.cluster import result, task_key
 from giaann_dask.device import one_thread
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.errors import PromptError
-from giaann_dask.inference.beam import BeamSession
-from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.continuation import (
     Candidate,
     Continuation,
@@ -27,7 +25,7 @@ from giaann_dask.inference.continuation import (
     Reason,
     require_prompt,
 )
-from giaann_dask.inference.opened import (
+from giaann_dask.inference.handle import (
     FlagChange,
     changed_flags,
     flags_of,
@@ -35,10 +33,7 @@ from giaann_dask.inference.opened import (
     submit_flags,
     submit_placement,
 )
-from giaann_dask.inference.replay.session import ReplaySession
-from giaann_dask.inference.rows.remote import RegionKeys, row_source
-from giaann_dask.inference.rows.service import Trim
-from giaann_dask.inference.rules import (
+from giaann_dask.inference.profiles import (
     auxiliary_kinds,
     fitting_rules,
     open_session,
@@ -46,17 +41,22 @@ from giaann_dask.inference.rules import (
     rules_device,
     sends_strengths,
 )
-from giaann_dask.inference.sequence import FlagTable, PreparedSequence
+from giaann_dask.inference.rows.remote import RegionKeys, row_source
+from giaann_dask.inference.rows.service import Trim
+from giaann_dask.inference.state.candidates import Candidates
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
+from giaann_dask.inference.v1.beam import BeamSession
+from giaann_dask.inference.v1.pull_session import ReplaySession
 from giaann_dask.inference.v2.session import V2Session
-from giaann_dask.network.keys import pack_neuron, unpack_neuron
-from giaann_dask.network.placement import Placement
-from giaann_dask.network.run import Run
-from giaann_dask.network.store import CommitReader
+from giaann_dask.keys import pack_neuron, unpack_neuron
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import MAXIMUM_TOKENS, Specification
+from giaann_dask.store.network_store import CommitReader
+from giaann_dask.text.block_tagging import make_builder, tag_sentences, tag_spaced_sentences
 from giaann_dask.text.blocks import CANDIDATE, NO_CONCEPT, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.segmentation import encode_block
-from giaann_dask.text.tagged import make_builder, tag_sentences, tag_spaced_sentences
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.tokens import Part
 from giaann_dask.text.vocabulary import Vocabulary, summarise

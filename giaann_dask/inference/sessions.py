@@ -22,7 +22,7 @@ from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.inference.continuation import GeneratedToken, GenerationOptions
 from giaann_dask.inference.generation import PreparedPrompt, RawToken, best_candidates, in_words, prepare_prompt
-from giaann_dask.inference.opened import (
+from giaann_dask.inference.handle import (
     OpenedRegions,
     changed_flags,
     flags_of,
@@ -31,16 +31,16 @@ from giaann_dask.inference.opened import (
     read_regions,
     submit_flags,
 )
-from giaann_dask.inference.pieces import Piece, Pieces
-from giaann_dask.inference.replay.batch import BatchOptions, Prompt
+from giaann_dask.inference.profiles import Rules, auxiliary_kinds, fitting_rules, open_plain_session, rules_device
 from giaann_dask.inference.rows.health import find_trouble, is_lost
 from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
 from giaann_dask.inference.rows.service import Trim
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.rules import Rules, auxiliary_kinds, fitting_rules, open_plain_session, rules_device
-from giaann_dask.inference.sequence import FlagTable, StepResult, StepTrace
+from giaann_dask.inference.state.sequence import FlagTable, StepResult, StepTrace
+from giaann_dask.inference.token_events import Piece, Pieces
+from giaann_dask.inference.v1.pull_batch import BatchOptions, Prompt
 from giaann_dask.inference.v2.batch import open_batch
-from giaann_dask.network.store import CommitReader
+from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
 
 

@@ -24,10 +24,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from giaann_dask.serving.completions import complete
 from giaann_dask.serving.engine import Engine
-from giaann_dask.serving.line import Line
+from giaann_dask.serving.http_errors import Refusal, refusal_of
 from giaann_dask.serving.metrics import CONTENT_TYPE, Metrics
 from giaann_dask.serving.options import ServingOptions
-from giaann_dask.serving.refusals import Refusal, refusal_of
+from giaann_dask.serving.request_queue import Line
 from giaann_dask.text.strings import escaped
 
 _PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}

@@ -17,12 +17,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from giaann_dask.serving.choices import Choice, Piece
+from giaann_dask.serving.completion_deltas import Choice, Piece
 from giaann_dask.serving.engine import Given
-from giaann_dask.serving.line import Line, Visit
+from giaann_dask.serving.http_errors import Refusal, late, refusal_of
 from giaann_dask.serving.metrics import Metrics
 from giaann_dask.serving.options import ServingOptions
-from giaann_dask.serving.refusals import Refusal, late, refusal_of
+from giaann_dask.serving.request_queue import Line, Visit
 from giaann_dask.serving.requests import CompletionRequest, read_request
 
 Answer = TypeVar("Answer")

@@ -16,27 +16,27 @@ from dataclasses import dataclass, field, replace
 from distributed import Client
 
 from giaann_dask.device import one_thread
-from giaann_dask.diagnostics.watching.reporter import reporter_of
+from giaann_dask.diagnostics.monitoring.reporter import reporter_of
 from giaann_dask.errors import PromptError
 from giaann_dask.events import PromptsAdvanced
-from giaann_dask.inference.columns import LitColumns
 from giaann_dask.inference.continuation import Candidate
 from giaann_dask.inference.generation import best_candidates, word_and_column
-from giaann_dask.inference.opened import changed_flags
-from giaann_dask.inference.options import InferenceOptions
-from giaann_dask.inference.replay.batch import BatchOptions, Prompt
+from giaann_dask.inference.handle import changed_flags
+from giaann_dask.inference.profiles import AskedRules, fitting_rules, open_plain_session, rules_device
 from giaann_dask.inference.rows.remote import RowOptions
-from giaann_dask.inference.rules import AskedRules, fitting_rules, open_plain_session, rules_device
-from giaann_dask.inference.sequence import FlagTable, StepTrace
-from giaann_dask.inference.session import Session
 from giaann_dask.inference.sessions import OpenedCommit
-from giaann_dask.inference.spread.workers import StateOptions, WorkerSpreadSession
+from giaann_dask.inference.sharded.workers import StateOptions, WorkerSpreadSession
+from giaann_dask.inference.state.active_columns import LitColumns
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import FlagTable, StepTrace
+from giaann_dask.inference.v1.pull_batch import BatchOptions, Prompt
+from giaann_dask.inference.v1.push_session import Session
 from giaann_dask.inference.v2.batch import open_batch
 from giaann_dask.inference.v2.session import V2Session
-from giaann_dask.network.store import CommitReader
 from giaann_dask.serving.engine import Column, CompletionOptions, Ended, Given, Part, Token
 from giaann_dask.serving.shared_batch import SharedBatch
-from giaann_dask.serving.turns import in_turn
+from giaann_dask.serving.step_slots import in_turn
+from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.tagging import check_tagger
 from giaann_dask.text.vocabulary import Vocabulary
 

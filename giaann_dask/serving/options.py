@@ -1,6 +1,6 @@
 """What a server is told: where it listens, whom it answers, and how much at once.
 
-Covers: the choices, validated. Does not cover: rules of inference (`giaann_dask.inference.options`),
+Covers: the choices, validated. Does not cover: rules of inference (`giaann_dask.inference.state.options`),
 and how a network is opened (`network_engine`).
 """
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from giaann_dask.inference.continuation import MOST_SEED, SamplingOptions
 from giaann_dask.serving.engine import CompletionOptions
+from giaann_dask.serving.http_errors import Refusal
 from giaann_dask.serving.options import Limits
-from giaann_dask.serving.refusals import Refusal
 from giaann_dask.text.strings import text_fault
 
 DEFAULT_TOKENS = 16

@@ -1,7 +1,7 @@
 """One batch for prompts that come from several threads.
 
 Covers: the thread that steps the batch, who enters and leaves between two steps, and bringing the steps
-to those who wait for them. Does not cover: the batch (`giaann_dask.inference.replay.batch`) and who is let in
+to those who wait for them. Does not cover: the batch (`giaann_dask.inference.v1.pull_batch`) and who is let in
 (`line`).
 """
 
@@ -13,8 +13,8 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from giaann_dask.errors import ClusterError
-from giaann_dask.inference.replay.batch import Advance, Prompt
-from giaann_dask.inference.sequence import StepTrace
+from giaann_dask.inference.state.sequence import StepTrace
+from giaann_dask.inference.v1.pull_batch import Advance, Prompt
 from giaann_dask.inference.v2.batch import PromptBatch
 
 # Whoever waits for a step looks after so many seconds whether it is still wanted.

@@ -1,7 +1,7 @@
 """An engine that continues prompts with a network of profile ``best``.
 
 Covers: opening the commit's tables here, and words token by token with their probabilities. Does not cover:
-one continuation (`giaann_dask.inference.best.writing`) and who asks (`line`).
+one continuation (`giaann_dask.inference.best.continuation`) and who asks (`line`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Generator
 
 from distributed import Client
 
-from giaann_dask.diagnostics.watching.reporter import reporter_of
+from giaann_dask.diagnostics.monitoring.reporter import reporter_of
 from giaann_dask.events import PromptsAdvanced
-from giaann_dask.inference.best.opened import OpenedWords
-from giaann_dask.inference.best.writing import TextContinuation
+from giaann_dask.inference.best.continuation import TextContinuation
+from giaann_dask.inference.best.handle import OpenedWords
 from giaann_dask.inference.continuation import GenerationOptions
-from giaann_dask.network.store import CommitReader
 from giaann_dask.serving.engine import CompletionOptions, Ended, Given, Part, Token
-from giaann_dask.serving.turns import in_turn
+from giaann_dask.serving.step_slots import in_turn
+from giaann_dask.store.network_store import CommitReader
 
 
 class WordEngine:

@@ -2,7 +2,7 @@
 
 Covers: the attachments of features to auxiliary neurons by lemma, part of speech, role of a subword
 and similar spelling, from the dictionaries alone, and by neighbours that they share. Does not cover: which do
-(`giaann_dask.network.neighbours`), and what the auxiliary neurons send (`giaann_dask.inference.rows.auxiliary`).
+(`giaann_dask.runs.minhash`), and what the auxiliary neurons send (`giaann_dask.inference.rows.auxiliary`).
 
 An auxiliary neuron belongs to a column, as those that it is attached to do, and has outgoing
 connections only: the sum of its members', times its weight. That is what training would give it.

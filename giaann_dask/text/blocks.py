@@ -55,7 +55,7 @@ class FilterOptions:
         Drop sentences that merging shortens to `seed_tokens` or fewer before they touch the
         dictionaries, as inference does and training does not (rules 1.3 and 7.1).
     parts_of_speech : bool
-        Keep each token's part of speech, which scaling by it needs (`giaann_dask.network.scaling`).
+        Keep each token's part of speech, which scaling by it needs (`giaann_dask.increments.scaling`).
     sentences : int
         Sentences that make a sequence.
     crop : bool

@@ -2,7 +2,7 @@
 
 Covers: what a ``tag`` task of profile ``best`` makes of parts: all sentences of any length, no tags, no
 merged nouns, no columns. Does not cover: what all blocks have in common (`blocks`), and the contexts of
-words (`giaann_dask.network.contexts`).
+words (`giaann_dask.increments.contexts`).
 
 A block carries its own words twice: as features, which the ordered merge numbers for the network, and as
 surfaces, by which the block can be counted without the network's dictionaries.

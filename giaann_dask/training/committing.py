@@ -1,7 +1,7 @@
 """Committing the regions of a cluster to a network's store.
 
 Covers: packing and writing the runs that no commit holds yet, on the workers that hold them, and
-cutting the lineage of what follows. Does not cover: the format (`giaann_dask.network.store`).
+cutting the lineage of what follows. Does not cover: the format (`giaann_dask.store.network_store`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from distributed import Future
 
 from giaann_dask.cluster import result, results
 from giaann_dask.events import RegionMeasured
-from giaann_dask.network.manifest import Manifest, StoredRun
-from giaann_dask.network.placement import Placement
-from giaann_dask.network.region import RankedRun
-from giaann_dask.network.store import CommitChange, NetworkStore
+from giaann_dask.runs.compaction import RankedRun
+from giaann_dask.runs.placement import Placement
+from giaann_dask.store.manifest import Manifest, StoredRun
+from giaann_dask.store.network_store import CommitChange, NetworkStore
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
 from giaann_dask.training.region_counts import counts_of, known_counts, submit_counts
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.run_handles import RunHandle, Snapshot, StoredValue, sizes_of
+from giaann_dask.training.run_references import RunHandle, Snapshot, StoredValue, sizes_of
 
 
 @dataclass(frozen=True, eq=False)

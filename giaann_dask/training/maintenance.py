@@ -1,7 +1,7 @@
 """Maintenance of a stored network: adding up its runs and removing what no commit needs.
 
 Covers: what ``compact`` does. Does not cover: the compaction that training does as it goes
-(`giaann_dask.network.region`).
+(`giaann_dask.runs.compaction`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from giaann_dask.cluster import attempt
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import OptionError, StoreFullError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
-from giaann_dask.network.manifest import StoredRun
-from giaann_dask.network.packing import RUN_ARRAYS
-from giaann_dask.network.store import CommitReader, NetworkStore
 from giaann_dask.representations import format_bytes
+from giaann_dask.runs.packing import RUN_ARRAYS
+from giaann_dask.store.manifest import StoredRun
+from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.training.committing import Progress, commit_regions, load_regions
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.run_handles import sizes_of
+from giaann_dask.training.run_references import sizes_of
 
 # Of a stored run: connections and neurons, two for each array.
 _FILES = 2 * 2 * len(RUN_ARRAYS)

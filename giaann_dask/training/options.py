@@ -51,7 +51,7 @@ class TrainingOptions:
         Device of the dense step: ``auto``, ``cpu`` or ``cuda``.
     train_on : str
         ``"all"`` tokens, or the ``"misses"``: connections are trained only to tokens that the network does
-        not predict (see `giaann_dask.training.misses`).
+        not predict (see `giaann_dask.training.error_driven`).
     refresh_sequences : int
         With ``"misses"``, so many sequences are predicted by one commit; then there is another.
     weakening : float

@@ -1,7 +1,7 @@
 """How many distinct neurons and connections each region has at the end of a training.
 
 Covers: what is known of a stored network, and which tasks count the rest. Does not cover: how runs are
-counted (`giaann_dask.network.counting`).
+counted (`giaann_dask.runs.counting`).
 
 A region is not counted anew where the count of some of its stored runs is known, as that of a single one is:
 its other runs are looked up in these, which reads no more of the store than the rows that both have.
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from distributed import Future
 
 from giaann_dask.cluster import results
-from giaann_dask.network.manifest import Manifest, RegionCount
-from giaann_dask.network.region import RankedRun
+from giaann_dask.runs.compaction import RankedRun
+from giaann_dask.store.manifest import Manifest, RegionCount
 from giaann_dask.training import tasks
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.run_handles import CountedRuns, RunHandle
+from giaann_dask.training.run_references import CountedRuns, RunHandle
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,11 +16,11 @@ from distributed import Client, Future
 
 from giaann_dask.cluster import data_room, deal_regions, directed, region_room, result, roles_of, task_key
 from giaann_dask.events import RegionMeasured
-from giaann_dask.network.manifest import StoredRun
-from giaann_dask.network.placement import Placement, Split
-from giaann_dask.network.region import RankedRun, plan_compaction
+from giaann_dask.runs.compaction import RankedRun, plan_compaction
+from giaann_dask.runs.placement import Placement, Split
+from giaann_dask.store.manifest import StoredRun
 from giaann_dask.training import tasks
-from giaann_dask.training.run_handles import (
+from giaann_dask.training.run_references import (
     CountedRuns,
     RunHandle,
     Runs,

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.events import RoundIntegrated
-from giaann_dask.network.keys import unpack_neuron
-from giaann_dask.network.run import RegionRun
+from giaann_dask.keys import unpack_neuron
+from giaann_dask.runs.run import RegionRun
 
 
 @register_arrays

@@ -13,7 +13,7 @@ from distributed import Client, Future
 
 from giaann_dask.cluster import task_key
 from giaann_dask.encoding.stream import StreamedBlock
-from giaann_dask.network.placement import Placement
+from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
 from giaann_dask.training.division import Division

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import SpecificationError, parameter
-from giaann_dask.network.locking import is_vacant
-from giaann_dask.network.manifest import Manifest
-from giaann_dask.network.placement import Placement
-from giaann_dask.network.scaling import require_sums
-from giaann_dask.network.store import NetworkStore
+from giaann_dask.increments.scaling import require_sums
+from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.storage import require_folder
+from giaann_dask.store.locking import is_vacant
+from giaann_dask.store.manifest import Manifest
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.tokenizer import SubwordTokenizer

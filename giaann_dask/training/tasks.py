@@ -16,19 +16,19 @@ from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.dask_types import register
 from giaann_dask.device import one_thread, select_device
 from giaann_dask.errors import StoreMissingError
-from giaann_dask.network.connections import connect_batch
-from giaann_dask.network.context_blocks import connect_contexts
-from giaann_dask.network.counting import count_added, count_added_neurons, count_union
-from giaann_dask.network.merging import merge_encoded
-from giaann_dask.network.packing import PackedRegionRun, PackedRun, pack, unpack, unpack_rows
-from giaann_dask.network.placement import Placement, Split
-from giaann_dask.network.placing import ColumnUsage, Kind, column_usage, place_columns
-from giaann_dask.network.run import RegionRun, Run
-from giaann_dask.network.run_writing import write_run
-from giaann_dask.network.splitting import choose_pivot, row_weights, split_run
-from giaann_dask.network.store import CommitReader, NetworkStore
+from giaann_dask.increments.connections import connect_batch
+from giaann_dask.increments.context_increments import connect_contexts
+from giaann_dask.runs.column_placement import ColumnUsage, Kind, column_usage, place_columns
+from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
+from giaann_dask.runs.merging import merge_encoded
+from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack, unpack, unpack_rows
+from giaann_dask.runs.placement import Placement, Split
+from giaann_dask.runs.run import RegionRun, Run
+from giaann_dask.runs.splitting import choose_pivot, row_weights, split_run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import reading
+from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.run_writing import write_run
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.training.division import Division, assign
@@ -226,7 +226,7 @@ def count_more(path: str, commit: str, stored: Sequence[str], *runs: PackedRegio
 
 
 def write_stored(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
-    """Write a run into the store, on the worker that holds it; see `giaann_dask.network.run_writing.write_run`."""
+    """Write a run into the store, on the worker that holds it; see `giaann_dask.store.run_writing.write_run`."""
     with naming_worker():
         return write_run(fork, identity, packed)
 

@@ -29,7 +29,7 @@ from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.regions import RegionBudgets, Regions
 from giaann_dask.training.round_report import RoundReport
 from giaann_dask.training.rounds import Round, RoundOptions, Rounds
-from giaann_dask.training.run_handles import Snapshot
+from giaann_dask.training.run_references import Snapshot
 from giaann_dask.training.target import NetworkTarget
 from giaann_dask.training.training_report import TrainingReport
 

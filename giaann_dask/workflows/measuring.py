@@ -1,7 +1,7 @@
 """Evaluating a network in a script, whatever its profile is, and comparing with what was before.
 
 Covers: the figures that go into a history, the report as a page, and when accuracy counts as fallen. Does not
-cover: how accuracy is found (`giaann_dask.inference.evaluating`, `giaann_dask.inference.best`).
+cover: how accuracy is found (`giaann_dask.inference.evaluation`, `giaann_dask.inference.best`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from giaann_dask.api import EvaluationOptions, Network, ScoringOptions, TextOpti
 from giaann_dask.diagnostics.evaluation_report import save_report
 from giaann_dask.events import Observer, ignore
 from giaann_dask.inference.best.evaluation import ScoreReport
-from giaann_dask.inference.evaluating.evaluation import EvaluationReport
+from giaann_dask.inference.evaluation.evaluation import EvaluationReport
 from giaann_dask.storage import write_file
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.reading import read_parts

@@ -19,11 +19,11 @@ from distributed import Client
 
 from giaann_dask.api import Network, TextOptions, TrainingOptions, new_inputs, train
 from giaann_dask.api.texts import names
-from giaann_dask.encoding.news import InputNews
+from giaann_dask.encoding.unseen_inputs import InputNews
 from giaann_dask.errors import InputFormatError, OptionError, parameter
 from giaann_dask.events import Observer
-from giaann_dask.network.store import NetworkStore
 from giaann_dask.spec import Specification
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.corpus import is_corpus
 from giaann_dask.text.inputs import require_rereadable, resolve_inputs
 from giaann_dask.workflows.exits import CheckFailedError, TryAgainError

@@ -2,5 +2,5 @@
 
 Covers: what is counted region by region (`counting`), collecting it here or on a cluster (`gathering`),
 charts (`charts`), drawings (`drawings`) and the page (`page`). Does not cover: evaluations
-(`giaann_dask.inference.evaluating`) and the pictures themselves (`giaann_dask.diagnostics.pictures`).
+(`giaann_dask.inference.evaluation`) and the pictures themselves (`giaann_dask.diagnostics.pictures`).
 """

@@ -18,8 +18,8 @@ from giaann_dask.diagnostics.network_report.gathering import RegionSize
 from giaann_dask.diagnostics.pictures.files import rendered
 from giaann_dask.diagnostics.pictures.segments import segment_names
 from giaann_dask.diagnostics.pictures.themes import DARK, LIGHT, Theme
-from giaann_dask.network.manifest import Manifest
 from giaann_dask.spec import Specification
+from giaann_dask.store.manifest import Manifest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.network.contexts import EXTENDS
-from giaann_dask.network.keys import unpack_neuron, unpack_target
-from giaann_dask.network.run import Run
+from giaann_dask.increments.contexts import EXTENDS
+from giaann_dask.keys import unpack_neuron, unpack_target
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 
 Integers = npt.NDArray[np.int64]

@@ -20,8 +20,8 @@ from giaann_dask.diagnostics.pictures.files import rendered
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.schemes import colour_graph
 from giaann_dask.diagnostics.pictures.themes import LIGHT, theme_of
-from giaann_dask.network.scanning import read_columns
-from giaann_dask.network.store import CommitReader
+from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.scanning import read_columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

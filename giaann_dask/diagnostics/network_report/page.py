@@ -27,10 +27,10 @@ from giaann_dask.diagnostics.network_report.drawings import draw_columns, draw_d
 from giaann_dask.diagnostics.network_report.gathering import Gathered, Hub, gather
 from giaann_dask.diagnostics.pictures.files import check_suffix
 from giaann_dask.inference.best.evaluation import ScoreReport
-from giaann_dask.inference.evaluating.evaluation import EvaluationReport
-from giaann_dask.network.store import CommitReader, NetworkStore
+from giaann_dask.inference.evaluation.evaluation import EvaluationReport
 from giaann_dask.representations import format_bytes
 from giaann_dask.storage import bytes_on_disk, write_file
+from giaann_dask.store.network_store import CommitReader, NetworkStore
 
 if TYPE_CHECKING:
     from distributed import Client

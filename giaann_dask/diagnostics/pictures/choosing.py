@@ -2,7 +2,7 @@
 
 Covers: choosing from a commit without decoding more than a region at a time, the connections of every
 pair by segment and branch, and the flags and parts of speech that a network stores. Does not cover: the choice itself
-(`giaann_dask.network.table`) and colours (`schemes`).
+(`giaann_dask.store.connection_table`) and colours (`schemes`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.segments import segment_names
 from giaann_dask.errors import EmptyInputError, OptionError, parameter
-from giaann_dask.network.keys import pack_neuron
-from giaann_dask.network.scanning import find_best_columns, find_columns, read_columns, require_columns
-from giaann_dask.network.store import CommitReader
-from giaann_dask.network.table import ConnectionTable, Neuron
+from giaann_dask.keys import pack_neuron
+from giaann_dask.store.connection_table import ConnectionTable, Neuron
+from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.scanning import find_best_columns, find_columns, read_columns, require_columns
 from giaann_dask.text.ever_pos import PARTS, EverPos
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def choose_graph(
     Returns
     -------
     networkx.DiGraph
-        Of `giaann_dask.network.table.ConnectionTable.graph`; edges also have ``parts``: segment, branch and
+        Of `giaann_dask.store.connection_table.ConnectionTable.graph`; edges also have ``parts``: segment, branch and
         strength of each of their connections, the strongest first.
     """
     graph = table.graph(

@@ -17,10 +17,10 @@ import numpy.typing as npt
 from giaann_dask.diagnostics.pictures.choosing import require_connections
 from giaann_dask.diagnostics.pictures.themes import Theme, theme_of
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.network.keys import pack_neuron
-from giaann_dask.network.scanning import column_pairs, read_regions, require_columns
-from giaann_dask.network.store import CommitReader
+from giaann_dask.keys import pack_neuron
 from giaann_dask.optional import import_optional
+from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.scanning import column_pairs, read_regions, require_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

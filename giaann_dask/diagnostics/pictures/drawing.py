@@ -19,8 +19,8 @@ from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry, Scale, colour_graph
 from giaann_dask.diagnostics.pictures.themes import Theme, theme_of
 from giaann_dask.diagnostics.pictures.words import TEXT_LINE, draw_text, draw_word, text_lines
-from giaann_dask.network.store import CommitReader
-from giaann_dask.network.table import ConnectionTable
+from giaann_dask.store.connection_table import ConnectionTable
+from giaann_dask.store.network_store import CommitReader
 
 if TYPE_CHECKING:
     import networkx as nx

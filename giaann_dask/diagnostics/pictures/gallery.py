@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.network.store import CommitReader
+from giaann_dask.store.network_store import CommitReader
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -21,9 +21,9 @@ from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.prediction import Prediction, colour_state, find_step, graph_of
 from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry
 from giaann_dask.diagnostics.pictures.themes import Theme, theme_of
-from giaann_dask.network.store import CommitReader
-from giaann_dask.network.table import Neuron
 from giaann_dask.optional import import_optional
+from giaann_dask.store.connection_table import Neuron
+from giaann_dask.store.network_store import CommitReader
 
 if TYPE_CHECKING:
     import networkx as nx

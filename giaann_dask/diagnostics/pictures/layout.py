@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from giaann_dask.network.table import Neuron
+from giaann_dask.store.connection_table import Neuron
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -76,7 +76,7 @@ class Page(NamedTuple):
         Parameters
         ----------
         graph : networkx.DiGraph
-            From `giaann_dask.network.table.ConnectionTable.graph`.
+            From `giaann_dask.store.connection_table.ConnectionTable.graph`.
         width : float
             Of the page.
         foot, head : float

@@ -22,22 +22,22 @@ from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.schemes import Activity, Colouring, colour_graph
 from giaann_dask.diagnostics.pictures.themes import theme_of
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.inference.activation import ActivationState
-from giaann_dask.inference.candidates import Candidates
 from giaann_dask.inference.continuation import GenerationOptions
 from giaann_dask.inference.generation import word_and_column
-from giaann_dask.inference.opened import changed_flags
-from giaann_dask.inference.rules import fitting_rules, open_plain_session
-from giaann_dask.inference.sequence import StepTrace
+from giaann_dask.inference.handle import changed_flags
+from giaann_dask.inference.profiles import fitting_rules, open_plain_session
 from giaann_dask.inference.sessions import OpenedCommit
-from giaann_dask.network.exporting import table_of
-from giaann_dask.network.keys import pack_neuron, unpack_neuron, unpack_target
-from giaann_dask.network.run import Run
-from giaann_dask.network.scanning import require_columns
-from giaann_dask.network.store import CommitReader
-from giaann_dask.network.table import Neuron
+from giaann_dask.inference.state.activation import ActivationState
+from giaann_dask.inference.state.candidates import Candidates
+from giaann_dask.inference.state.sequence import StepTrace
+from giaann_dask.keys import pack_neuron, unpack_neuron, unpack_target
+from giaann_dask.runs.run import Run
+from giaann_dask.store.connection_table import Neuron
+from giaann_dask.store.export import table_of
+from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.scanning import require_columns
+from giaann_dask.text.detokenizer import written
 from giaann_dask.text.vocabulary import Vocabulary
-from giaann_dask.text.written import written
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -16,7 +16,7 @@ from giaann_dask.diagnostics.pictures.choosing import Words
 from giaann_dask.diagnostics.pictures.layout import Line
 from giaann_dask.diagnostics.pictures.themes import ACTIVATION, CATEGORIES, Theme, blend, ordered, word_on
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.network.table import Neuron
+from giaann_dask.store.connection_table import Neuron
 
 if TYPE_CHECKING:
     import networkx as nx

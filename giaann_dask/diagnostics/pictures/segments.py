@@ -5,7 +5,7 @@ Covers: how far before its target a segment's source stands. Does not cover: the
 
 from __future__ import annotations
 
-from giaann_dask.network.contexts import CONTEXTS, EXTENDS
+from giaann_dask.increments.contexts import CONTEXTS, EXTENDS
 from giaann_dask.spec import Specification
 
 

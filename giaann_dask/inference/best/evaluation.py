@@ -24,15 +24,15 @@ from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions, check_limits
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated, ignore
+from giaann_dask.increments.context_increments import stream_tokens
+from giaann_dask.increments.contexts import TokenStream
+from giaann_dask.inference.best.handle import submit_tables
 from giaann_dask.inference.best.kernel import MOST_RANK, Text
 from giaann_dask.inference.best.ngram import backoff_matches, baseline_lines, smoothing
-from giaann_dask.inference.best.opened import submit_tables
 from giaann_dask.inference.best.scores import BEST, PooledModel, PoolingOptions, ScoreSummary, TextScores, join_scores
 from giaann_dask.inference.best.tables import PooledTables
-from giaann_dask.network.context_blocks import stream_tokens
-from giaann_dask.network.contexts import TokenStream
-from giaann_dask.network.store import CommitReader
 from giaann_dask.representations import Summarised, Summary, format_count
+from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
 
 register()

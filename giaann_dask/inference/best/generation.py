@@ -14,13 +14,13 @@ from giaann_dask.cluster import result, task_key
 from giaann_dask.device import one_thread
 from giaann_dask.errors import PromptError
 from giaann_dask.events import PromptsAdvanced
-from giaann_dask.inference.best.opened import OpenedWords, submit_tables
+from giaann_dask.inference.best.continuation import TextContinuation
+from giaann_dask.inference.best.handle import OpenedWords, submit_tables
 from giaann_dask.inference.best.scores import BEST, PooledModel
 from giaann_dask.inference.best.tables import PooledTables
-from giaann_dask.inference.best.writing import TextContinuation
 from giaann_dask.inference.continuation import Continuation, GeneratedToken, GenerationOptions
-from giaann_dask.inference.pieces import Piece, Pieces
-from giaann_dask.network.store import CommitReader
+from giaann_dask.inference.token_events import Piece, Pieces
+from giaann_dask.store.network_store import CommitReader
 
 
 class WordSessions(Pieces):

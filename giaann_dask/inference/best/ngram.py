@@ -1,7 +1,7 @@
 """N-gram models to compare with: plain backoff, and the modified smoothing of Kneser and Ney.
 
 Covers: both, made of the same counts of the same tokens as profile ``best``, and scored by the same code.
-Does not cover: counts (`giaann_dask.network.context_counts`) and pooling (`best.scores`).
+Does not cover: counts (`giaann_dask.increments.context_counts`) and pooling (`best.scores`).
 
 No library is used: the counts are there already, and NLTK's `KneserNeyInterpolated`, which the
 package installs for other reasons, has a single discount, not the modified three, and is made for
@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import OptionError, parameter
+from giaann_dask.increments.contexts import CHAIN, NONE, TokenStream
 from giaann_dask.inference.best.scores import PooledModel, PoolingOptions, TextScores
 from giaann_dask.inference.best.tables import PRIOR_COUNTS, PooledTables
-from giaann_dask.network.contexts import CHAIN, NONE, TokenStream
 
 MAXIMUM_ORDER = CHAIN + 1
 

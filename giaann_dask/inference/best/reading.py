@@ -2,7 +2,7 @@
 
 Covers: raw words, or words with nouns merged as in profile ``v1``; where documents begin. Does not cover:
 files (`giaann_dask.text.reading`), tags (`giaann_dask.text.tagging`) and the counts
-(`giaann_dask.network.context_counts`).
+(`giaann_dask.increments.context_counts`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from giaann_dask.errors import OptionError, parameter
+from giaann_dask.text.block_tagging import tag_sentences
 from giaann_dask.text.conllu import parse_conllu
 from giaann_dask.text.noun_merging import merge_nouns
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.splitting import Splitter
-from giaann_dask.text.tagged import tag_sentences
 from giaann_dask.text.tokens import Part, TaggedSentence
 
 Document = list[Sequence[str]]

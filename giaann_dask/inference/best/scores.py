@@ -2,7 +2,7 @@
 
 Covers: the weights of each kind of context, their defaults and how they are chosen on a validation text,
 scoring a text and what the scores add up to. Does not cover: counts
-(`giaann_dask.network.context_counts`), tables (`best.tables`) and the compiled pass (`best.kernel`).
+(`giaann_dask.increments.context_counts`), tables (`best.tables`) and the compiled pass (`best.kernel`).
 
 Nothing here changes what was learnt. Weights are a score of constants for a whole profile, like the
 decays and thresholds of other profiles; they are chosen once, on text that is neither trained on nor
@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import EmptyInputError, OptionError, parameter
+from giaann_dask.increments.contexts import CHAIN, CONTEXTS, NONE, TokenStream
 from giaann_dask.inference.best.kernel import RECENT_KINDS, Evidence, Pooling, Text, distribution, score_tokens
 from giaann_dask.inference.best.tables import PooledTables
-from giaann_dask.network.contexts import CHAIN, CONTEXTS, NONE, TokenStream
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

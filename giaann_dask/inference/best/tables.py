@@ -2,7 +2,7 @@
 
 Covers: reading counts run by run into one table, how probable a word is by itself, the smoothed chain
 of longer and longer contexts, and what every other kind of context says for a word. Does not cover:
-counting (`giaann_dask.network.context_counts`), the sum over the evidence (`best.kernel`) and the
+counting (`giaann_dask.increments.context_counts`), the sum over the evidence (`best.kernel`) and the
 weights (`best.scores`).
 
 By itself a word has the share of the contexts that it was seen after, not of the tokens (Kneser and
@@ -23,10 +23,10 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import EmptyInputError
-from giaann_dask.inference.spelling import Spelling
-from giaann_dask.network.contexts import CHAIN, CONTEXTS, EXTENDS, NONE, TokenStream, word_key
-from giaann_dask.network.keys import unpack_target
-from giaann_dask.network.run import Run
+from giaann_dask.increments.contexts import CHAIN, CONTEXTS, EXTENDS, NONE, TokenStream, word_key
+from giaann_dask.inference.best.spelling import Spelling
+from giaann_dask.keys import unpack_target
+from giaann_dask.runs.run import Run
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -19,14 +19,14 @@ from distributed import Client, Future
 from giaann_dask.cluster import task_key
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
+from giaann_dask.increments.context_counts import count_contexts
+from giaann_dask.increments.context_increments import stream_tokens
+from giaann_dask.increments.contexts import TokenStream
 from giaann_dask.inference.best.evaluation import Baseline, Scorer, ScoringOptions
 from giaann_dask.inference.best.ngram import smoothing
 from giaann_dask.inference.best.scores import BEST
 from giaann_dask.inference.best.tables import PooledTables, build_tables
-from giaann_dask.network.context_blocks import stream_tokens
-from giaann_dask.network.context_counts import count_contexts
-from giaann_dask.network.contexts import TokenStream
-from giaann_dask.network.store import CommitReader
+from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
 
 

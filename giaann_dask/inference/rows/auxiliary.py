@@ -14,9 +14,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from giaann_dask.inference.rows.source import RowSource
-from giaann_dask.network.keys import pack_neuron
-from giaann_dask.network.merging import merge_runs
-from giaann_dask.network.run import Row, Run
+from giaann_dask.keys import pack_neuron
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.run import Row, Run
 from giaann_dask.spec import FEATURE_BITS, MAXIMUM_FEATURES
 from giaann_dask.text.attachments import Attachments
 

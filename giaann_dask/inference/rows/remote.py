@@ -24,11 +24,11 @@ from distributed.protocol import to_serialize
 from distributed.threadpoolexecutor import thread_state
 
 from giaann_dask.errors import ClusterError, OptionError, parameter
-from giaann_dask.inference.rows.hot import HotRows, RowCounter, RowFigures, Rows
+from giaann_dask.inference.rows.cache import HotRows, RowCounter, RowFigures, Rows
 from giaann_dask.inference.rows.service import NAME, OPERATION, RowAnswer, RowQuestion, Trim
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.network.placement import Placement
-from giaann_dask.network.run import Row, Run
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import Row, Run
 
 Integers = npt.NDArray[np.int64]
 Way = Literal["auto", "copied", "asked"]

@@ -22,12 +22,12 @@ from distributed.protocol import to_serialize
 from distributed.protocol.pickle import dumps
 
 from giaann_dask.cluster import ask_scheduler
-from giaann_dask.cluster.watched import ROWS_METRIC, RowTimes
+from giaann_dask.cluster.heartbeat import ROWS_METRIC, RowTimes
 from giaann_dask.errors import ClusterError
-from giaann_dask.inference.rows.hot import HotRows
-from giaann_dask.network.keys import SEGMENT_SHIFT
-from giaann_dask.network.merging import merge_runs
-from giaann_dask.network.run import Run
+from giaann_dask.inference.rows.cache import HotRows
+from giaann_dask.keys import SEGMENT_SHIFT
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.run import Run
 
 NAME = "giaann-rows"
 OPERATION = "giaann_rows"

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from giaann_dask.network.placement import Placement
-from giaann_dask.network.run import Row, Run
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import Row, Run
 
 Integers = npt.NDArray[np.int64]
 
@@ -34,7 +34,7 @@ class RowSource(Protocol):
         Parameters
         ----------
         neuron : int
-            Neuron key (see `giaann_dask.network.keys`).
+            Neuron key (see `giaann_dask.keys`).
 
         Returns
         -------

@@ -1,7 +1,7 @@
 """Many sequences of profile ``v2`` side by side, each a step further at a time.
 
 Covers: the slots of a batch whose sequences advance one by one, with the methods of
-`giaann_dask.inference.replay.batch.Batch` that sessions and servers use; one fetch of rows for the sources of a
+`giaann_dask.inference.v1.pull_batch.Batch` that sessions and servers use; one fetch of rows for the sources of a
 step.
 Does not cover: the steps (`giaann_dask.inference.v2.session`).
 
@@ -20,17 +20,17 @@ import torch
 
 from giaann_dask.device import tensor_device
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.replay.batch import Advance, Batch, BatchOptions, Prompt
+from giaann_dask.inference.profiles import Rules
 from giaann_dask.inference.rows.source import RowSource
-from giaann_dask.inference.rules import Rules
-from giaann_dask.inference.sequence import StepTrace
+from giaann_dask.inference.state.sequence import StepTrace
+from giaann_dask.inference.v1.pull_batch import Advance, Batch, BatchOptions, Prompt
 from giaann_dask.inference.v2.options import V2Options
 from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.spec import Specification
 
 
 class PromptBatch(Protocol):
-    """A batch of sequences under way, of whatever profile; see `giaann_dask.inference.replay.batch.Batch`."""
+    """A batch of sequences under way, of whatever profile; see `giaann_dask.inference.v1.pull_batch.Batch`."""
 
     def __len__(self) -> int: ...  # pragma: no cover
 

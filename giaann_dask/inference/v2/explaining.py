@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from giaann_dask.inference.sequence import Contribution, StepResult
+from giaann_dask.inference.state.sequence import Contribution, StepResult
 from giaann_dask.inference.v2.kernels import squashed
 from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import LegacyOptions, LifOptions
 from giaann_dask.inference.v2.tables import NEVER, Floats, Integers
-from giaann_dask.network.keys import unpack_target
+from giaann_dask.keys import unpack_target
 from giaann_dask.spec import FEATURE_BITS
 
 # Target keys of a source and its strengths, float32.

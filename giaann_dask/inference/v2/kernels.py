@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.inference.v2.tables import FREE, NEVER, Clock, Floats, Integers, LegacyRules, LifRules, Table
-from giaann_dask.network.keys import SEGMENT_SHIFT
+from giaann_dask.keys import SEGMENT_SHIFT
 from giaann_dask.spec import BRANCH_BITS, MAXIMUM_FEATURES, NEURON_BITS
 
 _NEURON_MASK = (1 << NEURON_BITS) - 1

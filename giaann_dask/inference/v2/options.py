@@ -3,7 +3,7 @@
 Covers: the constants of sections 7 and 8 of the contract of profile ``v2`` with the reference's two
 sets of them, and the selection rules of its section 9, validated.
 Does not cover: what training computed (`giaann_dask.spec`), profile ``v1``
-(`giaann_dask.inference.options`), or the steps (`giaann_dask.inference.v2.session`).
+(`giaann_dask.inference.state.options`), or the steps (`giaann_dask.inference.v2.session`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.inference.options import Feed, Timing
+from giaann_dask.inference.state.options import Feed, Timing
 from giaann_dask.text.attachments import check_kinds
 
 Settings = Literal["train", "test"]

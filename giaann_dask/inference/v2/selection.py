@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.inference.sequence import FlagTable, Mode
+from giaann_dask.inference.state.sequence import FlagTable, Mode
 from giaann_dask.inference.v2.options import SelectionOptions
-from giaann_dask.network.keys import unpack_neuron
+from giaann_dask.keys import unpack_neuron
 from giaann_dask.spec import FEATURE_BITS
 
 Integers = npt.NDArray[np.int64]

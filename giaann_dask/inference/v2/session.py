@@ -5,7 +5,7 @@ the choice, what is fed to the next step, and the record of every step; evaluati
 sequence and generation after a prompt.
 Does not cover: what a row does to the neurons it reaches (`giaann_dask.inference.v2.states`), which
 candidate is taken (`giaann_dask.inference.v2.selection`), and profile ``v1``
-(`giaann_dask.inference.session`, whose methods these are).
+(`giaann_dask.inference.v1.push_session`, whose methods these are).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 import torch
 
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.inference.activation import ActivationState
-from giaann_dask.inference.candidates import Candidates
-from giaann_dask.inference.options import Feed
 from giaann_dask.inference.rows.auxiliary import AuxiliaryRows
 from giaann_dask.inference.rows.source import RowSource
-from giaann_dask.inference.sequence import (
+from giaann_dask.inference.state.activation import ActivationState
+from giaann_dask.inference.state.candidates import Candidates
+from giaann_dask.inference.state.options import Feed
+from giaann_dask.inference.state.sequence import (
     Contribution,
     FlagTable,
     Generation,
@@ -32,7 +32,7 @@ from giaann_dask.inference.sequence import (
     StepResult,
     StepTrace,
 )
-from giaann_dask.inference.steps import Choice
+from giaann_dask.inference.v1.stepper import Choice
 from giaann_dask.inference.v2.explaining import explain_legacy, explain_lif
 from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import LifOptions, V2Options

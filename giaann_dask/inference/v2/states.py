@@ -14,12 +14,12 @@ from abc import ABC, abstractmethod
 import numpy as np
 import torch
 
-from giaann_dask.inference.activation import ActivationState
+from giaann_dask.inference.state.activation import ActivationState
 from giaann_dask.inference.v2 import kernels
 from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import LegacyOptions, LifOptions
 from giaann_dask.inference.v2.tables import FREE, NEVER, Clock, Floats, Integers, LegacyRules, LifRules, Table
-from giaann_dask.network.keys import SEGMENT_SHIFT, pack_target
+from giaann_dask.keys import SEGMENT_SHIFT, pack_target
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, NEURON_BITS
 
 # Slots of a new table, a power of two.

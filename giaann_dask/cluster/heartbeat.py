@@ -1,0 +1,63 @@
+"""What workers tell the scheduler of themselves with their heartbeats, beside what Dask tells.
+
+Covers: device memory, and the counters of a row service. Heartbeats have a rate of their own, about
+one a second and less in large clusters, so nothing here depends on how much is asked or computed. Does not cover:
+who counts (`giaann_dask.inference.rows`) and showing them (`giaann_dask.diagnostics.monitoring`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from distributed import Worker
+
+from giaann_dask.device import device_bytes
+
+DEVICE_METRIC = "giaann-device-bytes"
+ROWS_METRIC = "giaann-rows"
+# Upper bounds of the buckets in which the times of answers are counted, in seconds; one more has no bound.
+ROW_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+
+
+def tell_device_memory(worker: Worker) -> None:
+    """Let a worker tell how much device memory this process holds."""
+    worker.metrics[DEVICE_METRIC] = lambda _: device_bytes()
+
+
+def bucket_names() -> list[str]:
+    """Return the names of the counters of answers by the time that they took, the shortest first."""
+    return [f"row_seconds_{number}" for number in range(len(ROW_BOUNDS_S) + 1)]
+
+
+class RowTimes:
+    """Counts what a row service answers and asks, for the heartbeats; used on the event loop of a worker only.
+
+    Attributes
+    ----------
+    counts : dict of str to float
+        Requests answered with their rows, bytes and seconds, the same by duration (`bucket_names`), and
+        requests that tasks of this worker have made, with the seconds until they were answered.
+
+    Examples
+    --------
+    >>> times = RowTimes()
+    >>> times.answered(rows=12, nbytes=4096, seconds=0.002)
+    >>> times.counts["row_requests"], times.counts["row_seconds_2"]
+    (1, 1)
+    """
+
+    def __init__(self) -> None:
+        names = ("row_requests", "row_rows", "row_bytes", "row_seconds", "asked_requests", "asked_seconds")
+        self.counts: dict[str, float] = dict.fromkeys((*names, *bucket_names()), 0)
+
+    def answered(self, *, rows: int, nbytes: int, seconds: float) -> None:
+        """Count an answer."""
+        bucket = f"row_seconds_{bisect_left(ROW_BOUNDS_S, seconds)}"
+        for name, more in (("requests", 1), ("rows", rows), ("bytes", nbytes), ("seconds", seconds)):
+            self.counts[f"row_{name}"] += more
+        self.counts[bucket] += 1
+
+    def asked(self, seconds: float) -> None:
+        """Count a request that was answered."""
+        self.counts["asked_requests"] += 1
+        self.counts["asked_seconds"] += seconds

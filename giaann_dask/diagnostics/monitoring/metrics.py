@@ -1,0 +1,153 @@
+"""The figures of the board for Prometheus, on the ``/metrics`` of Dask's scheduler.
+
+Covers: names, help and labels of the metrics, and one collector for a process. Does not cover: the figures
+(`board`, `measuring`) and the server's own metrics (`giaann_dask.serving.metrics`).
+
+Dask writes the metrics of its whole process, so that of several schedulers in one process, as tests have them, the
+last one that is open is the one that is told of.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import accumulate
+
+import prometheus_client
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from giaann_dask.cluster.heartbeat import ROW_BOUNDS_S, bucket_names
+from giaann_dask.diagnostics.monitoring.board import Board
+
+Metric = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+
+# Name on the board, name of the metric, and what it counts.
+COUNTERS = (
+    ("sequences", "giaann_trained_sequences", "Sequences whose increments are part of their regions"),
+    ("connections", "giaann_strengthened_connections", "Connections strengthened, once for each increment"),
+    ("rounds", "giaann_rounds", "Rounds of training that are part of their regions"),
+    ("increment_bytes", "giaann_increment_bytes", "Bytes of increments that went to regions"),
+    ("messages", "giaann_messages", "Pairs of an increment and a region that it touches"),
+    ("column_touches", "giaann_column_touches", "Columns touched by increments"),
+    ("shared_touches", "giaann_shared_touches", "Column touches that overlap with another increment of their round"),
+    ("commits", "giaann_commits", "Commits written"),
+    ("commit_seconds", "giaann_commit_seconds", "Seconds that commits took"),
+    ("encoded_sequences", "giaann_encoded_sequences", "Sequences divided into columns"),
+    ("encoded_characters", "giaann_encoded_characters", "Characters of the text that they came from"),
+    ("evaluated_sequences", "giaann_evaluated_sequences", "Sequences whose tokens were predicted"),
+    ("evaluated_steps", "giaann_evaluated_steps", "Tokens that were predicted"),
+    ("evaluated_matches", "giaann_evaluated_matches", "Tokens that were predicted rightly"),
+    ("prompts", "giaann_prompts", "Prompts that have been continued to their end"),
+    ("generated_tokens", "giaann_generated_tokens", "Tokens generated after prompts"),
+    ("row_requests", "giaann_row_requests", "Requests for rows that workers have answered"),
+    ("row_rows", "giaann_rows", "Rows in these answers"),
+    ("row_bytes", "giaann_row_bytes", "Bytes of these answers"),
+    ("asked_requests", "giaann_asked_row_requests", "Requests for rows that tasks have made of workers"),
+    ("asked_seconds", "giaann_asked_row_seconds", "Seconds from these requests to their answers"),
+)
+GAUGES = (
+    ("rounds_in_flight", "giaann_rounds_in_flight", "Rounds submitted and not yet part of their regions"),
+    ("rounds_connecting", "giaann_rounds_connecting", "Of these, rounds whose increments are not all computed"),
+    ("prompts_in_flight", "giaann_prompts_in_flight", "Prompts that are being continued together"),
+)
+TIERS = ("decoded", "packed", "spilled", "device", "process")
+
+
+class WatchCollector(Collector):
+    """Tells what a board holds whenever the metrics are asked for.
+
+    Attributes
+    ----------
+    boards : list of Board
+        Of the schedulers of this process that are open.
+    """
+
+    def __init__(self) -> None:
+        self.boards: list[Board] = []
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: names are not looked at before there is something to tell."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics of the last scheduler that is open."""
+        if self.boards:
+            yield from metrics_of(self.boards[-1])
+
+
+_COLLECTOR = WatchCollector()
+
+
+def offer(board: Board) -> None:
+    """Show the figures of a board in this process's metrics."""
+    if not _COLLECTOR.boards:
+        prometheus_client.REGISTRY.register(_COLLECTOR)
+    _COLLECTOR.boards.append(board)
+
+
+def withdraw(board: Board) -> None:
+    """Show the figures of a board no longer; nothing happens when they are not shown."""
+    if board in _COLLECTOR.boards:
+        _COLLECTOR.boards.remove(board)
+        if not _COLLECTOR.boards:
+            prometheus_client.REGISTRY.unregister(_COLLECTOR)
+
+
+def metrics_of(board: Board) -> Iterator[Metric]:
+    """Yield the metrics of what a board holds now."""
+    samples = board.histories.of(board.histories.spans[0].name)
+    last, now = samples[-1] if samples else None, board.gauges(time.time())
+    for name, metric, meaning in COUNTERS:
+        yield CounterMetricFamily(metric, meaning, value=board.totals.get(name, 0))
+    for name, metric, meaning in GAUGES:
+        yield GaugeMetricFamily(metric, meaning, value=now.get(name, 0))
+    yield GaugeMetricFamily("giaann_regions", "Regions of the network that is trained", value=board.region_count)
+    written = board.commits[-1].time_s if board.commits else 0
+    yield GaugeMetricFamily("giaann_last_commit_timestamp_seconds", "When the last commit was written", value=written)
+    yield _row_seconds(board)
+    memory = GaugeMetricFamily("giaann_memory_bytes", "Memory of the cluster by tier", labels=["tier"])
+    for tier in TIERS:
+        value = now.get(f"{tier}_bytes") if last is None else last[f"{tier}_bytes"]
+        memory.add_metric([tier], value or 0)
+    yield memory
+    yield from _stages(board)
+    yield from _regions(board)
+
+
+def _row_seconds(board: Board) -> HistogramMetricFamily:
+    totals = board.totals
+    counted = accumulate(totals.get(name, 0) for name in bucket_names())
+    bounds = (*(f"{bound:g}" for bound in ROW_BOUNDS_S), "+Inf")
+    return HistogramMetricFamily(
+        "giaann_row_answer_seconds",
+        "Time that a worker took to answer a request for rows",
+        buckets=list(zip(bounds, counted, strict=True)),
+        sum_value=totals.get("row_seconds", 0),
+    )
+
+
+def _stages(board: Board) -> Iterator[Metric]:
+    tasks = GaugeMetricFamily("giaann_tasks", "Tasks of a stage whose results are missing", labels=["stage", "state"])
+    seconds = CounterMetricFamily("giaann_stage_seconds", "Time that workers spent on a stage", labels=["stage"])
+    for stage in board.stages:
+        tasks.add_metric([stage.name, "waiting"], stage.waiting)
+        tasks.add_metric([stage.name, "running"], stage.running)
+        seconds.add_metric([stage.name], stage.seconds)
+    yield tasks
+    yield seconds
+
+
+def _regions(board: Board) -> Iterator[Metric]:
+    labels = ["region", "worker"]
+    nbytes = GaugeMetricFamily("giaann_region_bytes", "Bytes of a region's runs as they are held", labels=labels)
+    connections = GaugeMetricFamily("giaann_region_connections", "Connections of a region's runs", labels=labels)
+    share = GaugeMetricFamily(
+        "giaann_region_touch_share", "Share of a region in the column touches of about the last minute", labels=labels
+    )
+    for region in board.regions:
+        where = [str(region.region), region.worker]
+        nbytes.add_metric(where, region.nbytes)
+        connections.add_metric(where, region.connections)
+        share.add_metric(where, region.share)
+    yield from (nbytes, connections, share)

@@ -1,0 +1,108 @@
+"""The part of watching that lives on the scheduler.
+
+Covers: the plugin that takes in what processes tell, samples the cluster every two seconds, and offers both as a
+page of Dask's dashboard and on its ``/metrics`` where these are there. Does not cover: the figures
+(`board`, `measuring`), the page (`page`), the metrics (`metrics`), and adding the plugin (`reporter`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from distributed import Scheduler, SchedulerPlugin
+from tornado.ioloop import PeriodicCallback
+
+from giaann_dask.diagnostics.monitoring.board import Board, plain_message
+from giaann_dask.diagnostics.monitoring.histories import SPANS
+from giaann_dask.diagnostics.monitoring.measuring import holder_of, memory_of, rows_of, stages_of
+
+NAME = "giaann-watching"
+TOPIC = "giaann"
+PAGE = "giaann"
+
+
+class WatchPlugin(SchedulerPlugin):  # type: ignore[misc]
+    """Knows what is trained and used on a scheduler's cluster.
+
+    Attributes
+    ----------
+    board : Board
+        All figures.
+    """
+
+    name = NAME
+    idempotent = True
+
+    def __init__(self) -> None:
+        self.board = Board()
+        self._scheduler: Scheduler | None = None
+        self._timer: PeriodicCallback | None = None
+        self._withdrawals: list[Callable[[], None]] = []
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Begin to watch; called by Dask."""
+        self._scheduler = scheduler
+        self._timer = PeriodicCallback(self.sample, 1000 * SPANS[0].period_s)
+        self._timer.start()
+        self.sample()
+        for offer in (_offer_page, _offer_metrics):
+            try:
+                self._withdrawals += offer(self.board, scheduler)
+            except Exception:
+                # Nobody's training shall depend on whether it can be watched.
+                logging.getLogger(__name__).warning("this cluster cannot be watched as a whole", exc_info=True)
+
+    async def close(self) -> None:
+        """Stop watching; called by Dask."""
+        if self._timer is not None:
+            self._timer.stop()
+        while self._withdrawals:
+            self._withdrawals.pop()()
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Take in what a process tells; called by Dask."""
+        message = plain_message(msg) if topic == TOPIC else None
+        if message is not None:
+            self.board.take(message, time.time(), self._holder)
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        """Forget what was under way in a client that is gone; called by Dask."""
+        self.board.forget(client)
+
+    def sample(self) -> None:
+        """Keep the figures of this moment."""
+        assert self._scheduler is not None
+        self.board.take_rows(rows_of(self._scheduler))
+        self.board.stages = stages_of(self._scheduler)
+        self.board.sample(time.time(), memory_of(self._scheduler))
+
+    def _holder(self, task: str) -> str:
+        return "" if self._scheduler is None else holder_of(self._scheduler, task)
+
+
+def _offer_page(board: Board, scheduler: Scheduler) -> list[Callable[[], None]]:
+    """Add a page to a scheduler's dashboard, if it has one; return what takes it away."""
+    # Where the scheduler has not loaded bokeh it shows no dashboard, and bokeh takes a second to load.
+    if not any(type(each).__module__.startswith("distributed.dashboard") for each in _applications(scheduler)):
+        return []
+    from giaann_dask.diagnostics.monitoring.page import add_page
+
+    return [add_page(board, scheduler, PAGE)]
+
+
+def _applications(scheduler: Scheduler) -> list[Any]:
+    return list(getattr(scheduler.http_application, "applications", ()))
+
+
+def _offer_metrics(board: Board, scheduler: Scheduler) -> list[Callable[[], None]]:
+    """Add metrics to those that a scheduler's process has, if it can have any; return what takes them away."""
+    if importlib.util.find_spec("prometheus_client") is None:
+        return []
+    from giaann_dask.diagnostics.monitoring.metrics import offer, withdraw
+
+    offer(board)
+    return [lambda: withdraw(board)]

@@ -1,0 +1,201 @@
+"""The part of watching in the process of a client: adding it to a cluster, and telling of what happens.
+
+Covers: adding the plugin to a scheduler, whether that was started here or long before, and an observer that
+sends events on, seldom and without waiting. Does not cover: what is sent (`digest`) and what becomes of it (`plugin`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from distributed import Client
+from distributed.protocol.pickle import dumps
+
+from giaann_dask.cluster import ClusterOptions
+from giaann_dask.cluster import connect as connect_plainly
+from giaann_dask.diagnostics.monitoring.digest import Digest
+from giaann_dask.diagnostics.monitoring.plugin import NAME, TOPIC, WatchPlugin
+from giaann_dask.events import Event, Observer, ignore, telling
+
+# Between two messages of a process at least.
+PERIOD_S = 1.0
+# The most that watching may delay the start and the end of work on a cluster whose scheduler does not answer.
+_PATIENCE_S = 3.0
+
+_watched: WeakKeyDictionary[Client, bool] = WeakKeyDictionary()
+_reporters: WeakKeyDictionary[Client, Reporter] = WeakKeyDictionary()
+
+
+def connect(
+    scheduler: str | None = None,
+    *,
+    workers: int | None = None,
+    dashboard: str | None = None,
+    options: ClusterOptions | None = None,
+) -> Client:
+    """Connect to a Dask cluster that can be watched, starting one on this machine when no scheduler is named.
+
+    Parameters
+    ----------
+    scheduler : str, optional
+        Address of a running scheduler.
+    workers : int, optional
+        Worker processes to start.
+    dashboard : str, optional
+        Address of the dashboard of a cluster that is started, as ``:8787``; without it there is none, which
+        starts a second sooner.
+    options : ClusterOptions, optional
+        All options at once, instead of the three above.
+
+    Returns
+    -------
+    distributed.Client
+        Closing it, or leaving its ``with`` block, also stops the workers that were started. The page
+        ``/giaann`` of its dashboard shows what is trained (``docs/how-to/monitoring.md``).
+
+    Raises
+    ------
+    ClusterError
+        If the scheduler does not answer in time.
+    InputMissingError
+        If the scheduler file does not exist.
+    """
+    client = connect_plainly(
+        options=options or ClusterOptions(scheduler=scheduler, workers=workers, dashboard=dashboard)
+    )
+    watch(client)
+    return client
+
+
+def watch(client: Client) -> bool:
+    """Let the cluster of a client be watched; it is asked once.
+
+    Parameters
+    ----------
+    client : Client
+        Of any cluster.
+
+    Returns
+    -------
+    bool
+        Whether it is watched now. It is not where the scheduler's Python has no giaann-dask, or another version of
+        it, or refuses code; training does not depend on it.
+    """
+    if client not in _watched and client.scheduler is not None and not client.asynchronous:
+        _watched[client] = _add_plugin(client)
+    return _watched.get(client, False)
+
+
+def _add_plugin(client: Client) -> bool:
+    arguments = {"plugin": dumps(WatchPlugin()), "name": NAME, "idempotent": True}
+    try:
+        client.sync(client.scheduler.register_scheduler_plugin, callback_timeout=_PATIENCE_S, **arguments)
+    except Exception as error:
+        logging.getLogger(__name__).info("this cluster cannot be watched: %s", error)
+        return False
+    return True
+
+
+@contextmanager
+def reported(client: Client, observer: Observer) -> Iterator[Observer]:
+    """Let a cluster know of what an observer is told.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster; it is watched from now on.
+    observer : callable
+        Told of every event.
+
+    Yields
+    ------
+    callable
+        The observer to use instead.
+    """
+    if not watch(client):
+        yield observer
+        return
+    reporter = Reporter(client)
+    try:
+        yield telling(reporter, observer)
+    finally:
+        reporter.close()
+
+
+def reporter_of(client: Client) -> Observer:
+    """Return an observer for what goes on as long as a client does, such as prompts; it tells its cluster."""
+    if not watch(client):
+        return ignore
+    if client not in _reporters:
+        _reporters[client] = Reporter(client)
+    return _reporters[client]
+
+
+class Reporter:
+    """An observer that sends what it is told on to the scheduler, at most once a second and without waiting.
+
+    Parameters
+    ----------
+    client : Client
+        Of a cluster that is watched.
+    period_s : float
+        Seconds between two messages at least.
+    """
+
+    def __init__(self, client: Client, period_s: float = PERIOD_S) -> None:
+        self._client, self._period_s = client, period_s
+        self._digest = Digest(uuid.uuid4().hex, client.id)
+        self._lock = threading.Lock()
+        self._due = self._closed = False
+
+    def __call__(self, event: Event) -> None:
+        """Take an event; it is sent soon."""
+        with self._lock:
+            self._digest.add(event)
+            if self._due or self._closed:
+                return
+            self._due = True
+        self._begin(self._send_later())
+
+    def close(self) -> None:
+        """Send what is left, waiting for a bounded time."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        last = self._begin(self._send(ended=True))
+        if last is not None:
+            with suppress(Exception):
+                last.result(_PATIENCE_S)
+
+    def _begin(self, work: Any) -> Future[None] | None:
+        """Let the client's event loop do something; nothing is done when it is closed."""
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
+        except RuntimeError:
+            work.close()
+            return None
+
+    async def _send_later(self) -> None:
+        # What comes meanwhile goes with it.
+        await asyncio.sleep(self._period_s)
+        await self._send()
+
+    async def _send(self, *, ended: bool = False) -> None:
+        with self._lock:
+            if self._closed and not ended:
+                return
+            self._due = False
+            message = self._digest.message(ended=ended)
+        # A scheduler that is gone is noticed by whoever needs it.
+        with suppress(Exception):
+            if self._client.scheduler is not None and self._client.status == "running":
+                await asyncio.wait_for(self._client.scheduler.log_event(topic=TOPIC, msg=message), _PATIENCE_S)

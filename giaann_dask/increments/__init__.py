@@ -1,0 +1,1 @@
+"""Compute the increments of a batch of sequences: pairs, contexts and scaling; no cluster."""

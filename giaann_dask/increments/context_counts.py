@@ -1,0 +1,181 @@
+"""How often each word followed each context: integers that add up and subtract exactly.
+
+Covers: counting a block of tokens, adding counts up, and taking text away again. Does not cover: which
+contexts there are (`contexts`), adding runs (`merging`) and probabilities
+(`giaann_dask.inference.best.tables`).
+
+What has to be counted of each token, for profile ``best``: one for (context, word) of every kind of
+`giaann_dask.increments.contexts.CONTEXTS` that its sentence reaches, and one for (longer context, shorter
+context) of each two neighbours of the chain. The counts are a `Run`, so they are merged, packed, stored
+and dealt to regions (by source) like the connections of any profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.dask_types import register_arrays
+from giaann_dask.errors import OptionError, parameter
+from giaann_dask.increments.contexts import CHAIN, CONTEXTS, EXTENDS, NONE, TokenStream, word_key
+from giaann_dask.keys import pack_target, unpack_target
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.run import Run, narrow_strength
+
+Integers = npt.NDArray[np.int64]
+
+# Tokens that are counted in one go: bounds the memory of sorting, about 400 bytes for each of them.
+BLOCK_TOKENS = 1 << 18
+
+
+@register_arrays
+@dataclass(frozen=True, slots=True, eq=False)
+class ContextCounts:
+    """Counts of words by context, and the words.
+
+    Attributes
+    ----------
+    run : Run
+        Sources are keys of contexts; targets have the kind of context as segment, the word's key as
+        neuron and branch 0; strengths are counts.
+    words : tuple of str
+        Every word that was counted, in the order of the keys.
+    """
+
+    run: Run
+    words: tuple[str, ...]
+
+    @classmethod
+    def empty(cls) -> ContextCounts:
+        """Return the counts of no text."""
+        return cls(Run.empty(), ())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays and of the UTF-8 words."""
+        return self.run.nbytes + sum(len(word.encode("utf-8", "surrogatepass")) for word in self.words)
+
+
+def count_contexts(
+    stream: TokenStream, *, kinds: Sequence[int] = tuple(range(len(CONTEXTS))), block_tokens: int = BLOCK_TOKENS
+) -> ContextCounts:
+    """Count the contexts of all tokens of documents, in blocks of bounded size.
+
+    Parameters
+    ----------
+    stream : TokenStream
+        Whole sentences.
+    kinds : sequence of int
+        Places in `CONTEXTS` of what is counted, the chain among them; all by default.
+    block_tokens : int
+        Tokens that are sorted at a time; the result does not depend on it.
+
+    Examples
+    --------
+    >>> counts = count_contexts(TokenStream.from_documents([[["a", "b", "a"]]]))
+    >>> counts.words, int(counts.run.strength.max())
+    (('a', 'b'), 2)
+    """
+    if block_tokens < 1:
+        raise OptionError(f"{parameter('block_tokens')} is {block_tokens}", "at least 1", "choose another value")
+    run = merge_runs([_to_run(*pairs) for pairs in _pairs(stream, kinds, block_tokens)])
+    used = np.unique(stream.index)
+    return ContextCounts(run, _sorted_words(stream.words[number] for number in used.tolist()))
+
+
+def add_counts(parts: Sequence[ContextCounts]) -> ContextCounts:
+    """Return the counts of several texts together, in whatever order they are given.
+
+    Raises
+    ------
+    StrengthOverflowError
+        If a count does not fit into 64 bits.
+    """
+    if not parts:
+        return ContextCounts.empty()
+    run = merge_runs([part.run for part in parts])
+    return ContextCounts(run, _sorted_words({word for part in parts for word in part.words}))
+
+
+def subtract_counts(whole: ContextCounts, part: ContextCounts) -> ContextCounts:
+    """Return the counts of a text without one part of it: what counting the rest alone gives.
+
+    Raises
+    ------
+    OptionError
+        If the part has a count that the whole has not.
+    """
+    gone = Run(part.run.source, part.run.pointer, part.run.target, -part.run.strength.astype(np.int64))
+    run = merge_runs([whole.run, gone]) if len(part.run) else whole.run
+    if len(run) != len(whole.run) or int(run.strength.min(initial=0)) < 0:
+        raise OptionError("a text is taken away that was not counted", "a part of the counted text", "count it first")
+    source = np.repeat(run.source, np.diff(run.pointer))
+    left = run.strength > 0
+    run = _from_sorted(source[left], run.target[left], run.strength[left].astype(np.int64))
+    segment, neuron, _ = unpack_target(run.target)
+    kept = set(neuron[segment == 0].tolist())
+    return ContextCounts(run, tuple(word for word in whole.words if word_key(word) in kept))
+
+
+def counts_of_pairs(source: Integers, target: Integers, count: Integers, words: Mapping[int, str]) -> ContextCounts:
+    """Return counts of contexts and words that were counted elsewhere.
+
+    Parameters
+    ----------
+    source, target, count : ndarray
+        Keys as `ContextCounts` has them, in any order and as often as there are parts to add up; int64.
+    words : mapping of int to str
+        Words by key, more than those counted perhaps.
+    """
+    order = np.lexsort((target, source))
+    source, target = source[order], target[order]
+    at = _firsts(source, target)
+    total = np.add.reduceat(count[order], at) if len(at) else count
+    segment, neuron, _ = unpack_target(target[at])
+    named = {words[key] for key in np.unique(neuron[segment == 0]).tolist()}
+    return ContextCounts(_from_sorted(source[at], target[at], total), _sorted_words(named))
+
+
+def _pairs(stream: TokenStream, kinds: Sequence[int], block_tokens: int) -> Iterator[tuple[Integers, Integers]]:
+    """Yield the sources and targets of all contexts of stretches of tokens, one for each occurrence."""
+    sources = {kind: stream.sources(kind) for kind in kinds}
+    words = stream.keys[stream.index]
+    for begin in range(0, len(stream), block_tokens):
+        block = slice(begin, begin + block_tokens)
+        pairs = [(sources[kind][block], pack_target(kind, words[block], 0)) for kind in sources]
+        # A context that is not there has no shorter one to extend, so its own key decides.
+        longer = [(sources[kind + 1][block], sources[kind][block]) for kind in range(1, CHAIN)]
+        pairs += [(long[long != NONE], pack_target(EXTENDS, short[long != NONE], 0)) for long, short in longer]
+        source, target = (np.concatenate(part) for part in zip(*pairs, strict=True))
+        yield source[source != NONE], target[source != NONE]
+
+
+def _to_run(source: Integers, target: Integers) -> Run:
+    """Return the counts of pairs."""
+    order = np.lexsort((target, source))
+    source, target = source[order], target[order]
+    at = _firsts(source, target)
+    return _from_sorted(source[at], target[at], np.diff(np.append(at, len(order))))
+
+
+def _firsts(source: Integers, target: Integers) -> Integers:
+    """Return where each distinct pair of sorted ones begins."""
+    first = np.ones(len(source), np.bool_)
+    first[1:] = (source[1:] != source[:-1]) | (target[1:] != target[:-1])
+    return np.flatnonzero(first)
+
+
+def _from_sorted(source: Integers, target: Integers, count: Integers) -> Run:
+    """Return the run of pairs that are sorted by source, then target, each there once."""
+    if not len(source):
+        return Run.empty()
+    row = np.flatnonzero(np.append(True, source[1:] != source[:-1]))
+    return Run(source[row], np.append(row, len(source)), target, narrow_strength(count))
+
+
+def _sorted_words(words: Iterator[str] | set[str]) -> tuple[str, ...]:
+    """Return words in the order of their keys."""
+    return tuple(sorted(words, key=lambda word: (word_key(word), word)))

@@ -1,0 +1,105 @@
+"""Blocks of raw words as counts of contexts by region: what profile ``best`` trains.
+
+Covers: the tokens of encoded blocks as one stream, and the increments of a batch. Does not cover: reading
+raw words (`giaann_dask.text.raw_blocks`), which contexts there are (`contexts`), and counting
+(`context_counts`).
+
+Contexts end with their sentence, so sentences can be counted in any order and any blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.increments.context_counts import count_contexts
+from giaann_dask.increments.contexts import TokenStream, ending_of, word_key
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import RegionRun, Run
+from giaann_dask.spec import Specification
+from giaann_dask.spec_profiles import CONTEXT_NAMES
+from giaann_dask.text.blocks import CANDIDATE
+from giaann_dask.text.segmentation import EncodedBlock
+
+Integers = npt.NDArray[np.int64]
+
+
+def stream_tokens(blocks: Sequence[EncodedBlock], features: Sequence[str] = ()) -> TokenStream:
+    """Return the tokens of blocks, the sequences in their order.
+
+    Parameters
+    ----------
+    blocks : sequence of EncodedBlock
+        Sequences of another status than ``CANDIDATE`` are left out.
+    features : sequence of str
+        Words of the dictionary, which tokens without a surface are named by; blocks of raw words (see
+        `giaann_dask.text.raw_blocks`) have a surface for every token.
+
+    Returns
+    -------
+    TokenStream
+        Its words in order of first appearance; documents as the blocks number them.
+    """
+    number: dict[str, int] = {}
+    none = np.zeros(0, np.int64)
+    columns: tuple[list[Integers], list[Integers], list[Integers]] = ([none], [none], [none])
+    for block in blocks:
+        bare = block.surface < 0
+        named, spelled = np.unique(block.feature[bare], return_inverse=True)
+        names = (*block.surfaces, *(features[feature] for feature in named.tolist()))
+        local = np.array([number.setdefault(word, len(number)) for word in names], np.int64)
+        surface = block.surface.astype(np.int64)
+        surface[bare] = len(block.surfaces) + spelled
+        lengths = np.diff(block.offsets)
+        chosen = np.repeat(block.status == CANDIDATE, lengths)
+        place = np.arange(len(block.surface)) - np.repeat(block.offsets[:-1], lengths)
+        document = np.repeat(block.document.astype(np.int64), lengths)
+        for column, values in zip(columns, (local[surface[chosen]], place[chosen], document[chosen]), strict=True):
+            column.append(values)
+    index, place, document = (np.concatenate(column) for column in columns)
+    # A block names all its words, though its last sentences may lie beyond a limit.
+    used, first, index = np.unique(index, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    known = tuple(number)
+    words = tuple(known[at] for at in used[order].tolist())
+    keys = np.array([word_key(word) for word in words], np.int64)
+    endings = np.array([word_key(ending_of(word)) for word in words], np.int64)
+    return TokenStream(words, keys, endings, rank[index], place, document)
+
+
+def connect_contexts(
+    blocks: Sequence[EncodedBlock], specification: Specification, placement: Placement
+) -> dict[int, RegionRun]:
+    """Return the increments of a batch of sentences of raw words by region.
+
+    Parameters
+    ----------
+    blocks : sequence of EncodedBlock
+        Sentences to count, each once.
+    specification : Specification
+        Says which kinds of contexts are counted.
+    placement : Placement
+        Deals contexts to regions.
+
+    Returns
+    -------
+    dict of int to RegionRun
+        Counts by region, as `giaann_dask.increments.context_counts.ContextCounts` has them; no neuron has a
+        strength of its own. Regions that are not touched are absent.
+    """
+    kinds = [CONTEXT_NAMES.index(name) for name in specification.contexts]
+    run = count_contexts(stream_tokens(blocks), kinds=kinds).run
+    region = placement.regions_of(run.source)
+    return {r: RegionRun(_rows(run, region == r), Run.empty()) for r in np.unique(region).tolist()}
+
+
+def _rows(run: Run, chosen: npt.NDArray[np.bool_]) -> Run:
+    """Return some rows of a run."""
+    lengths = np.diff(run.pointer)
+    entries = np.repeat(chosen, lengths)
+    pointer = np.append(0, np.cumsum(lengths[chosen]))
+    return Run(run.source[chosen], pointer, run.target[entries], run.strength[entries])

@@ -1,0 +1,209 @@
+"""What predictions add up to: top-k accuracy in all, by place in the sequence and by part of speech.
+
+Covers: counting the steps of tasks in integers, so that any number of tasks in any order adds up to
+the same, and the report of these counts. Does not cover: which prediction is right (`evaluating.matching`), how
+the tasks are spread (`evaluating.evaluation`) and pictures (`giaann_dask.diagnostics.evaluation_report`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.inference.evaluation.matching import Predictions
+from giaann_dask.spec import PARTS_OF_SPEECH
+
+Counts = npt.NDArray[np.int64]
+
+UNKNOWN_PART = "unknown"
+_PARTS = (UNKNOWN_PART, *PARTS_OF_SPEECH)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Completed steps of the prediction phase that have something in common.
+
+    Attributes
+    ----------
+    name : str
+        What that is: indices of the predicted token as ``"10-11"``, a part of speech, or ``"all"``.
+    steps : int
+        How many there are.
+    without_candidates : int
+        Those at which no neuron could be predicted.
+    matches : dict of int to int
+        For every k, the steps at which one of the k best candidates was right.
+    """
+
+    name: str
+    steps: int
+    without_candidates: int
+    matches: dict[int, int]
+
+    def share(self, k: int) -> float:
+        """Return the top-k accuracy; 0 without steps."""
+        return self.matches[k] / self.steps if self.steps else 0.0
+
+    @property
+    def share_without_candidates(self) -> float:
+        """Share of the steps at which no neuron could be predicted; 0 without steps."""
+        return self.without_candidates / self.steps if self.steps else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values, counts and shares."""
+        return {
+            "name": self.name,
+            "steps": self.steps,
+            "without_candidates": self.without_candidates,
+            "share_without_candidates": self.share_without_candidates,
+            "matches": {str(k): count for k, count in self.matches.items()},
+            "top": {str(k): self.share(k) for k in self.matches},
+        }
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Top-k accuracy of an evaluation.
+
+    Attributes
+    ----------
+    top_k : tuple of int
+        Every k, ascending; the first is 1.
+    overall : Group
+        All completed steps.
+    by_position : tuple of Group
+        By the index of the predicted token in its sequence, counted from 0: the first one after the
+        seed tokens, the second, then twice as many in each group as in the one before. Without those
+        that no step reached.
+    by_part : tuple of Group
+        By the part of speech of the token, as tagged, most frequent first; a merged noun has that of its
+        first word. Text that was encoded without parts of speech is one group, ``"unknown"``.
+    """
+
+    top_k: tuple[int, ...]
+    overall: Group
+    by_position: tuple[Group, ...]
+    by_part: tuple[Group, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return {
+            "top_k": self.overall.as_dict()["top"],
+            "without_candidates": self.overall.without_candidates,
+            "share_without_candidates": self.overall.share_without_candidates,
+            "by_position": [group.as_dict() for group in self.by_position],
+            "by_part_of_speech": [group.as_dict() for group in self.by_part],
+        }
+
+    def lines(self) -> list[str]:
+        """Return both tables for a person, aligned; a column for every k."""
+        heads = [*(f"top-{k}" for k in self.top_k), "no candidates", "steps"]
+        lines = []
+        for title, groups in (("token", self.by_position), ("part of speech", self.by_part)):
+            width = max(len(title), *(len(group.name) for group in groups)) if groups else len(title)
+            lines.append(f"{title:<{width}}" + "".join(f"  {head:>{max(len(head), 7)}}" for head in heads))
+            for group in groups:
+                shares = [*(group.share(k) for k in self.top_k), group.share_without_candidates]
+                cells = [*(f"{share:.4f}" for share in shares), f"{group.steps:,}"]
+                shown = (f"  {cell:>{max(len(head), 7)}}" for cell, head in zip(cells, heads, strict=True))
+                lines.append(f"{group.name:<{width}}" + "".join(shown))
+        return lines
+
+
+@dataclass(frozen=True, eq=False)
+class StepCounts:
+    """Integer counts of steps; those of all tasks are added up.
+
+    Attributes
+    ----------
+    by_position, by_part : ndarray
+        By the index of the token, and by the number of its part of speech; int64, shape
+        ``(groups, ranks + 2)``: steps without a right candidate among the best, those whose first right
+        one is at each rank, and at last those without candidates, which the first counts too.
+    """
+
+    by_position: Counts
+    by_part: Counts
+
+    @classmethod
+    def empty(cls, ranks: int) -> StepCounts:
+        """Return the counts of no step."""
+        return cls(np.zeros((0, ranks + 2), np.int64), np.zeros((len(_PARTS), ranks + 2), np.int64))
+
+    @classmethod
+    def of(cls, predictions: Predictions, rank: Counts) -> StepCounts:
+        """Return the counts of some steps.
+
+        Parameters
+        ----------
+        predictions : Predictions
+            The steps.
+        rank : ndarray
+            Where the first right candidate is, 0 for none (see `matching.match_ranks`); int64.
+        """
+        ranks, position = predictions.runners_up.shape[1] + 1, predictions.position
+        bare = predictions.candidates == 0
+        return cls(
+            _count(position, int(position.max(initial=-1)) + 1, rank, bare, ranks),
+            _count(predictions.part.astype(np.int64), len(_PARTS), rank, bare, ranks),
+        )
+
+    def __add__(self, other: StepCounts) -> StepCounts:
+        """Return the counts of both."""
+        longer, shorter = sorted((self.by_position, other.by_position), key=len, reverse=True)
+        by_position = longer.copy()
+        by_position[: len(shorter)] += shorter
+        return StepCounts(by_position, self.by_part + other.by_part)
+
+    def accuracy(self, top_k: Sequence[int], seed_tokens: int) -> Accuracy:
+        """Return the report of these counts.
+
+        Parameters
+        ----------
+        top_k : sequence of int
+            Every k, ascending, none above the ranks that were counted.
+        seed_tokens : int
+            Tokens at the beginning of a sequence that are not predicted.
+        """
+        positions = [
+            (str(first) if last == first + 1 else f"{first}-{last - 1}", self.by_position[first:last].sum(0))
+            for first, last in position_groups(seed_tokens, len(self.by_position))
+        ]
+        order = np.argsort(-self.by_part[:, :-1].sum(1), kind="stable").tolist()
+        parts = [(_PARTS[part], self.by_part[part]) for part in order]
+        return Accuracy(
+            tuple(top_k),
+            _group("all", self.by_part.sum(0), top_k),
+            tuple(_group(name, row, top_k) for name, row in positions if row[:-1].any()),
+            tuple(_group(name, row, top_k) for name, row in parts if row[:-1].any()),
+        )
+
+
+def position_groups(seed_tokens: int, positions: int) -> Iterator[tuple[int, int]]:
+    """Yield the first index of every group of predicted tokens and the one after its last.
+
+    Examples
+    --------
+    >>> list(position_groups(8, 20))
+    [(8, 9), (9, 10), (10, 12), (12, 16), (16, 24)]
+    """
+    first, size = seed_tokens, 1
+    while first < positions:
+        yield first, first + size
+        first += size
+        size = first - seed_tokens
+
+
+def _count(group: Counts, groups: int, rank: Counts, bare: npt.NDArray[np.bool_], ranks: int) -> Counts:
+    """Return a table of `StepCounts`."""
+    cells = np.bincount(group * (ranks + 1) + rank, minlength=groups * (ranks + 1)).reshape(groups, ranks + 1)
+    return np.column_stack([cells, np.bincount(group[bare], minlength=groups)]).astype(np.int64)
+
+
+def _group(name: str, row: Counts, top_k: Sequence[int]) -> Group:
+    right = row[1:-1].cumsum()
+    return Group(name, int(row[:-1].sum()), int(row[-1]), {k: int(right[k - 1]) for k in top_k})

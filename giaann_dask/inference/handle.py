@@ -1,0 +1,271 @@
+"""A network opened for inference: its rows, flags and words, as values that tasks can share.
+
+Covers: the tasks that read a commit's regions and flags onto workers, and whether other tasks get
+whole regions or ask for rows. Does not cover: asking other workers for rows (`rows.remote`), and
+what is predicted with them (`session`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from distributed import Client, Future
+
+from giaann_dask.cluster import ask_scheduler, roles_of, task_key, wait_all
+from giaann_dask.cluster.sharing import open_commit
+from giaann_dask.dask_types import register
+from giaann_dask.inference.rows.remote import RegionKeys, RowOptions
+from giaann_dask.inference.rows.service import install
+from giaann_dask.inference.state.sequence import FlagTable
+from giaann_dask.runs.merging import merge_encoded
+from giaann_dask.runs.minhash import Signatures, join_signatures, sign_neighbours, similar_by_neighbours
+from giaann_dask.runs.packing import unpack
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import Run
+from giaann_dask.store.network_store import CommitReader
+from giaann_dask.text.attachments import NEIGHBOURS, Attachments, attach
+from giaann_dask.text.vocabulary import Vocabulary
+
+register()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlagChange:
+    """How an expanded vocabulary's flags differ from those of a commit.
+
+    Attributes
+    ----------
+    features : int
+        Features of the commit's saved dictionaries.
+    delimiter : ndarray
+        Delimiter flag of each feature added since; bool.
+    changed : ndarray
+        Features whose probable flag has been set since; int64.
+    since : ndarray
+        Sequence that set each of them; int64.
+    delimited, delimited_since : ndarray
+        The same of delimiter flags that can be set later than at the first occurrence; int64.
+    """
+
+    features: int
+    delimiter: npt.NDArray[np.bool_]
+    changed: npt.NDArray[np.int64]
+    since: npt.NDArray[np.int64]
+    delimited: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    delimited_since: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @classmethod
+    def between(
+        cls, base: FlagTable, vocabulary: Vocabulary, features: npt.NDArray[np.integer] | None = None
+    ) -> FlagChange:
+        """Return the difference of a vocabulary from the flags of the saved one.
+
+        Parameters
+        ----------
+        base : FlagTable
+            Saved flags.
+        vocabulary : Vocabulary
+            One that has grown from the saved one.
+        features : ndarray of int, optional
+            Those by which it has, when it is known: only their flags are looked at.
+        """
+        known = len(base.probable_since)
+        used = np.arange(len(vocabulary.features)) if features is None else np.unique(features).astype(np.int64)
+        since = np.array([vocabulary.probable_since[f] for f in used.tolist()], np.int64)
+        before = np.where(used < known, base.probable_since[np.minimum(used, known - 1)], -1)
+        added = np.array(vocabulary.delimiter[known:], np.bool_)
+        if vocabulary.delimiter_since is None or base.delimiter_since is None:
+            return cls(known, added, used[since != before], since[since != before])
+        # Where delimiter flags can be set later, all features are known from the beginning.
+        later = np.array([vocabulary.delimiter_since[f] for f in used.tolist()], np.int64)
+        new = later != base.delimiter_since[used]
+        return cls(known, added, used[since != before], since[since != before], used[new], later[new])
+
+
+def open_region(path: str, commit: str, identities: Sequence[str]) -> Run:
+    """Read the runs of a region and add them up, as a task."""
+    reader = open_commit(path, commit)
+    return merge_encoded([reader.connections(identity) for identity in identities], unpack)
+
+
+def open_flags(path: str, commit: str) -> FlagTable:
+    """Read the stored flags from which inference starts, as a task."""
+    return flags_of(open_commit(path, commit).saved_vocabulary())
+
+
+def flags_of(vocabulary: Vocabulary) -> FlagTable:
+    """Return the flags that a vocabulary has stored."""
+    later = vocabulary.delimiter_since
+    return FlagTable(
+        np.array(vocabulary.delimiter, np.bool_),
+        np.array(vocabulary.probable_since, np.int64),
+        None if later is None else np.array(later, np.int64),
+    )
+
+
+def changed_flags(base: FlagTable, change: FlagChange) -> FlagTable:
+    """Return the stored flags with what has been added since."""
+    since = np.concatenate([base.probable_since, np.full(len(change.delimiter), -1, np.int64)])
+    since[change.changed] = change.since
+    delimiter = np.concatenate([base.delimiter, change.delimiter])
+    if base.delimiter_since is None:
+        return FlagTable(delimiter, since, auxiliary=base.auxiliary)
+    later = base.delimiter_since.copy()
+    later[change.delimited] = change.delimited_since
+    return FlagTable(delimiter, since, later, base.auxiliary)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedRegions:
+    """The regions of a commit on a cluster, kept there as long as this value is.
+
+    Attributes
+    ----------
+    futures : tuple of Future
+        Of a merged `Run` each, in the order of `Placement.live`.
+    keys : RegionKeys or None
+        What tasks ask the regions' workers by; None where tasks get the regions themselves.
+    asking : dict
+        Arguments of `Client.submit` for tasks that ask, which keep them to workers that compute.
+    """
+
+    futures: tuple[Future, ...]
+    keys: RegionKeys | None
+    asking: dict[str, Any]
+
+    @property
+    def argument(self) -> list[Future] | RegionKeys:
+        """What a task is given for `giaann_dask.inference.rows.remote.row_source`."""
+        return list(self.futures) if self.keys is None else self.keys
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What the keys of tasks that use the regions depend on."""
+        return (self.keys is None, [future.key for future in self.futures])
+
+
+def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> OpenedRegions:
+    """Open the regions of a commit where they shall be held.
+
+    Where rows are asked for, this waits until all regions are there, for a task that asks takes the
+    place of one that reads.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster does not answer in time.
+    """
+    if not regions_are_asked(client, reader, options):
+        return OpenedRegions(tuple(submit_regions(client, reader)), None, {})
+    install(client)
+    roles = roles_of(client)
+    futures = submit_regions(client, reader, **roles.storing())
+    wait_all(futures)
+    live = zip(reader.placement().live(), futures, strict=True)
+    keys: dict[int, tuple[str, ...]] = {region: (str(future.key),) for region, future in live}
+    snapshot = f"{reader.path} {reader.commit}"
+    return OpenedRegions(tuple(futures), RegionKeys(snapshot, keys, options), roles.computing())
+
+
+def regions_are_asked(client: Client, reader: CommitReader, options: RowOptions) -> bool:
+    """Return whether tasks ask for rows instead of getting all regions; see `RowOptions.way`."""
+    if options.way != "auto":
+        return options.way == "asked"
+    workers = ask_scheduler(client, "identity", n_workers=-1)["workers"]
+    if all(address.startswith("inproc://") for address in workers):
+        return False
+    limits = [int(worker["memory_limit"]) for worker in workers.values() if worker.get("memory_limit")]
+    return bool(limits) and opened_bytes(reader) > options.copied_share * min(limits)
+
+
+def opened_bytes(reader: CommitReader) -> int:
+    """Return at most how many bytes the regions of a commit take when they are opened.
+
+    An upper bound where runs of a region have connections in common.
+    """
+    runs = reader.manifest().runs
+    return sum(12 * run.connections + 16 * run.neurons for run in runs)
+
+
+def submit_regions(client: Client, reader: CommitReader, **where: Any) -> list[Future]:
+    """Submit the reading of every region, with these more arguments of `Client.submit`."""
+    return _submit_by_region(client, reader, open_region, **where)
+
+
+def _submit_by_region(client: Client, reader: CommitReader, task: Callable[..., object], **where: Any) -> list[Future]:
+    """Submit a task of the runs of every region, named as its function is."""
+    futures = []
+    for region, place in _places(reader):
+        key = task_key(task.__name__, *place[:2], region)
+        futures.append(client.submit(task, *place, key=key, **where))
+    return futures
+
+
+def _places(reader: CommitReader) -> Iterator[tuple[int, tuple[str, str, list[str]]]]:
+    """Yield every region, and where its runs are: the path, the commit and their identities."""
+    path, runs = str(reader.path), reader.manifest().runs_by_region()
+    for region in reader.placement().live():
+        yield region, (path, reader.commit, [run.identity for run in runs.get(region, ())])
+
+
+def open_placement(path: str, commit: str) -> Placement:
+    """Read where neurons belong, as a task."""
+    return open_commit(path, commit).placement()
+
+
+def submit_placement(client: Client, reader: CommitReader) -> Future:
+    """Submit the reading of where neurons belong."""
+    path = str(reader.path)
+    return client.submit(open_placement, path, reader.commit, key=task_key("open_placement", path, reader.commit))
+
+
+def submit_flags(client: Client, reader: CommitReader, auxiliary: tuple[str, ...] = ()) -> Future:
+    """Submit the reading of the stored flags, with the auxiliary source neurons of these kinds."""
+    path = str(reader.path)
+    flags = client.submit(open_flags, path, reader.commit, key=task_key("open_flags", path, reader.commit))
+    if not auxiliary:
+        return flags
+    place = (path, reader.commit, auxiliary)
+    signed = _submit_by_region(client, reader, sign_region) if NEIGHBOURS in auxiliary else []
+    attached = client.submit(open_attachments, *place, signed, key=task_key("attach", *place))
+    return client.submit(add_attachments, flags, attached, key=task_key("add_attachments", *place))
+
+
+def sign_region(path: str, commit: str, identities: Sequence[str]) -> Signatures:
+    """Return the signatures of the neighbours that features have in a region, as a task."""
+    return sign_neighbours(open_region(path, commit, identities))
+
+
+def open_attachments(
+    path: str, commit: str, auxiliary: tuple[str, ...], signatures: Sequence[Signatures] = ()
+) -> Attachments:
+    """Attach the features of a commit to auxiliary source neurons, as a task."""
+    return attachments_of(open_commit(path, commit).saved_vocabulary(), auxiliary, signatures)
+
+
+def attachments_of(
+    vocabulary: Vocabulary, auxiliary: tuple[str, ...], signatures: Sequence[Signatures] = ()
+) -> Attachments:
+    """Return the auxiliary source neurons of a vocabulary's features; signatures are those of all regions."""
+    alike = similar_by_neighbours(join_signatures(signatures))
+    return attach(vocabulary.features, auxiliary, subwords=vocabulary.delimiter_since is not None, neighbours=alike)
+
+
+def add_attachments(flags: FlagTable, attachments: Attachments) -> FlagTable:
+    """Return flags with auxiliary source neurons, as a task."""
+    return replace(flags, auxiliary=attachments)
+
+
+def open_flags_with(reader: CommitReader, flags: FlagTable, auxiliary: tuple[str, ...]) -> FlagTable:
+    """Return flags with auxiliary source neurons of these kinds, computed in this process."""
+    signed = [sign_region(*place) for _, place in _places(reader)] if NEIGHBOURS in auxiliary else []
+    return add_attachments(flags, attachments_of(reader.saved_vocabulary(), auxiliary, signed))
+
+
+def read_regions(reader: CommitReader) -> list[Run]:
+    """Read all regions of a commit into this process."""
+    return [open_region(*place) for _, place in _places(reader)]

@@ -1,0 +1,138 @@
+"""Which rules of inference, and which session, fit a network.
+
+Covers: the rules of each profile behind one name, what is taken where none are chosen, what of them is
+refused, and the sessions that follow them.
+Does not cover: the rules themselves (`options`, `v2.options`) and the steps (`session`, `v2.session`).
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import torch
+
+from giaann_dask.device import select_device, tensor_device
+from giaann_dask.errors import OptionError, parameter
+from giaann_dask.inference.rows.source import RowSource
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import FlagTable
+from giaann_dask.inference.v1.pull_session import ReplaySession
+from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.inference.v2.layout import SegmentLayout
+from giaann_dask.inference.v2.options import V2Options, V2Settings
+from giaann_dask.inference.v2.session import V2Session
+from giaann_dask.spec import Specification
+from giaann_dask.text.attachments import check_kinds
+
+Rules: TypeAlias = InferenceOptions | V2Options
+AskedRules: TypeAlias = InferenceOptions | V2Options | V2Settings
+
+
+def fitting_rules(specification: Specification, asked: AskedRules) -> Rules:
+    """Return the rules of inference by which a network predicts.
+
+    Parameters
+    ----------
+    specification : Specification
+        Of the network.
+    asked : InferenceOptions, V2Options or V2Settings
+        What was chosen; for a network of profile ``v2``, the defaults of `InferenceOptions` stand for
+        those of `V2Settings` with the same feed.
+
+    Raises
+    ------
+    OptionError
+        If the network has no columns (profile ``best``), or if rules of another profile, of dynamics that it
+        was not trained for, or auxiliary neurons of other tokens were chosen.
+    """
+    if specification.profile == "best":
+        raise OptionError(
+            "columns and features to predict in a network of profile best",
+            "profile v1 or v2",
+            "measure it with evaluate (Network.score in Python)",
+        )
+    if specification.profile == "v1":
+        if isinstance(asked, InferenceOptions):
+            return asked
+        raise OptionError(
+            f"{parameter('settings')} of profile v2 for a network of profile v1",
+            f"its {parameter('timing')}",
+            f"leave {parameter('settings')} out",
+        )
+    if isinstance(asked, InferenceOptions):
+        if asked != InferenceOptions(feed=asked.feed):
+            raise OptionError(
+                f"{parameter('timing')}, {parameter('activations')} or {parameter('sequential')} of profile v1 "
+                "for a network of profile v2",
+                f"its {parameter('settings')}",
+                f"choose {parameter('settings')} train or test",
+            )
+        asked = V2Settings(feed=asked.feed)
+    layout = SegmentLayout.of(specification)
+    rules = asked.options(lif=layout.soma) if isinstance(asked, V2Settings) else asked
+    layout.require_soma(rules.lif)
+    if rules.auxiliary:
+        check_kinds(rules.auxiliary, specification.tokens == "subwords")
+    return rules
+
+
+def require_v1(rules: Rules, what: str) -> InferenceOptions:
+    """Return rules of profile ``v1`` for what knows no others.
+
+    Raises
+    ------
+    OptionError
+        If they are of another profile.
+    """
+    if isinstance(rules, InferenceOptions):
+        return rules
+    raise OptionError(f"{what} in a network of profile v2", "plain generation there", "leave its options out")
+
+
+def sends_strengths(rules: Rules) -> bool:
+    """Return whether connections send their trained strengths, so that rows are needed with them."""
+    return isinstance(rules, V2Options) and rules.dynamics.strengths
+
+
+def auxiliary_kinds(rules: Rules) -> tuple[str, ...]:
+    """Return the kinds of auxiliary source neurons that send, too."""
+    return rules.auxiliary if isinstance(rules, V2Options) else ()
+
+
+def rules_device(rules: Rules, name: str) -> torch.device:
+    """Return the device of the name that the rules are computed on; those of profile ``v2`` know the CPU only.
+
+    Raises
+    ------
+    OptionError
+        If there is no such device here.
+    """
+    return select_device("cpu" if name == "auto" and isinstance(rules, V2Options) else name)
+
+
+def open_session(
+    specification: Specification,
+    rows: RowSource,
+    flags: FlagTable,
+    *,
+    options: Rules,
+    device: torch.device | None = None,
+) -> ReplaySession | V2Session:
+    """Return the session that predicts fastest by some rules; the parameters are those of `Session`."""
+    if isinstance(options, V2Options):
+        return V2Session(specification, rows, flags, options=options, device=device)
+    return ReplaySession(specification, rows, flags, options=options, device=tensor_device(device))
+
+
+def open_plain_session(
+    specification: Specification,
+    rows: RowSource,
+    flags: FlagTable,
+    *,
+    options: Rules,
+    device: torch.device | None = None,
+) -> Session | V2Session:
+    """Return the session whose traces have the whole state; the parameters are those of `Session`."""
+    if isinstance(options, V2Options):
+        return V2Session(specification, rows, flags, options=options, device=device, states=True)
+    return Session(specification, rows, flags, options=options, device=device)

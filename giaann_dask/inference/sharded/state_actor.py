@@ -1,0 +1,152 @@
+"""Parts of the states of sequences, in a process that others ask to change them: a Dask actor.
+
+Covers: the functions of one part (`activation`, `candidates`) by the name of a part. Does not cover: which
+neurons belong to which part, and where parts are (`spread.workers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from giaann_dask.errors import ClusterError
+from giaann_dask.inference.rows.source import as_tensor
+from giaann_dask.inference.sharded.session import chosen_entries, pivot_of
+from giaann_dask.inference.state.activation import (
+    ActivationState,
+    Layout,
+    Pulse,
+    burst,
+    deactivate,
+    propagate,
+    source_activity,
+)
+from giaann_dask.inference.state.active_columns import LitColumns
+from giaann_dask.inference.state.candidates import TokenTimes, score_candidates
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.spec import BRANCH_BITS, NEURON_BITS, Specification
+
+Integers = npt.NDArray[np.int64]
+# Keys, values and times of entries.
+Entries = tuple[Integers, npt.NDArray[np.float32], Integers]
+_NEURON_MASK = (1 << NEURON_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """What is to be done with a part.
+
+    Attributes
+    ----------
+    what : str
+        A method of `PartHolder`.
+    part : int
+        Number of the part, chosen by who asks; different for every part of every sequence.
+    arguments : tuple
+        More arguments of the method.
+    """
+
+    what: str
+    part: int
+    arguments: tuple[Any, ...] = ()
+
+
+class PartHolder:
+    """Holds parts and changes them in the order asked.
+
+    Parameters
+    ----------
+    specification : Specification
+        Of the network.
+    options : InferenceOptions
+        Rules of inference.
+    device : str
+        Where the parts are.
+    """
+
+    def __init__(self, specification: Specification, options: InferenceOptions, device: str = "cpu") -> None:
+        self._options, self._device = options, torch.device(device)
+        self._layout = Layout.of(specification, self._device)
+        self._parts: dict[int, ActivationState] = {}
+
+    @torch.inference_mode()
+    def act(self, calls: Sequence[Call]) -> list[Any]:
+        """Do some calls; return what each returns.
+
+        Raises
+        ------
+        ClusterError
+            If a part is not here, as after this process was started again.
+        """
+        return [getattr(self, call.what)(call.part, *call.arguments) for call in calls]
+
+    def begin(self, part: int) -> None:
+        """Add a part without entries."""
+        self._parts[part] = ActivationState.empty(self._device)
+
+    def put(self, part: int, key: Integers, value: npt.NDArray[np.float32], time: Integers) -> int:
+        """Add a part with these entries; return their number."""
+        self._parts[part] = ActivationState(*(as_tensor(array, self._device) for array in (key, value, time)))
+        return len(key)
+
+    def drop(self, part: int) -> None:
+        """Forget a part, if it is here."""
+        self._parts.pop(part, None)
+
+    def burst(self, part: int, neuron: int) -> int:
+        """Burst a neuron; return the number of entries."""
+        return self._keep(part, burst(self._part(part), neuron, self._layout))
+
+    def activity(self, part: int, neuron: int) -> int:
+        """Return how many branches of a neuron are active."""
+        return source_activity(self._part(part), neuron, self._layout)
+
+    def propagate(self, part: int, target: Integers, pulse: Pulse) -> int:
+        """Take in the targets of a row that belong to the part; return the number of entries."""
+        keys = as_tensor(target, self._device)
+        return self._keep(part, propagate(self._part(part), keys, pulse, layout=self._layout, options=self._options))
+
+    def deactivate(self, part: int, neuron: int) -> int:
+        """Set the strongest branch of a neuron to 0; return the number of entries."""
+        return self._keep(part, deactivate(self._part(part), neuron, self._layout))
+
+    def score(
+        self, part: int, connected: Integers, times: TokenTimes
+    ) -> tuple[Integers, npt.NDArray[np.float32], int] | None:
+        """Return the neurons that can be predicted, their values and the place of the first maximum."""
+        keys = as_tensor(connected, self._device)
+        found = score_candidates(self._part(part), keys, times, layout=self._layout, options=self._options)
+        return None if found is None else (found.neuron.cpu().numpy(), found.value.cpu().numpy(), found.best)
+
+    def divide(self, part: int) -> tuple[int, Entries] | None:
+        """Take away and return the upper half of the entries, with the neuron it begins with; None for one neuron."""
+        state = self._part(part)
+        pivot = pivot_of(state)
+        if pivot is None:
+            return None
+        above = (state.key >> BRANCH_BITS) & _NEURON_MASK >= pivot
+        self._parts[part], high = chosen_entries(state, ~above), chosen_entries(state, above)
+        return pivot, (high.key.cpu().numpy(), high.value.cpu().numpy(), high.time.cpu().numpy())
+
+    def columns(self, part: int, count: int) -> LitColumns:
+        """Return what is needed to know the strongest columns of the whole state, so many."""
+        return LitColumns.of(self._part(part)).needed(count)
+
+    def entries(self, part: int) -> Entries:
+        """Return all entries."""
+        state = self._part(part)
+        return state.key.cpu().numpy(), state.value.cpu().numpy(), state.time.cpu().numpy()
+
+    def _part(self, part: int) -> ActivationState:
+        if part not in self._parts:
+            raise ClusterError("a part of a state is lost", "workers that stay alive", "begin the sequence again")
+        return self._parts[part]
+
+    def _keep(self, part: int, state: ActivationState) -> int:
+        self._parts[part] = state
+        return len(state)

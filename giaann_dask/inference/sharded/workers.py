@@ -1,0 +1,268 @@
+"""One sequence whose state is larger than this process may hold: the rest of it is on the workers of a cluster.
+
+Covers: dividing the pushed state of a sequence by target column as soon as it passes a budget, giving the
+upper parts to workers in turn, and reducing over the parts what can be predicted. Does not cover: what
+happens to a part (`spread.holder`), and parts on the devices of one process (`spread.session`, which says why the
+answers are those of the undivided state).
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+import weakref
+from bisect import bisect_right
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from distributed import Client, Future
+from torch import Tensor
+
+from giaann_dask.cluster import results, roles_of
+from giaann_dask.errors import ClusterError, OptionError, parameter
+from giaann_dask.inference.rows.source import RowSource, as_tensor
+from giaann_dask.inference.sharded.session import ENTRY_BYTES, reduce_candidates
+from giaann_dask.inference.sharded.state_actor import Call, PartHolder
+from giaann_dask.inference.state.activation import ActivationState, Pulse
+from giaann_dask.inference.state.active_columns import LitColumns
+from giaann_dask.inference.state.candidates import Candidates, TokenTimes
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import FlagTable
+from giaann_dask.inference.v1.stepper import Stepper
+from giaann_dask.spec import BRANCH_BITS, NEURON_BITS, Specification
+
+_NEURON_MASK = (1 << NEURON_BITS) - 1
+_HERE = 0
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateOptions:
+    """How large the state of a sequence may become in this process.
+
+    Parameters
+    ----------
+    state_bytes : int
+        Bytes of entries, 16 each, of a part; what passes that goes to workers, divided until no part is
+        larger, unless it is one neuron.
+    timeout_s : float
+        Seconds after which a worker that does not answer is an error.
+    columns : int
+        Of how many concept columns the activation is asked for at every step of a divided state.
+
+    Raises
+    ------
+    OptionError
+        If there is no room for an entry, no time, or fewer than no columns.
+    """
+
+    state_bytes: int = 1 << 30
+    timeout_s: float = 60.0
+    columns: int = 0
+
+    def __post_init__(self) -> None:
+        if self.state_bytes < ENTRY_BYTES:
+            raise OptionError(
+                f"{parameter('state_bytes')} is {self.state_bytes}", f"{ENTRY_BYTES} or more", "give room for an entry"
+            )
+        if self.timeout_s <= 0:
+            raise OptionError(f"{parameter('timeout_s')} is {self.timeout_s}", "more than 0", "choose another")
+        if self.columns < 0:
+            raise OptionError(f"{parameter('columns')} is {self.columns}", "0 or more", "choose another")
+
+
+@dataclass(eq=False)
+class HeldState:
+    """Where the parts of a sequence's state are; changed from step to step.
+
+    Attributes
+    ----------
+    starts : list of int
+        Smallest neuron key that belongs to each part, ascending from 0.
+    parts : list of tuple of int
+        Holder and number of each part; holder 0 is this process.
+    sizes : list of int
+        Entries of each part.
+    """
+
+    starts: list[int] = field(default_factory=lambda: [0])
+    parts: list[tuple[int, int]] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=lambda: [0])
+
+    def place(self, neuron: int) -> int:
+        """Return which part a neuron belongs to."""
+        return bisect_right(self.starts, neuron) - 1
+
+
+class WorkerSpreadSession(Stepper[HeldState]):
+    """Advances one sequence at a time; what its state has beyond a budget is on workers. Answers as `Session`.
+
+    Until the budget is passed nothing is asked of the cluster. Traces have the state as long as all of it is here, then
+    its strongest columns.
+
+    Parameters
+    ----------
+    specification : Specification
+        Of the network.
+    rows : RowSource
+        Outgoing connections by neuron key.
+    flags : FlagTable
+        Stored delimiter flags of every feature that the rows or the sequences name.
+    client : Client
+        Of the cluster whose computing workers may hold parts.
+    options : InferenceOptions, optional
+        Rules of inference.
+    device : torch.device, optional
+        Of the part that is here.
+    state : StateOptions, optional
+        When the state is divided.
+    """
+
+    def __init__(
+        self,
+        specification: Specification,
+        rows: RowSource,
+        flags: FlagTable,
+        *,
+        client: Client,
+        options: InferenceOptions | None = None,
+        device: torch.device | None = None,
+        state: StateOptions | None = None,
+    ) -> None:
+        super().__init__(specification, rows, flags, options=options, device=device)
+        self._client, self._limits = client, state or StateOptions()
+        self._holders: list[Any] = [PartHolder(specification, self.options, str(self.device))]
+        self._actors: list[Future] = []
+
+    def _begin(self) -> HeldState:
+        state = HeldState(parts=[(_HERE, next(_numbers))])
+        self._holders[_HERE].begin(state.parts[0][1])
+        # Whoever stops in the middle of a sequence says nothing; the list of parts is the state's own.
+        weakref.finalize(state, _drop, self._holders, state.parts).atexit = False
+        return state
+
+    def _burst(self, state: HeldState, neuron: int) -> HeldState:
+        return self._change(state, "burst", neuron)
+
+    def _activity(self, state: HeldState, neuron: int) -> int:
+        (active,) = self._ask(state, {state.place(neuron): (neuron,)}, "activity")
+        return int(active)
+
+    def _propagate(self, state: HeldState, target: Tensor, pulse: Pulse) -> HeldState:
+        keys = target.cpu().numpy()
+        divided = _divided(state, keys, (keys >> BRANCH_BITS) & _NEURON_MASK)
+        wanted = {place: (some, pulse) for place, some in enumerate(divided)}
+        state.sizes[:] = self._ask(state, wanted, "propagate")
+        return self._within_budget(state)
+
+    def _deactivate(self, state: HeldState, neuron: int) -> HeldState:
+        return self._change(state, "deactivate", neuron)
+
+    def _score(self, state: HeldState, connected: Tensor, times: TokenTimes) -> Candidates | None:
+        keys = connected.cpu().numpy()
+        wanted = {place: (some, times) for place, some in enumerate(_divided(state, keys, keys)) if len(some)}
+        found = [
+            Candidates(as_tensor(neuron, self.device), as_tensor(value, self.device), best)
+            for neuron, value, best in filter(None, self._ask(state, wanted, "score"))
+        ]
+        return reduce_candidates(found, self.device)
+
+    def _shown(self, state: HeldState) -> ActivationState | None:
+        if len(state.parts) > 1:
+            return None
+        (entries,) = self._ask(state, {0: ()}, "entries")
+        return ActivationState(*(as_tensor(array, self.device) for array in entries))
+
+    def _lit(self, state: HeldState) -> LitColumns | None:
+        if len(state.parts) == 1 or not self._limits.columns:
+            return None
+        wanted = dict.fromkeys(range(len(state.parts)), (self._limits.columns,))
+        return LitColumns.joined(self._ask(state, wanted, "columns")).strongest(self._limits.columns)
+
+    def _change(self, state: HeldState, what: str, neuron: int) -> HeldState:
+        place = state.place(neuron)
+        (state.sizes[place],) = self._ask(state, {place: (neuron,)}, what)
+        return self._within_budget(state)
+
+    def _within_budget(self, state: HeldState) -> HeldState:
+        """Divide all parts that pass the budget."""
+        place = 0
+        while place < len(state.parts):
+            large = ENTRY_BYTES * state.sizes[place] > self._limits.state_bytes
+            (upper,) = self._ask(state, {place: ()}, "divide") if large else (None,)
+            if upper is None:
+                place += 1
+                continue
+            pivot, entries = upper
+            holder = 1 + len(state.parts) % self._workers()
+            state.starts.insert(place + 1, pivot)
+            state.parts.insert(place + 1, (holder, next(_numbers)))
+            state.sizes.insert(place + 1, 0)
+            (size,) = self._ask(state, {place + 1: entries}, "put")
+            state.sizes[place : place + 2] = [state.sizes[place] - size, size]
+        return state
+
+    def _workers(self) -> int:
+        """Return how many workers hold parts; they are asked to when this is first needed."""
+        if not self._actors:
+            # Nobody else, in this process or another, may find these actors by their keys.
+            name = f"part-holder-{uuid.uuid4().hex}"
+            arguments = (PartHolder, self.specification, self.options)
+            self._actors = [
+                self._client.submit(*arguments, actor=True, workers=[worker], key=f"{name}-{number}")
+                for number, worker in enumerate(roles_of(self._client).compute)
+            ]
+            self._holders.extend(results(self._actors))
+        return len(self._actors)
+
+    def _ask(self, state: HeldState, wanted: dict[int, tuple[Any, ...]], what: str) -> list[Any]:
+        """Do something with parts, each holder with all of its at once; return the answers in the order asked."""
+        calls: dict[int, list[Call]] = {}
+        order: dict[int, list[int]] = {}
+        for number, (place, arguments) in enumerate(wanted.items()):
+            holder, part = state.parts[place]
+            calls.setdefault(holder, []).append(Call(what, part, arguments))
+            order.setdefault(holder, []).append(number)
+        found: list[Any] = [None] * len(wanted)
+        try:
+            waiting = {holder: self._holders[holder].act(its) for holder, its in calls.items() if holder != _HERE}
+            if _HERE in calls:
+                _fill(found, order[_HERE], self._holders[_HERE].act(calls[_HERE]))
+            for holder, answer in waiting.items():
+                _fill(found, order[holder], answer.result(timeout=self._limits.timeout_s))
+        except (OSError, RuntimeError) as error:
+            if isinstance(error, ClusterError):
+                raise
+            raise ClusterError(
+                f"a worker that holds a part of a state does not answer ({error or type(error).__name__})",
+                "workers that stay alive",
+                "begin the sequence again",
+            ) from error
+        return found
+
+
+def _fill(found: list[Any], places: Sequence[int], answers: Sequence[Any]) -> None:
+    for place, answer in zip(places, answers, strict=True):
+        found[place] = answer
+
+
+def _divided(
+    state: HeldState, keys: npt.NDArray[np.int64], neuron: npt.NDArray[np.int64]
+) -> list[npt.NDArray[np.int64]]:
+    """Return ascending keys by part; `neuron` has the neuron of every key."""
+    if len(state.parts) == 1:
+        return [keys]
+    place = np.searchsorted(np.array(state.starts[1:], np.int64), neuron, side="right")
+    return [keys[place == number] for number in range(len(state.parts))]
+
+
+def _drop(holders: Sequence[Any], parts: Sequence[tuple[int, int]]) -> None:
+    """Let holders forget parts, without waiting; those of a lost cluster have forgotten them."""
+    for holder, part in parts:
+        with suppress(Exception):
+            holders[holder].act([Call("drop", part)])

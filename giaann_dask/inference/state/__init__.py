@@ -1,0 +1,1 @@
+"""Hold the activation, candidates and steps of a sequence: values that all profiles share."""

@@ -1,0 +1,300 @@
+"""The state of one sequence and the three ways a step changes it: burst, propagate, deactivate.
+
+Covers: sections 7.4 and 8.1, 8.4 and 8.5 of the contract, as pure functions of immutable states,
+in float32, on any device. The whole row of a source is pushed into the state, as the contract
+says it; this is the plain reference path.
+Does not cover: which targets can be predicted and with what value (`candidates`), or the order of
+these functions within a step (`session`).
+
+The state is a sparse map that is kept sorted by target key, thus by segment first: the feature
+segments are its tail. New entries are merged into it by computed positions, never by sorting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.keys import SEGMENT_SHIFT
+from giaann_dask.spec import BRANCH_BITS, Specification
+
+NEVER = -1
+_ONE_SEGMENT = 1 << SEGMENT_SHIFT
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """What the functions of this package read of a specification, as tensors on one device.
+
+    Attributes
+    ----------
+    column_segments, feature_segments, branches : int
+        Sizes, as in the specification.
+    grid : Tensor
+        Target key of column 0, feature 0 by (segment, branch), int64,
+        shape ``(segments, branches)``; a neuron's entries are at ``grid + (neuron << 7)``.
+    starts : Tensor
+        Smallest target key of every segment, and of the one after the last, int64,
+        shape ``(segments + 1,)``.
+    drives : tuple of float
+        Drive of a connection by the source's activity (0 to ``branches``): the float32 value
+        ``2 * (sigmoid(activity / 100) - 0.5)``.
+    """
+
+    column_segments: int
+    feature_segments: int
+    branches: int
+    grid: Tensor
+    starts: Tensor
+    drives: tuple[float, ...]
+
+    @classmethod
+    def of(cls, specification: Specification, device: torch.device) -> Layout:
+        """Lay out a specification on a device."""
+        starts = torch.arange(specification.segments + 1, dtype=torch.int64, device=device) << SEGMENT_SHIFT
+        branch = torch.arange(specification.branches, dtype=torch.int64, device=device)
+        # Computed on the CPU, so that every device gets the same float32 values.
+        activity = torch.arange(specification.branches + 1, dtype=torch.float32)
+        drives = 2.0 * (torch.sigmoid(activity / 100.0) - 0.5)
+        return cls(
+            specification.column_segments,
+            specification.feature_segments,
+            specification.branches,
+            starts[:-1, None] | branch[None, :],
+            starts,
+            tuple(drives.tolist()),
+        )
+
+    @property
+    def last_segment(self) -> int:
+        """Number of the last feature segment."""
+        return self.column_segments + self.feature_segments - 1
+
+    def bounds(self, keys: Tensor) -> list[int]:
+        """Return where each segment begins in sorted target keys; the last bound is their number."""
+        bounds: list[int] = torch.searchsorted(keys, self.starts).tolist()
+        return bounds
+
+    def entries(self, neuron: int) -> Tensor:
+        """Return the target keys of a neuron, int64, shape ``(segments, branches)``."""
+        return self.grid + (neuron << BRANCH_BITS)
+
+
+@dataclass(frozen=True, eq=False)
+class ActivationState:
+    """Activation and time of the entries of one sequence; an entry of value 0 is an entry.
+
+    Attributes
+    ----------
+    key : Tensor
+        Target keys, strictly ascending, int64, shape ``(entries,)``.
+    value : Tensor
+        Activation, never negative, float32, shape ``(entries,)``.
+    time : Tensor
+        Time of the last connection that reached the entry, or `NEVER`; int32, shape
+        ``(entries,)``. In columns for column segments, in tokens for feature segments.
+    """
+
+    key: Tensor
+    value: Tensor
+    time: Tensor
+
+    @classmethod
+    def empty(cls, device: torch.device) -> ActivationState:
+        """Return the state before the first step."""
+        key = torch.zeros(0, dtype=torch.int64, device=device)
+        return cls(key, key.to(torch.float32), key.to(torch.int32))
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return len(self.key)
+
+    @property
+    def timed(self) -> Tensor:
+        """Whether each entry has a time, bool, shape ``(entries,)``."""
+        return self.time != NEVER
+
+    def find(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Look up target keys.
+
+        Parameters
+        ----------
+        keys : Tensor
+            Target keys, int64, any shape.
+
+        Returns
+        -------
+        position, found : Tensor
+            Index of the first entry that is not before the key, int64 (possibly ``len(self)``),
+            and whether it is the key's own; both of the shape of `keys`.
+        """
+        position = torch.searchsorted(self.key, keys)
+        if not len(self):
+            return position, torch.zeros_like(keys, dtype=torch.bool)
+        return position, self.key[position.clamp_max(len(self) - 1)] == keys
+
+    def values(self, position: Tensor, found: Tensor) -> Tensor:
+        """Return the values of what `find` answered, 0 for missing entries."""
+        if not len(self):
+            return torch.zeros_like(position, dtype=torch.float32)
+        return torch.where(found, self.value[position.clamp_max(len(self) - 1)], 0.0)
+
+    def times(self, position: Tensor, found: Tensor) -> Tensor:
+        """Return the times of what `find` answered, 0 for missing entries and missing times."""
+        if not len(self):
+            return torch.zeros_like(position, dtype=torch.int32)
+        return torch.where(found, self.time[position.clamp_max(len(self) - 1)].clamp_min(0), 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """What a source sends along its connections in one step.
+
+    Attributes
+    ----------
+    drive : float
+        Value that every connection carries; one of `Layout.drives`.
+    column_time : int
+        Number of noun tokens up to and including the source's token.
+    feature_time : int
+        Index of the source's token.
+    """
+
+    drive: float
+    column_time: int
+    feature_time: int
+
+
+def source_activity(state: ActivationState, neuron: int, layout: Layout) -> int:
+    """Return how many branches of a source are active (contract, section 8.4a).
+
+    A branch counts when it has an entry in the last segment, of whatever value, and the sum over
+    its segments is positive.
+    """
+    position, found = state.find(layout.entries(neuron))
+    # Values are never negative: a sum is positive where any value is.
+    positive = (state.values(position, found) > 0).any(0)
+    return int((positive & found[-1]).sum())
+
+
+def burst(state: ActivationState, neuron: int, layout: Layout) -> ActivationState:
+    """Return the state after 1 was added to branch 0 of a neuron's last segment."""
+    return _add(state, layout.entries(neuron)[-1, :1], 1.0)[0]
+
+
+def deactivate(state: ActivationState, neuron: int, layout: Layout) -> ActivationState:
+    """Return the state after the strongest branch of a neuron was set to 0 (section 8.5).
+
+    The branch with the largest sum over segments, the lowest such branch. Its entries stay, as
+    zeros, with their times. A neuron without entries changes nothing.
+    """
+    position, found = state.find(layout.entries(neuron))
+    branch = int(sum_segments(state.values(position, found)).argmax())
+    wiped = position[:, branch][found[:, branch]]
+    if not len(wiped):
+        return state
+    return ActivationState(state.key, state.value.index_fill(0, wiped, 0.0), state.time)
+
+
+def propagate(
+    state: ActivationState, target: Tensor, pulse: Pulse, *, layout: Layout, options: InferenceOptions
+) -> ActivationState:
+    """Return the state after a source's row was pushed into it (contract, section 8.4).
+
+    Parameters
+    ----------
+    state : ActivationState
+        The state before the step; gating and timing read it for all connections at once.
+    target : Tensor
+        Target keys of the source's row, ascending, int64, shape ``(connections,)``.
+    pulse : Pulse
+        Drive and times of the source.
+    layout : Layout
+        Of the network, on the state's device.
+    options : InferenceOptions
+        Timing, activations and sequential gating.
+
+    Returns
+    -------
+    ActivationState
+        With an entry for every connection that was kept, even when the drive is 0.
+    """
+    kept, columns = _kept(state, target, pulse, layout, options)
+    state, touched = _add(state, kept, pulse.drive)
+    value, time = state.value, state.time
+    if options.activations == "boolf":
+        begin = int(torch.searchsorted(state.key, layout.starts[layout.column_segments]))
+        value = torch.cat([value[:begin], value[begin:].sign()])
+    elif options.activations == "boolf+c":
+        value = value.sign()
+    if options.timing != "none":
+        time = time.index_fill(0, touched[:columns], pulse.column_time)
+        time = time.index_fill_(0, touched[columns:], pulse.feature_time)
+    return ActivationState(state.key, value, time)
+
+
+def sum_segments(values: Tensor) -> Tensor:
+    """Sum float32 values over the first axis, in its order, as the contract's sums are defined."""
+    total = values[0]
+    for row in values[1:]:
+        total = total + row
+    return total
+
+
+def _kept(
+    state: ActivationState, target: Tensor, pulse: Pulse, layout: Layout, options: InferenceOptions
+) -> tuple[Tensor, int]:
+    """Return the target keys that pass timing and gating, and how many lie in column segments."""
+    bounds = layout.bounds(target)
+    columns = layout.column_segments
+    edges = (0, bounds[1], bounds[columns], bounds[columns + 1], bounds[-1])
+    if options.timing != "exact" and not options.sequential:
+        return target, edges[2]
+    first_column, next_columns, first_feature, next_features = (target[a:b] for a, b in pairwise(edges))
+    # The first segment of either kind has no segment before it and is never held back.
+    next_columns = _passing(state, next_columns, pulse.column_time, options)
+    next_features = _passing(state, next_features, pulse.feature_time, options)
+    kept = torch.cat([first_column, next_columns, first_feature, next_features])
+    return kept, len(first_column) + len(next_columns)
+
+
+def _passing(state: ActivationState, target: Tensor, now: int, options: InferenceOptions) -> Tensor:
+    """Return the target keys whose entry in the segment before allows them."""
+    if not len(target):
+        return target
+    position, found = state.find(target - _ONE_SEGMENT)
+    allowed = torch.ones_like(found)
+    if options.sequential:
+        allowed = state.values(position, found) > 0
+    if options.timing == "exact":
+        allowed = allowed & (state.times(position, found) == now - 1)
+    return target[allowed]
+
+
+def _add(state: ActivationState, keys: Tensor, amount: float) -> tuple[ActivationState, Tensor]:
+    """Add an amount to the entries of distinct ascending keys, making those that are missing.
+
+    Returns the new state and the positions of the keys in it, int64, shape ``(keys,)``.
+    """
+    position, found = state.find(keys)
+    added = ~found
+    fresh = keys[added]
+    if not len(fresh):
+        value = state.value.index_add(0, position, torch.full_like(keys, amount, dtype=torch.float32))
+        return ActivationState(state.key, value, state.time), position
+    old, new = len(state), len(fresh)
+    # An old entry moves up by the number of fresh keys before it, a key by those before it.
+    step = torch.ones(old + 1, dtype=torch.int64, device=keys.device)
+    step[0] = 0
+    step.scatter_add_(0, position[added], torch.ones_like(fresh))
+    moved = step.cumsum(0)[:old]
+    touched = position + added.cumsum(0) - added.to(torch.int64)
+    key = keys.new_empty(old + new).scatter_(0, moved, state.key).scatter_(0, touched, keys)
+    value = state.value.new_zeros(old + new).scatter_(0, moved, state.value)
+    value.index_add_(0, touched, torch.full_like(keys, amount, dtype=torch.float32))
+    time = state.time.new_full((old + new,), NEVER).scatter_(0, moved, state.time)
+    return ActivationState(key, value, time), touched

@@ -1,0 +1,233 @@
+"""Beam search: looking ahead before a token is generated.
+
+Covers: the choice of a generated token by the best of several paths of tokens that could follow. The
+contract is silent about it, and the reference's specification says little; this is how it is done
+here:
+
+1. At every token to be generated, the most active candidates, at most `BeamOptions.width`, each begin a
+   path. They are ranked by their values as in any step, whatever paths are scored by. Those that the
+   mode of the step would reject begin none.
+2. A path goes on as generation would: its last token is the source of the next step, which propagates
+   and deactivates in a state of the path's own, and whose most active candidates, again at most `width`,
+   each go on with it. Of all paths that went on, the `width` with the largest scores are kept. This is
+   repeated until paths have `BeamOptions.depth` tokens. A path that cannot go on, because its last token
+   has no connections or no candidates, ends with the score that it has.
+3. The score of a path is the sum over its tokens of what `BeamOptions.score` says: ``"activation"``, a
+   token's value as a candidate; ``"connection"``, the trained strength from the token before it, summed
+   over the connections of the last segment, which stand for adjacent tokens, on all branches; or
+   ``"both"``, the sum of the two. Values and strengths are added as double precision numbers, in the
+   order of the tokens.
+4. The first token of the path with the largest score, ended ones included, is generated, and only that
+   one; the next token is searched for anew. Of equal scores, the path wins whose tokens come first in
+   (column, feature) order, compared one by one, the shorter first.
+
+So width 1 is plain generation at any depth, and so is depth 1 scored by activation. How far is looked
+ahead does not depend on how many tokens are asked for: asking for more changes none before.
+
+Does not cover: one step (`steps`), the state (`activation`), or sequences whose tokens are given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from giaann_dask.errors import OptionError, parameter
+from giaann_dask.inference.rows.source import RowSource
+from giaann_dask.inference.state.activation import ActivationState
+from giaann_dask.inference.state.candidates import Candidates, TokenTimes
+from giaann_dask.inference.state.options import Feed, InferenceOptions
+from giaann_dask.inference.state.sequence import FlagTable, StepResult
+from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.inference.v1.stepper import Choice
+from giaann_dask.keys import SEGMENT_SHIFT
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, MAXIMUM_FEATURES, NEURON_BITS, Specification
+
+Score = Literal["activation", "connection", "both"]
+
+MAXIMUM_WIDTH = 100
+MAXIMUM_DEPTH = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeamOptions:
+    """How far generation looks ahead (see `giaann_dask.inference.v1.beam`).
+
+    Parameters
+    ----------
+    width : int
+        Paths that are kept, and candidates that each goes on with, 1 to 100; 1 is plain generation.
+    depth : int
+        Tokens of a path, 1 to 20.
+    score : {"activation", "connection", "both"}
+        What is added up over the tokens of a path: their values as candidates, the strengths of the
+        connections between neighbours, or both. Strengths are often larger than values by far.
+
+    Raises
+    ------
+    OptionError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> BeamOptions(width=3, depth=6).searches
+    True
+    """
+
+    width: int = 1
+    depth: int = 1
+    score: Score = "activation"
+
+    def __post_init__(self) -> None:
+        for name, most in (("width", MAXIMUM_WIDTH), ("depth", MAXIMUM_DEPTH)):
+            if not 1 <= getattr(self, name) <= most:
+                raise OptionError(f"{parameter(name)} is {getattr(self, name)}", f"1 to {most}", "choose another")
+        if self.score not in get_args(Score):
+            raise OptionError(
+                f"{parameter('score')} is {self.score!r}", " or ".join(get_args(Score)), "choose one of them"
+            )
+
+    @property
+    def searches(self) -> bool:
+        """Whether this can differ from plain generation."""
+        return self.width > 1 and (self.depth > 1 or self.score != "activation")
+
+    @property
+    def weighs(self) -> bool:
+        """Whether trained strengths are read."""
+        return self.searches and self.score != "activation"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Path:
+    """Tokens that could follow, and what is needed to go on with them.
+
+    `token` tells the times of the last of `neurons`, and `state` is the one in which it was a candidate.
+    """
+
+    score: float
+    neurons: tuple[int, ...]
+    state: ActivationState
+    token: Any
+
+    @property
+    def rank(self) -> tuple[float, tuple[int, ...]]:
+        """What paths are ordered by, the best first."""
+        return -self.score, self.neurons
+
+
+class BeamSession(Session):
+    """A `Session` that looks ahead before it chooses a generated token.
+
+    Sequences whose tokens are given (`run_sequence`) are treated as by `Session`.
+
+    Parameters
+    ----------
+    specification : Specification
+        Of the network.
+    rows : RowSource
+        Outgoing connections by neuron key, with strengths where paths are scored by them.
+    flags : FlagTable
+        Stored delimiter flags of every feature that the rows or the sequences name.
+    beam : BeamOptions
+        Width, depth and score.
+    options : InferenceOptions, optional
+        Rules of inference.
+    device : torch.device, optional
+        Where the state lives.
+    """
+
+    def __init__(
+        self,
+        specification: Specification,
+        rows: RowSource,
+        flags: FlagTable,
+        *,
+        beam: BeamOptions,
+        options: InferenceOptions | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        super().__init__(specification, rows, flags, options=options, device=device)
+        self.beam = beam
+
+    def _advance(
+        self, state: ActivationState, source: int, token: Any, feed: Feed, choose: Choice | None
+    ) -> tuple[StepResult, Candidates | None, ActivationState]:
+        """Do one step; where a token is generated, choose it by looking ahead."""
+        result, found, state = super()._advance(state, source, token, feed, choose)
+        if found is None or token.seed or token.target is not None or not self.beam.searches:
+            return result, found, state
+        first = self._search(_Path(0.0, (), state, token), result, found)
+        if first is None:
+            return result, found, state
+        place = int(np.searchsorted(found.neuron.cpu().numpy(), first))
+        undecided = replace(result, predicted=None, stop=None, next=None)
+        return self._predict(undecided, found, token, feed, lambda index, candidates: place), found, state
+
+    def _search(self, root: _Path, result: StepResult, found: Candidates) -> int | None:
+        """Return the first neuron of the best path, or None where every candidate is rejected."""
+        paths = self._continued(root, result, found)
+        ended: list[_Path] = []
+        for _ in range(self.beam.depth - 1):
+            longer: list[_Path] = []
+            for path in paths:
+                following = self._following(path)
+                longer += following
+                if not following:
+                    ended.append(path)
+            if not longer:
+                break
+            paths = sorted(longer, key=lambda path: path.rank)[: self.beam.width]
+        else:
+            ended += paths
+        return min(ended, key=lambda path: path.rank).neurons[0] if ended else None
+
+    def _following(self, path: _Path) -> list[_Path]:
+        """Return the paths that go on with a path by one token."""
+        last, times = path.neurons[-1], path.token.times
+        nouns = times.column_time + (_feature(last) == 0)
+        token = replace(
+            path.token,
+            times=TokenTimes(feature_time=times.feature_time + 1, column_time=nouns, open_noun=True),
+            source_column_time=nouns,
+        )
+        result, found, state = super()._advance(path.state, last, token, "prediction", None)
+        if found is None:
+            return []
+        return self._continued(_Path(path.score, path.neurons, state, token), result, found)
+
+    def _continued(self, path: _Path, result: StepResult, found: Candidates) -> list[_Path]:
+        """Return a path with each of the most active candidates of its next step, the mode allowing."""
+        neurons, values = found.ranked(self.beam.width)
+        if result.mode == "internal":
+            kept = (neurons >> FEATURE_BITS) == result.source >> FEATURE_BITS
+            neurons, values = neurons[kept], values[kept]
+        scores = np.zeros(len(neurons))
+        if self.beam.score != "connection":
+            scores += values
+        if self.beam.score != "activation":
+            scores += self._strengths(result.source, neurons)
+        pairs = zip(scores.tolist(), neurons.tolist(), strict=True)
+        return [_Path(path.score + gain, (*path.neurons, n), path.state, path.token) for gain, n in pairs]
+
+    def _strengths(self, source: int, neurons: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Return the strength from a source to each of some neurons in the last segment, float64."""
+        total = np.zeros(len(neurons))
+        row = self.rows.row(source)
+        if row is None or not len(neurons):
+            return total
+        begin = int(np.searchsorted(row.target, self._layout.last_segment << SEGMENT_SHIFT))
+        target = (row.target[begin:] >> BRANCH_BITS) & ((1 << NEURON_BITS) - 1)
+        order = np.argsort(neurons)
+        place = np.minimum(np.searchsorted(neurons, target, sorter=order), len(neurons) - 1)
+        here = neurons[order[place]] == target
+        np.add.at(total, order[place[here]], self.specification.strengths(row.strength[begin:][here]))
+        return total
+
+
+def _feature(neuron: int) -> int:
+    return neuron & (MAXIMUM_FEATURES - 1)

@@ -1,1 +1,0 @@
-"""Connections, runs, regions and the store; no cluster."""

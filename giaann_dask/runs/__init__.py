@@ -1,0 +1,1 @@
+"""Merge, split, pack, count and place sorted integer tables of connections; pure functions, no storage."""

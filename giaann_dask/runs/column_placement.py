@@ -1,0 +1,168 @@
+"""Placing: choosing the regions of columns while they appear.
+
+Covers: what is counted of a block of sequences for it, and the streaming choice by balance or by
+co-occurrence. Does not cover: finding a neuron's region (`placement`).
+
+Balanced placement deals the heaviest new columns first, each to the region with the least load
+(Graham's rule). Co-occurrence placement is the linear deterministic greedy rule of streaming graph
+partitioning (Stanton and Kliot, 2012): a new column joins the region that holds most of what it
+occurs together with, discounted by how full that region is. The load of a region are the pairs of
+tokens whose first one lies in it, which every connection comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numba as nb
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.dask_types import register_arrays
+from giaann_dask.runs.placement import UNASSIGNED, Placement
+from giaann_dask.spec import COLUMN_BITS
+from giaann_dask.text.blocks import CANDIDATE
+from giaann_dask.text.segmentation import EncodedBlock
+
+Integers = npt.NDArray[np.int64]
+Kind = Literal["hash", "balanced", "co-occurrence"]
+
+# A region takes columns until it is this much fuller than the mean.
+SLACK = 1.1
+
+
+@register_arrays
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnUsage:
+    """What the trained sequences of a block use of each concept column.
+
+    Attributes
+    ----------
+    column : ndarray
+        Columns with trained tokens, ascending; int64.
+    pairs : ndarray
+        Pairs of tokens whose first one is in the column; int64, as long as `column`.
+    edge : ndarray
+        Pairs of different columns that occur in one sequence, the smaller in the high bits,
+        ascending; int64.
+    together : ndarray
+        Number of sequences that hold both; int64, as long as `edge`.
+    """
+
+    column: Integers
+    pairs: Integers
+    edge: Integers
+    together: Integers
+
+
+def column_usage(block: EncodedBlock) -> ColumnUsage:
+    """Count what the trained sequences of a block use of each concept column."""
+    lengths = np.diff(block.offsets)
+    trained = np.repeat(block.status == CANDIDATE, lengths)
+    sequence = np.repeat(np.arange(len(lengths)), lengths)[trained]
+    remaining = (np.repeat(block.offsets[1:], lengths) - np.arange(int(block.offsets[-1])))[trained]
+    column, index = np.unique(block.column[trained].astype(np.int64), return_inverse=True)
+    pairs = np.bincount(index, weights=remaining - 1, minlength=len(column)).astype(np.int64)
+    touch = np.unique((sequence << COLUMN_BITS) | block.column[trained])
+    owner, touched = touch >> COLUMN_BITS, touch & ((1 << COLUMN_BITS) - 1)
+    edges = [np.zeros(0, np.int64)]
+    for distance in range(1, len(touch)):
+        same = owner[distance:] == owner[:-distance]
+        if not same.any():
+            break
+        edges.append((touched[:-distance][same] << COLUMN_BITS) | touched[distance:][same])
+    edge, together = np.unique(np.concatenate(edges), return_counts=True)
+    return ColumnUsage(column, pairs, edge, together.astype(np.int64))
+
+
+def place_columns(placement: Placement, usages: Sequence[ColumnUsage], kind: Kind) -> Placement:
+    """Choose a region for every column that is used for the first time.
+
+    Parameters
+    ----------
+    placement : Placement
+        So far; it is not changed.
+    usages : sequence of ColumnUsage
+        Of the blocks to be trained next, in the order of the text.
+    kind : {"hash", "balanced", "co-occurrence"}
+        The rule; with ``hash`` there is nothing to choose.
+
+    Returns
+    -------
+    Placement
+        With the same regions for the columns that had one.
+    """
+    if kind == "hash":
+        return placement
+    known, regions = len(placement.assigned), placement.first_regions
+    high = max([known, *(int(usage.column[-1]) + 1 for usage in usages if len(usage.column))])
+    pairs = np.zeros(high, np.int64)
+    used = np.zeros(high, np.bool_)
+    for usage in usages:
+        pairs[usage.column] += usage.pairs
+        used[usage.column] = True
+    assigned = np.full(high, UNASSIGNED, np.int32)
+    assigned[:known] = placement.assigned
+    load = placement.load.copy() if len(placement.load) else np.zeros(regions, np.int64)
+    old = assigned != UNASSIGNED
+    np.add.at(load, assigned[old], pairs[old])
+    new = np.flatnonzero(used & ~old)
+    new = new[np.argsort(-pairs[new], kind="stable")]
+    if kind == "balanced":
+        _deal(new, pairs, assigned, load)
+    else:
+        offsets, other, weight = _neighbours(usages, high)
+        capacity = SLACK * float(load.sum() + pairs[new].sum()) / regions + 1
+        _join(new, pairs, assigned, load, offsets, other, weight, capacity)
+    return replace(placement, assigned=assigned, load=load)
+
+
+def _neighbours(usages: Sequence[ColumnUsage], columns: int) -> tuple[Integers, Integers, Integers]:
+    """Return for each column where its neighbours begin, the neighbours, and how often each is there."""
+    edge = np.concatenate([usage.edge for usage in usages] or [np.zeros(0, np.int64)])
+    weight = np.concatenate([usage.together for usage in usages] or [np.zeros(0, np.int64)])
+    low, high = edge >> COLUMN_BITS, edge & ((1 << COLUMN_BITS) - 1)
+    column = np.concatenate([low, high])
+    order = np.argsort(column, kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(column, minlength=columns))]).astype(np.int64)
+    return offsets, np.concatenate([high, low])[order], np.concatenate([weight, weight])[order]
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _deal(new: Integers, pairs: Integers, assigned: npt.NDArray[np.int32], load: Integers) -> None:
+    """Give each column to the region with the least load, the first of several."""
+    for column in new:
+        region = np.argmin(load)
+        assigned[column] = region
+        load[region] += pairs[column]
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _join(
+    new: Integers,
+    pairs: Integers,
+    assigned: npt.NDArray[np.int32],
+    load: Integers,
+    offsets: Integers,
+    other: Integers,
+    weight: Integers,
+    capacity: float,
+) -> None:
+    """Give each column to the region that holds most of its neighbours and is not full."""
+    company = np.empty(len(load), np.float64)
+    for column in new:
+        company[:] = 0
+        for i in range(offsets[column], offsets[column + 1]):
+            region = assigned[other[i]]
+            if region != UNASSIGNED:
+                company[region] += weight[i]
+        best = int(np.argmin(load))
+        score = 0.0
+        for region in range(len(load)):
+            found = company[region] * (1 - load[region] / capacity)
+            if found > score:
+                best, score = region, found
+        assigned[column] = best
+        load[best] += pairs[column]

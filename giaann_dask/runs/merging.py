@@ -1,0 +1,228 @@
+"""Adding runs: the sum of several runs.
+
+Covers: pairwise merges of sorted tables by two pointers. Rows that only one side has are copied,
+rows that both have are merged by target key and their strengths added as 64-bit integers; so the
+result does not depend on the order or the grouping of the runs. Does not cover: when runs are
+merged (`region`, `giaann_dask.training`), how many connections runs have together (`counting`), the
+compressed form (`packing`) and the merging of nouns (`giaann_dask.text.noun_merging`).
+
+The arrays of a run may be read-only, as those are that come off the wire.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import numba as nb
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.errors import StrengthOverflowError, parameter
+from giaann_dask.runs.run import Run, narrow_strength, readable
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+Table: TypeAlias = tuple[Integers, Integers, Integers, npt.NDArray[np.signedinteger[Any]]]
+
+
+class EncodedRun(Protocol):
+    """A run in some form, or what stands for one."""
+
+    @property
+    def rows(self) -> int:
+        """Number of source neurons."""
+
+    def __len__(self) -> int:
+        """Return the number of connections."""
+
+
+Encoded = TypeVar("Encoded", bound=EncodedRun)
+
+_WIDE = nb.types.Array(nb.int64, 1, "C", readonly=True)
+_NARROW = nb.types.Array(nb.int32, 1, "C", readonly=True)
+_OUTPUT = nb.types.Array(nb.int64, 1, "C")
+_TABLE_32 = nb.types.Tuple((_WIDE, _WIDE, _WIDE, _NARROW))
+_TABLE_64 = nb.types.UniTuple(_WIDE, 4)
+_RESULT_64 = nb.types.UniTuple(_OUTPUT, 4)
+_RESULT_32 = nb.types.Tuple((_OUTPUT, _OUTPUT, _OUTPUT, nb.types.Array(nb.int32, 1, "C")))
+
+
+def merge_runs(runs: Sequence[Run]) -> Run:
+    """Return the sum of runs.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        Any number of them, in any order; they are not changed.
+
+    Returns
+    -------
+    Run
+        All connections of the runs with their strengths added up. A single run, and a run beside
+        which all others are empty, is returned as it is.
+
+    Raises
+    ------
+    StrengthOverflowError
+        If a sum does not fit into 64 bits.
+
+    Examples
+    --------
+    >>> one = Run(np.array([5]), np.array([0, 2]), np.array([1, 3]), np.array([10, 20], np.int32))
+    >>> merge_runs([one, Run.empty(), one]).strength
+    array([20, 40], dtype=int32)
+    """
+    return merge_encoded(runs, _as_it_is)
+
+
+def merge_encoded(runs: Sequence[Encoded], decode: Callable[[Encoded], Run]) -> Run:
+    """Return the sum of runs that take less memory in another form: only two of them are decoded at a time.
+
+    Parameters
+    ----------
+    runs : sequence
+        As for `merge_runs`, in any form that has their length and their number of ``rows``.
+    decode : callable
+        Makes a run of that form.
+
+    Raises
+    ------
+    StrengthOverflowError
+        If a sum does not fit into 64 bits.
+    """
+    if len(runs) == 1:
+        return decode(runs[0])
+    # The two smallest runs are always merged next, which rewrites as few connections as possible.
+    heap: list[tuple[int, int, Any]] = [
+        (len(run), number, partial(decode, run)) for number, run in enumerate(runs) if run.rows
+    ]
+    if not heap:
+        return Run.empty()
+    heapq.heapify(heap)
+    number = len(runs)
+    while len(heap) > 1:
+        merged = _merge_two(heapq.heappop(heap)[2](), heapq.heappop(heap)[2]())
+        heapq.heappush(heap, (len(merged), number, partial(_as_it_is, merged)))
+        number += 1
+    total: Run = heap[0][2]()
+    return total
+
+
+def _as_it_is(run: Run) -> Run:
+    return run
+
+
+def _merge_two(first: Run, second: Run) -> Run:
+    """Return the sum of two runs that have rows."""
+    both_narrow = first.strength.dtype == second.strength.dtype == np.int32
+    strength = np.int32 if both_narrow else np.int64
+    # No sum is larger than the sum of the largest, so most results are narrow from the beginning.
+    sure = both_narrow and _largest(first) + _largest(second) <= np.iinfo(np.int32).max
+    rows, connections = len(first.source) + len(second.source), len(first) + len(second)
+    source, pointer, target = (np.empty(size, np.int64) for size in (rows, rows + 1, connections))
+    total: npt.NDArray[np.signedinteger[Any]] = np.empty(connections, np.int32 if sure else np.int64)
+    result = (source, pointer, target, total)
+    rows, intact = _merge_tables(_table(first, strength), _table(second, strength), result)
+    if not intact:
+        raise StrengthOverflowError(
+            "adding two runs makes a strength of more than 64 bits",
+            f"sums up to {np.iinfo(np.int64).max}",
+            f"train a new network, in Python with fewer {parameter('strength_bits')}",
+        )
+    connections = int(pointer[rows])
+    # Giving the unused end back does not move what is used.
+    for array, size in ((source, rows), (pointer, rows + 1), (target, connections), (total, connections)):
+        array.resize(size, refcheck=False)
+    return Run(source, pointer, target, total if sure else narrow_strength(total.astype(np.int64, copy=False)))
+
+
+def _largest(run: Run) -> int:
+    """Return the largest strength of a run; 0 for one without connections."""
+    return int(run.strength.max(initial=0))
+
+
+def _table(run: Run, strength: type[np.signedinteger[Any]]) -> Table:
+    """Return the arrays of a run as the compiled code takes them."""
+    return (
+        readable(run.source, np.int64),
+        readable(run.pointer, np.int64),
+        readable(run.target, np.int64),
+        readable(run.strength, strength),
+    )
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _copy_row(table: Table, result: Table, begin: int, end: int, filled: int) -> int:
+    """Copy connections of a row that only one side has; return the entries filled."""
+    for entry in range(begin, end):
+        result[2][filled] = table[2][entry]
+        result[3][filled] = table[3][entry]
+        filled += 1
+    return filled
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _merge_row(
+    first: Table, second: Table, result: Table, bounds: tuple[int, int, int, int], filled: int
+) -> tuple[int, int]:
+    """Merge a row that both have; return the entries filled, and a negative number on overflow.
+
+    Which side is next cannot be predicted, so the loop computes with comparisons instead of
+    branching on them.
+    """
+    target_1, strength_1 = first[2], first[3]
+    target_2, strength_2 = second[2], second[3]
+    target, strength = result[2], result[3]
+    i, end_1, j, end_2 = bounds
+    overflow = 0
+    while i < end_1 and j < end_2:
+        left, right = target_1[i], target_2[j]
+        take_1, take_2 = left <= right, right <= left
+        gain_1, gain_2 = np.int64(strength_1[i]) * take_1, np.int64(strength_2[j]) * take_2
+        total = gain_1 + gain_2
+        # Both differ in sign from their sum only where that has wrapped.
+        overflow |= (gain_1 ^ total) & (gain_2 ^ total)
+        target[filled] = min(left, right)
+        strength[filled] = total
+        filled += 1
+        i += take_1
+        j += take_2
+    filled = _copy_row(first, result, i, end_1, filled)
+    return _copy_row(second, result, j, end_2, filled), overflow
+
+
+@nb.njit(  # type: ignore[untyped-decorator]
+    [
+        nb.types.Tuple((nb.int64, nb.boolean))(_TABLE_32, _TABLE_32, _RESULT_32),
+        nb.types.Tuple((nb.int64, nb.boolean))(_TABLE_32, _TABLE_32, _RESULT_64),
+        nb.types.Tuple((nb.int64, nb.boolean))(_TABLE_64, _TABLE_64, _RESULT_64),
+    ],
+    cache=True,
+    nogil=True,
+)
+def _merge_tables(first: Table, second: Table, result: Table) -> tuple[int, bool]:
+    """Merge two tables into arrays that are long enough; return the rows, and False on overflow."""
+    source_1, pointer_1 = first[0], first[1]
+    source_2, pointer_2 = second[0], second[1]
+    source, pointer = result[0], result[1]
+    i = j = rows = filled = overflow = 0
+    pointer[0] = 0
+    while i < len(source_1) or j < len(source_2):
+        in_first = j == len(source_2) or (i < len(source_1) and source_1[i] <= source_2[j])
+        in_second = i == len(source_1) or (j < len(source_2) and source_2[j] <= source_1[i])
+        if in_first and in_second:
+            bounds = (pointer_1[i], pointer_1[i + 1], pointer_2[j], pointer_2[j + 1])
+            filled, carry = _merge_row(first, second, result, bounds, filled)
+            overflow |= carry
+        elif in_first:
+            filled = _copy_row(first, result, pointer_1[i], pointer_1[i + 1], filled)
+        else:
+            filled = _copy_row(second, result, pointer_2[j], pointer_2[j + 1], filled)
+        source[rows] = source_1[i] if in_first else source_2[j]
+        rows += 1
+        pointer[rows] = filled
+        i += in_first
+        j += in_second
+    return rows, overflow >= 0

@@ -1,0 +1,379 @@
+"""A run as the encoded bytes of a chunked Zarr group: how it is held when cold, sent and stored.
+
+Covers: the layout of that group, packing, unpacking and opening it with Zarr.
+Does not cover: its codecs (`packed_arrays`), the decoded table (`run`), the order of connections inside the
+packed form (`target_sets`) and where the bytes are kept (`store`).
+
+A target neuron is mostly reached on several segments, always on one of the column segments and on
+one of the feature segments, with strengths that are often equal. So within each row the packed
+form names a target once, with a bit for every segment, and gives the strength on the first of
+these segments and the differences from there on. Unpacking deals the connections to the segments
+again, which restores the run exactly. The arrays of the group, all of unsigned integers as narrow
+as their values allow:
+
+==================== ================== ======================================================
+array                one value for each meaning
+==================== ================== ======================================================
+``source_column``    row                concept column of the source neuron
+``source_feature``   row                feature of the source neuron
+``row_targets``      row                number of targets; they follow row after row
+``target_column``    target             concept column
+``target_feature``   target             feature
+``target_branch``    target             dendritic branch
+``target_segments``  target             bit s is set where there is a connection on segment s
+``strength``         target             strength units on the lowest of these segments
+``strength_change``  further segment    difference from the segment before, zigzag: 0, -1, 1, -2
+==================== ================== ======================================================
+
+Chunks are compressed by Zstandard, without a shuffle, and closed by a CRC-32C checksum (`packed_arrays`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.dask_types import register_arrays
+from giaann_dask.keys import pack_neuron, unpack_neuron
+from giaann_dask.runs.packed_arrays import (
+    GROUP_KEY,
+    VERSION,
+    damage,
+    decode_array,
+    encode_array,
+    group_metadata,
+    read_header,
+    require_intact,
+    to_json,
+)
+from giaann_dask.runs.run import Run
+from giaann_dask.runs.target_sets import TargetSets, collect_targets, spread_targets
+from giaann_dask.spec import (
+    BRANCH_BITS,
+    FEATURE_BITS,
+    MAXIMUM_BRANCHES,
+    MAXIMUM_CONCEPTS,
+    MAXIMUM_FEATURES,
+    MAXIMUM_SEGMENTS,
+)
+
+if TYPE_CHECKING:
+    import zarr
+
+CHUNK = 262_144
+# Values that are computed in one go, so that they stay in the processor's caches.
+_BLOCK = 1 << 15
+# Connections, or targets, of the rows that are packed or restored in one go: new memory costs more than this work.
+_ROW_BLOCK = 1 << 16
+# What a target is, without its strengths.
+TARGET_ARRAYS = ("target_column", "target_feature", "target_branch", "target_segments")
+_LIMITS = {
+    "source_column": MAXIMUM_CONCEPTS,
+    "source_feature": MAXIMUM_FEATURES,
+    "row_targets": 1 << 62,
+    "target_column": MAXIMUM_CONCEPTS,
+    "target_feature": MAXIMUM_FEATURES,
+    "target_branch": MAXIMUM_BRANCHES,
+    "target_segments": 1 << MAXIMUM_SEGMENTS,
+    "strength": 1 << 63,
+    "strength_change": 1 << 64,
+}
+# The arrays of a table of a run.
+RUN_ARRAYS = tuple(_LIMITS)
+
+
+@register_arrays
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedRun:
+    """The encoded bytes of a run's Zarr group.
+
+    Attributes
+    ----------
+    entries : dict of str to bytes
+        Encoded metadata and chunks by Zarr key, relative to the group.
+    rows : int
+        Number of source neurons.
+    connections : int
+        Number of connections.
+    nbytes : int
+        Bytes of all entries.
+    """
+
+    entries: dict[str, bytes]
+    rows: int
+    connections: int
+    nbytes: int
+
+    @classmethod
+    def from_entries(cls, entries: Mapping[str, bytes]) -> PackedRun:
+        """Take entries as they are stored; nothing but the group's header is decoded.
+
+        Raises
+        ------
+        StoreDamagedError
+            If there is no header, or it cannot be read.
+        StoreFormatError
+            If the run is of another format version.
+        """
+        header = read_header(entries)
+        nbytes = sum(map(len, entries.values()))
+        return cls(dict(entries), header["rows"], header["connections"], nbytes)
+
+    def __len__(self) -> int:
+        """Return the number of connections."""
+        return self.connections
+
+
+class PackedRegionRun(NamedTuple):
+    """The two tables of a region's run in packed form (see `giaann_dask.runs.run.RegionRun`)."""
+
+    connections: PackedRun
+    neurons: PackedRun
+
+
+def pack(run: Run, chunk: int = CHUNK) -> PackedRun:
+    """Encode a run.
+
+    Parameters
+    ----------
+    run : Run
+        Valid as its description says; it is not changed.
+    chunk : int
+        Most values that a chunk of an array holds, at least 1.
+
+    Returns
+    -------
+    PackedRun
+        The same bytes for the same run, always.
+
+    Examples
+    --------
+    >>> packed = pack(Run(np.array([5]), np.array([0, 2]), np.array([1, 3]), np.array([7, 9], np.int32)))
+    >>> packed.connections, unpack(packed).strength
+    (2, array([7, 9], dtype=int32))
+    """
+    assert chunk >= 1, "a chunk holds at least one value"
+    header = {
+        "version": VERSION,
+        "rows": len(run.source),
+        "connections": len(run),
+        "strength_bits": 8 * run.strength.dtype.itemsize,
+    }
+    entries = {GROUP_KEY: to_json(group_metadata(header))}
+    for name, pieces in _layout(run).items():
+        entries.update(encode_array(name, pieces, chunk))
+    return PackedRun(entries, len(run.source), len(run), sum(map(len, entries.values())))
+
+
+def unpack(packed: PackedRun) -> Run:
+    """Decode a run.
+
+    Parameters
+    ----------
+    packed : PackedRun
+        What `pack` returned, here or in another process.
+
+    Returns
+    -------
+    Run
+        The run that was packed, array by array and bit by bit.
+
+    Raises
+    ------
+    StoreDamagedError
+        If entries are missing or too many, do not decode, or contradict each other.
+    StoreFormatError
+        If the run is of another format version.
+    """
+    header = read_header(packed.entries)
+    arrays, used = {}, 1
+    for name in _LIMITS:
+        arrays[name], entries = decode_array(name, packed.entries)
+        used += entries
+    require_intact(used == len(packed.entries), f"a run has {len(packed.entries)} entries", f"{used}")
+    rows, targets = len(arrays["source_column"]), len(arrays["target_column"])
+    found = (rows, targets + len(arrays["strength_change"]))
+    require_intact(found == (header["rows"], header["connections"]), f"a run has {found} rows and connections")
+    for name in ("source_feature", "row_targets"):
+        require_intact(len(arrays[name]) == rows, f"{name} of a run has {len(arrays[name])} values", f"{rows}")
+    for name in ("target_feature", "target_branch", "target_segments", "strength"):
+        require_intact(len(arrays[name]) == targets, f"{name} of a run has {len(arrays[name])} values", f"{targets}")
+    return _restore(arrays, header)
+
+
+def unpack_rows(packed: PackedRun) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Decode the rows of a run without their connections.
+
+    Returns
+    -------
+    source, targets : ndarray of int64
+        Source neuron keys, ascending, and the number of distinct targets of each; shape ``(rows,)``.
+
+    Raises
+    ------
+    StoreDamagedError, StoreFormatError
+        As `unpack`, as far as these arrays show it.
+    """
+    read_header(packed.entries)
+    column, feature, targets = (
+        decode_array(name, packed.entries)[0] for name in ("source_column", "source_feature", "row_targets")
+    )
+    require_intact(
+        len(column) == len(feature) == len(targets) == packed.rows, "the rows of a run contradict each other"
+    )
+    return pack_neuron(column, feature), targets.astype(np.int64)
+
+
+def unpack_targets(packed: PackedRun) -> tuple[npt.NDArray[np.int64], TargetSets]:
+    """Decode the rows and targets of a run without their strengths.
+
+    Returns
+    -------
+    source : ndarray of int64
+        Source neuron keys, ascending, shape ``(rows,)``.
+    sets : TargetSets
+        Their targets; its strengths and changes are empty.
+
+    Raises
+    ------
+    StoreDamagedError, StoreFormatError
+        As `unpack`, as far as these arrays show it.
+    """
+    source, row_targets = unpack_rows(packed)
+    column, feature, branch, segments = (decode_array(name, packed.entries)[0] for name in TARGET_ARRAYS)
+    targets = int(row_targets.sum())
+    lengths = {targets, len(column), len(feature), len(branch), len(segments)}
+    require_intact(
+        len(lengths) == 1, f"the targets of a run have the lengths {sorted(lengths)}", "the same one for all"
+    )
+    none = np.zeros(0, np.int64)
+    key = target_key(column, feature, branch)
+    return source, TargetSets(row_targets, key, segments.astype(np.uint32, copy=False), none, none.view(np.uint64))
+
+
+def as_group(packed: PackedRun) -> zarr.Group:
+    """Open a packed run as a read-only Zarr group in memory, without copying its bytes."""
+    import zarr
+    from zarr.core.buffer.cpu import Buffer
+    from zarr.storage import MemoryStore
+
+    store = MemoryStore({key: Buffer.from_bytes(value) for key, value in packed.entries.items()})
+    return zarr.open_group(store, mode="r")
+
+
+def _layout(run: Run) -> dict[str, Sequence[npt.NDArray[Any]]]:
+    """Return the arrays of the packed form, in the order of the module's table, each in pieces."""
+    sources = ([_narrow(part)] for part in unpack_neuron(run.source))
+    blocks = [_columns(collect_targets(rows)) for rows in _row_blocks(run)]
+    return dict(zip(_LIMITS, (*sources, *zip(*blocks, strict=True)), strict=True))
+
+
+def _row_blocks(run: Run) -> Iterator[Run]:
+    """Yield views of a run's rows, about `_ROW_BLOCK` connections each; at least one."""
+    begin = 0
+    while begin < run.rows or begin == 0:
+        end = int(np.searchsorted(run.pointer, run.pointer[begin] + _ROW_BLOCK, "right")) - 1
+        end = min(max(end, begin + 1), run.rows)
+        first, last = run.pointer[begin], run.pointer[end]
+        pointer = run.pointer[begin : end + 1] - first
+        yield Run(run.source[begin:end], pointer, run.target[first:last], run.strength[first:last])
+        begin = max(end, 1)
+
+
+def _columns(sets: TargetSets) -> tuple[npt.NDArray[Any], ...]:
+    """Return the arrays of some rows that follow those of their source neurons."""
+    return (
+        _narrow(sets.row_targets),
+        _field(sets.key, BRANCH_BITS + FEATURE_BITS, MAXIMUM_CONCEPTS),
+        _field(sets.key, BRANCH_BITS, MAXIMUM_FEATURES),
+        _field(sets.key, 0, MAXIMUM_BRANCHES),
+        *(_narrow(array) for array in (sets.segments, sets.strength, sets.change)),
+    )
+
+
+def _restore(arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, int]) -> Run:
+    """Build the run of arrays whose lengths agree."""
+    for name, limit in _LIMITS.items():
+        largest = int(arrays[name].max(initial=0))
+        require_intact(largest < limit, f"{name} of a run has the value {largest}", f"less than {limit}")
+    source = pack_neuron(arrays["source_column"], arrays["source_feature"])
+    require_intact(bool(np.all(source[1:] > source[:-1])), "the source neurons of a run do not ascend")
+    kind = np.int32 if header["strength_bits"] == 32 else np.int64
+    connections = header["connections"]
+    run = Run(source, np.zeros(len(source) + 1, np.int64), np.empty(connections, np.int64), np.empty(connections, kind))
+    if not _fill(run, arrays):
+        raise damage("the targets, segments and strengths of a run contradict each other")
+    return run
+
+
+def _fill(run: Run, arrays: Mapping[str, npt.NDArray[Any]]) -> bool:
+    """Fill a run with its connections, block by block; return False where the arrays contradict each other."""
+    row_targets, targets = arrays["row_targets"].astype(np.int64), len(arrays["target_segments"])
+    # Also keeps the sums below from overflowing.
+    if row_targets.max(initial=0) > targets:
+        return False
+    ends = np.concatenate([[0], np.cumsum(row_targets)])
+    if ends[-1] != targets:
+        return False
+    begin = filled = changed = 0
+    while begin < len(row_targets):
+        end = max(int(np.searchsorted(ends, ends[begin] + _ROW_BLOCK, "right")) - 1, begin + 1)
+        items = slice(ends[begin], ends[end])
+        size = int(np.bitwise_count(arrays["target_segments"][items]).sum(dtype=np.int64))
+        changes = slice(changed, changed + size - (items.stop - items.start))
+        rows, connections = slice(begin, end + 1), slice(filled, filled + size)
+        if connections.stop > len(run) or changes.stop > len(arrays["strength_change"]):
+            return False
+        sets = TargetSets(
+            row_targets[begin:end],
+            target_key(*(arrays[name][items] for name in ("target_column", "target_feature", "target_branch"))),
+            arrays["target_segments"][items].astype(np.uint32, copy=False),
+            arrays["strength"][items].astype(np.int64),
+            arrays["strength_change"][changes].astype(np.uint64, copy=False),
+        )
+        if not spread_targets(sets, run.pointer[rows], run.target[connections], run.strength[connections]):
+            return False
+        run.pointer[rows] += filled
+        begin, filled, changed = end, filled + size, changes.stop
+    return filled == len(run) and changed == len(arrays["strength_change"])
+
+
+def target_key(column: npt.NDArray[Any], feature: npt.NDArray[Any], branch: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return target keys without their segments.
+
+    Parameters
+    ----------
+    column, feature, branch : ndarray
+        Of each target, unsigned integers of any width, of one length.
+
+    Returns
+    -------
+    ndarray
+        See `TargetSets`; int64.
+    """
+    key = pack_neuron(column, feature)
+    key <<= BRANCH_BITS
+    key |= branch
+    return key
+
+
+def _narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return non-negative values in the narrowest unsigned type that holds them."""
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
+
+
+def _field(key: npt.NDArray[np.int64], shift: int, values: int) -> npt.NDArray[Any]:
+    """Return a part of keys that has so many values, as `_narrow` does.
+
+    Block by block: memory that is touched for the first time costs several times this work.
+    """
+    blocks = [slice(begin, begin + _BLOCK) for begin in range(0, len(key), _BLOCK)]
+    largest = max((int(((key[block] >> shift) & (values - 1)).max()) for block in blocks), default=0)
+    field = np.empty(len(key), np.min_scalar_type(largest))
+    for block in blocks:
+        field[block] = (key[block] >> shift) & (values - 1)
+    return field

@@ -1,0 +1,140 @@
+"""Placement: which region a source neuron belongs to.
+
+Covers: the stored answer, as a value. Columns are dealt to the first regions by a hash or by a
+table; a region that has grown too large is split at a neuron key, so that a giant column is
+split by feature. Does not cover: how the table is chosen (`placing`), when a region is split
+and which worker holds it (`giaann_dask.training`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.dask_types import register_arrays
+from giaann_dask.keys import unpack_neuron
+
+Integers = npt.NDArray[np.int64]
+
+UNASSIGNED = -1
+# A network begins with no more regions than this, whatever number it may have: each costs tasks and files in every
+# round and commit, however little it holds.
+FIRST_REGIONS = 16
+
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Split(NamedTuple):
+    """A region that was split in two.
+
+    Attributes
+    ----------
+    region : int
+        The region that is no more.
+    pivot : int
+        Neuron keys below it went to the first of the two new regions, the others to the second.
+    """
+
+    region: int
+    pivot: int
+
+
+@register_arrays
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """Deals source neurons to regions.
+
+    Attributes
+    ----------
+    first_regions : int
+        Number of regions before any split; at least 1.
+    assigned : ndarray
+        First region of each column, or -1 where the hash decides, as it does for columns beyond the
+        array; int32, shape ``(columns,)``.
+    load : ndarray
+        Pairs of tokens that the columns of each first region have been the source of, as far as
+        they were counted to choose `assigned`; int64, shape ``(first_regions,)`` or empty.
+    splits : tuple of Split
+        In the order in which they happened. The k-th of them made the regions
+        ``first_regions + 2 * k`` and ``first_regions + 2 * k + 1``.
+
+    Examples
+    --------
+    >>> Placement(4).regions_of(np.array([0, 1, 2])).tolist()
+    [0, 0, 0]
+    >>> Placement(4).split(0, 2).regions_of(np.array([0, 1, 2])).tolist()
+    [4, 4, 5]
+    """
+
+    first_regions: int
+    assigned: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    load: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+    splits: tuple[Split, ...] = ()
+
+    def live(self) -> tuple[int, ...]:
+        """Return the regions that neurons belong to, ascending."""
+        gone = {split.region for split in self.splits}
+        return tuple(r for r in range(self.first_regions + 2 * len(self.splits)) if r not in gone)
+
+    def split(self, region: int, pivot: int) -> Placement:
+        """Return the placement after one more split."""
+        return replace(self, splits=(*self.splits, Split(region, pivot)))
+
+    def first_regions_of(self, column: npt.ArrayLike) -> Integers:
+        """Return the region of each column before any split, int64.
+
+        Where no table decides: the high bits of a multiplicative hash, which spread consecutive
+        columns evenly.
+        """
+        columns = np.asarray(column, np.int64)
+        mixed = (columns.astype(np.uint64) * _MULTIPLIER) >> np.uint64(32)
+        regions = ((mixed * np.uint64(self.first_regions)) >> np.uint64(32)).astype(np.int64)
+        if len(self.assigned):
+            known = columns < len(self.assigned)
+            chosen = self.assigned[np.where(known, columns, 0)]
+            regions = np.where(known & (chosen != UNASSIGNED), chosen, regions)
+        return regions
+
+    def regions_of(self, neuron: npt.ArrayLike) -> Integers:
+        """Return the region of each neuron key.
+
+        Parameters
+        ----------
+        neuron : array_like of int64
+            Neuron keys (see `giaann_dask.keys`).
+
+        Returns
+        -------
+        ndarray of int64
+            Live regions. A column is split only where a split's pivot lies within it.
+        """
+        keys = np.asarray(neuron, np.int64)
+        regions = self.first_regions_of(unpack_neuron(keys)[0])
+        for first, pivots, leaves in _leaves(self.first_regions, self.splits):
+            inside = np.flatnonzero(regions == first)
+            regions[inside] = leaves[np.searchsorted(pivots, keys[inside], side="right")]
+        return regions
+
+    def region_of(self, neuron: int) -> int:
+        """Return the region of one neuron key."""
+        return int(self.regions_of(np.array([neuron]))[0])
+
+
+def _leaves(first_regions: int, splits: Sequence[Split]) -> list[tuple[int, Integers, Integers]]:
+    """Return, for each split first region, its pivots in ascending order and the regions between them."""
+    # Divisions of splits stay in key order, so each first region is a line cut at pivots.
+    pivots: dict[int, list[int]] = {}
+    leaves: dict[int, list[int]] = {}
+    origin = {region: region for region in range(first_regions)}
+    for number, (region, pivot) in enumerate(splits):
+        first, low = origin[region], first_regions + 2 * number
+        line = leaves.setdefault(first, [first])
+        at = line.index(region)
+        line[at : at + 1] = [low, low + 1]
+        pivots.setdefault(first, []).insert(at, pivot)
+        origin[low] = origin[low + 1] = first
+    return [(first, np.array(pivots[first], np.int64), np.array(leaves[first], np.int64)) for first in leaves]

@@ -1,0 +1,118 @@
+"""A run: the immutable, sorted, aggregated connections of some source neurons.
+
+Covers: the decoded table of a run, its checks, its size and the lookup of one source neuron's
+row. Does not cover: making one from sequences (`connections`), adding two (`merging`), the
+compressed form that is held and stored (`packing`), or which run belongs where (`region`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.dask_types import register_arrays
+
+
+class Row(NamedTuple):
+    """The outgoing connections of one source neuron.
+
+    Attributes
+    ----------
+    target : ndarray
+        Target keys (see `giaann_dask.keys`), ascending, int64, shape ``(connections,)``.
+    strength : ndarray
+        Strength units, int32 or int64, shape ``(connections,)``.
+    """
+
+    target: npt.NDArray[np.int64]
+    strength: npt.NDArray[np.signedinteger]
+
+
+@register_arrays
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Connections sorted by source neuron, then by target key; every pair at most once.
+
+    Attributes
+    ----------
+    source : ndarray
+        Source neuron keys, strictly ascending, int64, shape ``(rows,)``.
+    pointer : ndarray
+        Row r holds the connections ``pointer[r]:pointer[r + 1]``; int64, shape ``(rows + 1,)``.
+    target : ndarray
+        Target keys, strictly ascending within a row, int64, shape ``(connections,)``.
+    strength : ndarray
+        Strength units, positive, shape ``(connections,)``; int32 where all fit, else int64.
+    """
+
+    source: npt.NDArray[np.int64]
+    pointer: npt.NDArray[np.int64]
+    target: npt.NDArray[np.int64]
+    strength: npt.NDArray[np.signedinteger]
+
+    @classmethod
+    def empty(cls) -> Run:
+        """Return a run without connections."""
+        none = np.zeros(0, np.int64)
+        return cls(none, np.zeros(1, np.int64), none, np.zeros(0, np.int32))
+
+    def __len__(self) -> int:
+        """Return the number of connections."""
+        return len(self.target)
+
+    @property
+    def rows(self) -> int:
+        """Number of source neurons."""
+        return len(self.source)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the four arrays."""
+        return self.source.nbytes + self.pointer.nbytes + self.target.nbytes + self.strength.nbytes
+
+    def row(self, neuron: int) -> Row | None:
+        """Return the row of a source neuron, as views, or None when it has no connections.
+
+        Examples
+        --------
+        >>> Run.empty().row(5) is None
+        True
+        """
+        at = int(np.searchsorted(self.source, neuron))
+        if at == len(self.source) or int(self.source[at]) != neuron:
+            return None
+        begin, end = int(self.pointer[at]), int(self.pointer[at + 1])
+        return Row(self.target[begin:end], self.strength[begin:end])
+
+
+class RegionRun(NamedTuple):
+    """What some rounds add to one region: its connections, and the strengths of its neurons.
+
+    Attributes
+    ----------
+    connections : Run
+        Connections of the region's source neurons.
+    neurons : Run
+        Strengths of the region's neurons themselves, in whole counts: a row per neuron, whose
+        target keys name a segment and a branch and no neuron.
+    """
+
+    connections: Run
+    neurons: Run
+
+
+def readable(array: npt.NDArray[Any], dtype: type[np.signedinteger[Any]] | None = None) -> npt.NDArray[Any]:
+    """Return a read-only view for compiled code; a copy only where the array is not aligned or of another type."""
+    view = np.require(array, dtype, ["C", "A"]).view()
+    view.flags.writeable = False
+    return view
+
+
+def narrow_strength(strength: npt.NDArray[np.int64]) -> npt.NDArray[np.signedinteger]:
+    """Return strengths as int32 when all of them fit, else unchanged as int64."""
+    if len(strength) == 0 or int(strength.max()) <= np.iinfo(np.int32).max:
+        return strength.astype(np.int32)
+    return strength

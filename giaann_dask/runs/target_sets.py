@@ -1,0 +1,247 @@
+"""The order of connections inside a packed run: each target once, with the set of its segments.
+
+Covers: collecting the connections of every row by target, and dealing them to the segments again,
+which is exact. Does not cover: the decoded order (`run`) and the encoding of either (`packing`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numba as nb
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.keys import SEGMENT_SHIFT
+from giaann_dask.runs.run import Run, readable
+from giaann_dask.spec import MAXIMUM_SEGMENTS
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+Strengths: TypeAlias = npt.NDArray[np.signedinteger[Any]]
+
+_LOW = (1 << SEGMENT_SHIFT) - 1
+_NO_TARGET = np.iinfo(np.int64).max
+_LARGEST = np.iinfo(np.int64).max
+# The position of the only bit of a 32-bit number, found by a multiplication with a De Bruijn sequence.
+_DE_BRUIJN = 0x077CB531
+_POSITION = np.zeros(32, np.int64)
+_POSITION[[((_DE_BRUIJN << bit) & 0xFFFFFFFF) >> 27 for bit in range(32)]] = np.arange(32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TargetSets:
+    """The connections of a run, collected by target.
+
+    Attributes
+    ----------
+    row_targets : ndarray
+        Number of targets of each row, int64, shape ``(rows,)``.
+    key : ndarray
+        Target key without its segment, ascending within a row; int64, shape ``(targets,)``.
+    segments : ndarray
+        Bit s is set where there is a connection on segment s; uint32, shape ``(targets,)``.
+    strength : ndarray
+        Strength units on the lowest of these segments, int64, shape ``(targets,)``.
+    change : ndarray
+        For every further segment the difference from the one before, zigzag-coded (0, -1, 1, -2
+        become 0, 1, 2, 3); uint64, shape ``(connections - targets,)``.
+    """
+
+    row_targets: Integers
+    key: Integers
+    segments: npt.NDArray[np.uint32]
+    strength: Integers
+    change: npt.NDArray[np.uint64]
+
+
+def collect_targets(run: Run) -> TargetSets:
+    """Collect the connections of a run by target.
+
+    Examples
+    --------
+    >>> segment = np.int64(1) << SEGMENT_SHIFT
+    >>> target, strength = np.array([5, segment + 5]), np.array([10, 9], np.int32)
+    >>> sets = collect_targets(Run(np.array([7]), np.array([0, 2]), target, strength))
+    >>> sets.key.tolist(), sets.segments.tolist(), sets.strength.tolist(), sets.change.tolist()
+    ([5], [3], [10], [1])
+    """
+    rows, connections = len(run.source), len(run)
+    row_targets, key = np.empty(rows, np.int64), np.empty(connections, np.int64)
+    segments = np.empty(connections, np.uint32)
+    strength, change = np.empty(connections, np.int64), np.empty(connections, np.int64)
+    table = (readable(run.pointer), readable(run.target), readable(run.strength))
+    targets = _collect(table, row_targets, key, segments, strength, change)
+    further = change[: connections - targets].view(np.uint64)
+    return TargetSets(row_targets, key[:targets], segments[:targets], strength[:targets], further)
+
+
+def spread_targets(sets: TargetSets, pointer: Integers, target: Integers, strength: Strengths) -> bool:
+    """Deal the connections to the segments again.
+
+    Parameters
+    ----------
+    sets : TargetSets
+        What `collect_targets` returned.
+    pointer, target, strength : ndarray
+        Uninitialised, of the lengths of a run's arrays; filled with what they hold there. Strengths are int32 or int64.
+
+    Returns
+    -------
+    bool
+        False if the arrays contradict each other, or a strength is not positive or does not fit.
+    """
+    change = readable(sets.change.view(np.int64))
+    columns = (readable(sets.row_targets), readable(sets.key), readable(sets.segments))
+    pointer[0] = 0
+    return bool(_spread(columns, (readable(sets.strength), change), pointer, target, strength))
+
+
+def _constant(kind: nb.types.Type) -> nb.types.Array:
+    return nb.types.Array(kind, 1, "C", readonly=True)
+
+
+_KEYS = _constant(nb.int64)
+_COLUMNS = nb.types.Tuple((_KEYS, _KEYS, _constant(nb.uint32)))
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _end_of_segment(target: Integers, begin: int, end: int, segment: int) -> int:
+    """Return where the targets of a segment end that begin at ``begin``, by bisection."""
+    while begin < end:
+        middle = (begin + end) >> 1
+        if target[middle] >> SEGMENT_SHIFT > segment:
+            end = middle
+        else:
+            begin = middle + 1
+    return end
+
+
+@nb.njit(  # type: ignore[untyped-decorator]
+    [
+        nb.int64(
+            nb.types.Tuple((_KEYS, _KEYS, _constant(kind))),
+            nb.int64[::1],
+            nb.int64[::1],
+            nb.uint32[::1],
+            nb.int64[::1],
+            nb.int64[::1],
+        )
+        for kind in (nb.int32, nb.int64)
+    ],
+    cache=True,
+    nogil=True,
+)
+def _collect(
+    table: tuple[Integers, Integers, Strengths],
+    row_targets: Integers,
+    key: Integers,
+    segments: npt.NDArray[np.uint32],
+    strength: Integers,
+    change: Integers,
+) -> int:
+    """Merge the segments of every row by target; return the number of targets."""
+    pointer, target, value = table
+    # The slices of a row, one for each of its segments: next entry, end, segment, next target.
+    heads, ends = np.empty(MAXIMUM_SEGMENTS, np.int64), np.empty(MAXIMUM_SEGMENTS, np.int64)
+    bits, following = np.empty(MAXIMUM_SEGMENTS, np.int64), np.empty(MAXIMUM_SEGMENTS, np.int64)
+    made = changed = 0
+    for row in range(len(row_targets)):
+        slices, position, before = 0, pointer[row], made
+        while position < pointer[row + 1]:
+            segment = target[position] >> SEGMENT_SHIFT
+            heads[slices], bits[slices] = position, np.int64(1) << segment
+            following[slices] = target[position] & _LOW
+            position = _end_of_segment(target, position, pointer[row + 1], segment)
+            ends[slices] = position
+            slices += 1
+        while slices:
+            lowest = _NO_TARGET
+            for part in range(slices):
+                lowest = min(lowest, following[part])
+            if lowest == _NO_TARGET:
+                break
+            mask = last = np.int64(0)
+            for part in range(slices):
+                if following[part] == lowest:
+                    at = heads[part]
+                    now = np.int64(value[at])
+                    if mask == 0:
+                        strength[made] = now
+                    else:
+                        change[changed] = ((now - last) << 1) ^ ((now - last) >> 63)
+                        changed += 1
+                    last = now
+                    mask |= bits[part]
+                    heads[part] = at + 1
+                    following[part] = target[at + 1] & _LOW if at + 1 < ends[part] else _NO_TARGET
+            key[made], segments[made] = lowest, mask
+            made += 1
+        row_targets[row] = made - before
+    return made
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _place_segments(key: Integers, segments: npt.NDArray[np.uint32], first: int, end: int, places: Integers) -> bool:
+    """Count the connections of a row by segment; return False if its targets do not ascend."""
+    places[:] = 0
+    previous = np.int64(-1)
+    for item in range(first, end):
+        mask = np.int64(segments[item])
+        if key[item] <= previous or mask == 0:
+            return False
+        previous = key[item]
+        while mask:
+            places[_POSITION[(((mask & -mask) * _DE_BRUIJN) & 0xFFFFFFFF) >> 27]] += 1
+            mask &= mask - 1
+    return True
+
+
+@nb.njit(  # type: ignore[untyped-decorator]
+    [
+        nb.boolean(_COLUMNS, nb.types.UniTuple(_KEYS, 2), nb.int64[::1], nb.int64[::1], kind[::1])
+        for kind in (nb.int32, nb.int64)
+    ],
+    cache=True,
+    nogil=True,
+)
+def _spread(
+    columns: tuple[Integers, Integers, npt.NDArray[np.uint32]],
+    strengths: tuple[Integers, Integers],
+    pointer: Integers,
+    target: Integers,
+    strength: Strengths,
+) -> bool:
+    """Fill pointer, target and strength; return False where the arrays contradict each other."""
+    row_targets, key, segments = columns
+    first_strength, change = strengths
+    places = np.empty(MAXIMUM_SEGMENTS, np.int64)
+    item = changed = filled = 0
+    for row in range(len(row_targets)):
+        if row_targets[row] < 0 or row_targets[row] > len(key) - item:
+            return False
+        end = item + row_targets[row]
+        if not _place_segments(key, segments, item, end, places):
+            return False
+        for segment in range(MAXIMUM_SEGMENTS):
+            places[segment], filled = filled, filled + places[segment]
+        pointer[row + 1] = filled
+        if filled > len(target) or changed + filled - pointer[row] - row_targets[row] > len(change):
+            return False
+        while item < end:
+            mask, value = np.int64(segments[item]), first_strength[item]
+            while True:
+                segment = _POSITION[(((mask & -mask) * _DE_BRUIJN) & 0xFFFFFFFF) >> 27]
+                at = places[segment]
+                places[segment] = at + 1
+                target[at] = (segment << SEGMENT_SHIFT) | key[item]
+                strength[at] = value
+                if value <= 0 or strength[at] != value:
+                    return False
+                mask &= mask - 1
+                if mask == 0:
+                    break
+                value += ((change[changed] >> 1) & _LARGEST) ^ -(change[changed] & 1)
+                changed += 1
+            item += 1
+    return item == len(key) and filled == len(target) and changed == len(change)

@@ -1,0 +1,1 @@
+"""Read and write networks as Icechunk commits over Zarr: manifest, runs, export and backup; no cluster."""

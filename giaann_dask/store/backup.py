@@ -1,0 +1,391 @@
+"""Copying a commit of a network to another store, and making sure that the copy is whole.
+
+Covers: folders and S3 buckets as places of a network, writing what differs, comparing every byte and
+decoding every run of the copy, and only then letting it be seen. Does not cover: when copies are made
+(`giaann_dask.workflows`).
+
+A copy is a network of its own with commits of its own, one for each time something was copied to it. A
+process that is killed while copying leaves the last whole copy, or an empty network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import icechunk
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer.cpu import Buffer
+from zarr.core.sync import sync
+
+from giaann_dask.errors import (
+    OptionError,
+    StoreDamagedError,
+    StoreExistsError,
+    StoreMissingError,
+    StoreUnreachableError,
+    StoreWriteError,
+    parameter,
+)
+from giaann_dask.runs.packing import unpack
+from giaann_dask.storage import reading, writing
+from giaann_dask.store.icechunk_process import use_icechunk
+from giaann_dask.store.network_store import BRANCH, CommitReader
+
+# Where a copy is written and compared before the branch that is read moves to it.
+_INCOMING = "incoming"
+_ORIGIN = "giaann_copy_of"
+_AT_ONCE = 32
+# What Icechunk says of a request that came to nothing.
+_NO_ANSWER = ("dispatch failure", "timed out", "connection refused", "connection reset")
+
+
+@dataclass(frozen=True)
+class CopyReport:
+    """What a copy took, and what it holds.
+
+    Attributes
+    ----------
+    commit, copy : str
+        Identity of the commit in the network, and in its copy.
+    keys, written : int
+        Entries of the store, and those that the copy did not have already.
+    nbytes : int
+        Bytes of all entries.
+    runs, regions, connections : int
+        Runs that were decoded in the copy, the regions they belong to, and their connections.
+    checksum : str
+        BLAKE2b of the names and bytes of all entries.
+    """
+
+    commit: str
+    copy: str
+    keys: int
+    written: int
+    nbytes: int
+    runs: int
+    regions: int
+    connections: int
+    checksum: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """The entries of a store: a digest of each, and their bytes in all."""
+
+    digests: dict[str, bytes]
+    nbytes: int
+
+    def checksum(self) -> str:
+        """Return one digest of all."""
+        whole = hashlib.blake2b(digest_size=16)
+        for key in sorted(self.digests):
+            whole.update(key.encode() + b"\0" + self.digests[key])
+        return whole.hexdigest()
+
+
+class NetworkPlace:
+    """Where a network is or will be: a folder, or a prefix in an S3 bucket.
+
+    Parameters
+    ----------
+    name : str
+        Path of a folder, or ``s3://BUCKET/PREFIX``. Credentials, region and endpoint of S3 come from the
+        environment (``AWS_ACCESS_KEY_ID``, ``AWS_REGION``, ``AWS_ENDPOINT_URL`` and so on).
+
+    Raises
+    ------
+    OptionError
+        If there is no bucket or prefix, or the scheme is unknown.
+
+    Examples
+    --------
+    >>> str(NetworkPlace("s3://bucket/village"))
+    's3://bucket/village'
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        scheme, separator, rest = name.partition("://")
+        self._bucket, _, self._prefix = rest.partition("/") if separator else ("", "", "")
+        if separator and (scheme != "s3" or not self._bucket or not self._prefix.strip("/")):
+            raise OptionError(f"the place {name!r}", "a folder or s3://BUCKET/PREFIX", "name one of these")
+
+    def __str__(self) -> str:
+        """Return the name."""
+        return self._name
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder, None for a bucket."""
+        return None if self._bucket else Path(self._name)
+
+    def storage(self) -> icechunk.Storage:
+        """Return what Icechunk reads and writes there."""
+        use_icechunk()
+        if self.folder is not None:
+            return icechunk.local_filesystem_storage(str(self.folder))
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        return icechunk.s3_storage(
+            bucket=self._bucket,
+            prefix=self._prefix.strip("/"),
+            region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+            endpoint_url=endpoint,
+            allow_http=(endpoint or "").startswith("http://"),
+            force_path_style=endpoint is not None,
+            from_env=True,
+        )
+
+    def exists(self) -> bool:
+        """Return whether a network, perhaps an empty one, is there."""
+        if self.folder is not None and not (self.folder / "refs").exists():
+            return False
+        try:
+            return icechunk.Repository.exists(self.storage())
+        except icechunk.IcechunkError as error:
+            if self.folder is not None or _no_answer(error):
+                raise
+            raise StoreMissingError(
+                f"the bucket of {self} cannot be read",
+                "a bucket that is there, and the right to read it",
+                "check the name and AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL",
+            ) from error
+
+    def repository(self, *, make: bool = False) -> icechunk.Repository:
+        """Return the repository.
+
+        Parameters
+        ----------
+        make : bool
+            Whether to make an empty one where there is none.
+
+        Raises
+        ------
+        StoreMissingError
+            If there is none and none is to be made.
+        StoreExistsError
+            If something else is in the folder.
+        """
+        if self.exists():
+            with reading(f"network {self}"):
+                return icechunk.Repository.open(self.storage())
+        if not make:
+            raise StoreMissingError(f"there is no network at {self}", "a network or a copy of one", "check the name")
+        folder = self.folder
+        if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise StoreExistsError(f"{folder} exists and is no network", "a new path", "choose another path")
+        with writing(f"network {self}"):
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+            return icechunk.Repository.create(self.storage())
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Translate what happens when a store on another machine does not answer; other errors pass.
+
+    Raises
+    ------
+    StoreUnreachableError
+        If it does not.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, StoreWriteError) or not _no_answer(error):
+            raise
+        raise StoreUnreachableError(
+            "the store on another machine does not answer", "", "check network and AWS_ENDPOINT_URL, then copy again"
+        ) from error
+
+
+def _no_answer(error: BaseException) -> bool:
+    """Return whether an error, or one that caused it, is one of the network."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, icechunk.IcechunkError) and any(sign in str(seen) for sign in _NO_ANSWER):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+@answering()
+def copy_commit(
+    source: NetworkPlace, destination: NetworkPlace, commit: str | None = None, keep: int | None = None
+) -> CopyReport:
+    """Copy a commit to another place and compare the copy with it, byte by byte.
+
+    Parameters
+    ----------
+    source, destination : NetworkPlace
+        A network, and a new place or one that holds earlier copies.
+    commit : str, optional
+        Identity of the commit; the last one by default.
+    keep : int, optional
+        Forget all but the last so many copies; all are kept by default.
+
+    Returns
+    -------
+    CopyReport
+
+    Raises
+    ------
+    StoreMissingError, StoreExistsError, OptionError
+        If there is no such commit, or something else at the destination.
+    StoreDamagedError
+        If the copy differs from the commit or does not decode; then it is not to be seen.
+    StoreWriteError, StoreUnreachableError
+        If the disk is full, or a bucket does not answer.
+    """
+    if keep is not None and keep < 1:
+        raise OptionError(f"{parameter('keep')} is {keep}", "1 or more", "the last copy is always kept")
+    original = source.repository()
+    name = str(original.lookup_branch(BRANCH)) if commit is None else commit
+    try:
+        read = original.readonly_session(snapshot_id=name)
+    except (icechunk.IcechunkError, ValueError) as error:
+        raise StoreMissingError(f"network {source} has no commit {name}", "one of its own", "list them") from error
+    # What is no network, or a damaged one, is found before anything is written.
+    CommitReader(Path(str(source)), name, read)
+    target = destination.repository(make=True)
+    _check_copies(target, destination)
+    with reading(f"network {source}"), writing(f"the copy {destination}"):
+        before = str(target.lookup_branch(BRANCH))
+        if _INCOMING in target.list_branches():
+            # Left by a copy that did not end.
+            target.delete_branch(_INCOMING)
+        target.create_branch(_INCOMING, before)
+        session = target.writable_session(_INCOMING)
+        entries, written = _write(read, session)
+        made = before
+        if session.has_uncommitted_changes:
+            made = str(session.commit(f"copy of commit {name}", metadata={_ORIGIN: str(source), "commit": name}))
+    # Through a repository of its own: what is read is what was stored.
+    again = destination.repository().readonly_session(snapshot_id=made)
+    counts = _verify(again, entries, destination)
+    with writing(f"the copy {destination}"):
+        target.reset_branch(BRANCH, made, from_snapshot_id=before)
+        target.delete_branch(_INCOMING)
+        if keep is not None:
+            _forget(target, keep)
+    sizes = len(entries.digests), written, entries.nbytes
+    return CopyReport(name, made, *sizes, *counts, entries.checksum())
+
+
+def _check_copies(target: icechunk.Repository, place: NetworkPlace) -> None:
+    """Raise a `StoreExistsError` when the last commit at a place was made by training."""
+    last, *others = list(target.ancestry(branch=BRANCH))
+    if others and _ORIGIN not in last.metadata:
+        raise StoreExistsError(
+            f"{place} is a network that was trained, not a copy", "a new place or earlier copies", "choose another"
+        )
+
+
+def _forget(target: icechunk.Repository, keep: int) -> None:
+    copies = list(target.ancestry(branch=BRANCH))
+    if keep < len(copies):
+        target.expire_snapshots(copies[keep - 1].written_at)
+    target.garbage_collect(datetime.now(UTC))
+
+
+def _write(read: icechunk.Session, session: icechunk.Session) -> tuple[_Entries, int]:
+    """Make the entries of a session those of another; return them, and how many were not there."""
+    wanted = set(sync(_keys(read.store)))
+    there = set(sync(_keys(session.store)))
+    written = 0
+    if there:
+        root = zarr.open_group(session.store, mode="a")
+        runs = {key.split("/")[1] for key in there if key.startswith("runs/") and key.count("/") > 1}
+        for run in sorted(runs - {key.split("/")[1] for key in wanted if key.startswith("runs/")}):
+            del root[f"runs/{run}"]
+        there = set(sync(_keys(session.store)))
+    digests: dict[str, bytes] = {}
+    nbytes = 0
+    # An array has to be there before its chunks.
+    for batch in _batches(sorted(wanted, key=lambda key: (not key.endswith("zarr.json"), key))):
+        values = sync(_values(read.store, batch))
+        known = sync(_values(session.store, [key for key in batch if key in there]))
+        changed = {key: value for key, value in values.items() if known.get(key) != value}
+        sync(_set(session.store, changed))
+        written += len(changed)
+        digests |= {key: _digest(value) for key, value in values.items()}
+        nbytes += sum(map(len, values.values()))
+    for key in sorted(there - wanted):
+        sync(session.store.delete(key))
+    return _Entries(digests, nbytes), written
+
+
+def _verify(session: icechunk.Session, entries: _Entries, place: NetworkPlace) -> tuple[int, int, int]:
+    """Compare a stored copy with what was read, and decode its runs; return runs, regions and connections.
+
+    Raises
+    ------
+    StoreDamagedError
+        At the first difference.
+    """
+    with reading(f"the copy {place}"):
+        keys = set(sync(_keys(session.store)))
+        _require(keys == set(entries.digests), place, f"{len(keys)} entries", f"{len(entries.digests)}")
+        for batch in _batches(sorted(keys)):
+            for key, value in sync(_values(session.store, batch)).items():
+                _require(_digest(value) == entries.digests[key], place, f"another {key}", "that of the network")
+    reader = CommitReader(Path(str(place)), str(session.snapshot_id), session)
+    runs = reader.manifest().runs
+    _require(reader.stored_runs() == {run.identity for run in runs}, place, "other runs", "those of its manifest")
+    connections = 0
+    for run in runs:
+        decoded = unpack(reader.connections(run.identity))
+        unpack(reader.run(run.identity).neurons)
+        found = int(decoded.pointer[-1])
+        _require(
+            found == run.connections,
+            place,
+            f"{found:,} connections in run {run.identity} of region {run.region}",
+            f"{run.connections:,}",
+        )
+        connections += found
+    return len(runs), len({run.region for run in runs}), connections
+
+
+def _require(holds: bool, place: NetworkPlace, found: str, expected: str) -> None:
+    if not holds:
+        raise StoreDamagedError(f"the copy {place} has {found}", expected, "the earlier copies stay; copy it again")
+
+
+def _digest(value: bytes) -> bytes:
+    return hashlib.blake2b(value, digest_size=16).digest()
+
+
+def _batches(keys: list[str]) -> Iterable[list[str]]:
+    return (keys[at : at + _AT_ONCE] for at in range(0, len(keys), _AT_ONCE))
+
+
+async def _keys(store: Any) -> list[str]:
+    names: AsyncIterator[str] = store.list_prefix("")
+    return [name async for name in names]
+
+
+async def _values(store: Any, keys: list[str]) -> dict[str, bytes]:
+    found = await asyncio.gather(*(store.get(key, default_buffer_prototype()) for key in keys))
+    return {key: value.to_bytes() for key, value in zip(keys, found, strict=True) if value is not None}
+
+
+async def _set(store: Any, values: dict[str, bytes]) -> None:
+    await asyncio.gather(
+        *(store.set(key, Buffer.from_bytes(value)) for key, value in values.items() if key.endswith("zarr.json"))
+    )
+    await asyncio.gather(
+        *(store.set(key, Buffer.from_bytes(value)) for key, value in values.items() if not key.endswith("zarr.json"))
+    )

@@ -1,0 +1,230 @@
+"""Exporting a network: the sum of all its runs as one canonical table, and its dictionaries.
+
+Covers: reading a commit in this process, as coordinate arrays in one order that does not depend
+on regions, batches or workers. Does not cover: the table itself (`table`), putting regions in that order
+with little memory (`ordered`), pictures.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.events import Observer, StageAdvanced, ignore
+from giaann_dask.keys import unpack_neuron, unpack_target
+from giaann_dask.runs.merging import merge_encoded
+from giaann_dask.runs.packing import unpack
+from giaann_dask.runs.run import Run
+from giaann_dask.spec import Specification
+from giaann_dask.storage import replacing, writing
+from giaann_dask.store.connection_table import ConnectionTable
+from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.ordered_connections import OrderedConnections, ordered_connections
+from giaann_dask.text.vocabulary import Vocabulary
+
+
+def read_whole(reader: CommitReader, observer: Observer = ignore) -> Run:
+    """Return all connections of a commit as one run; the observer is told of every run that is read."""
+    stored, runs = reader.manifest().runs, []
+    for run in stored:
+        runs.append(reader.connections(run.identity))
+        observer(StageAdvanced("read", len(runs), len(stored), "runs"))
+    return merge_encoded(runs, unpack)
+
+
+def connection_table(reader: CommitReader, observer: Observer = ignore) -> ConnectionTable:
+    """Return all connections of a commit as coordinate arrays; the observer is told of every run.
+
+    Returns
+    -------
+    ConnectionTable
+        Sorted by source column, source feature, segment, target column, target feature and
+        branch; strengths as float32, limited as the specification says, names as of the last trained sequence.
+    """
+    return table_of(read_whole(reader, observer), reader.manifest().specification, reader.saved_vocabulary())
+
+
+def table_of(run: Run, specification: Specification, vocabulary: Vocabulary) -> ConnectionTable:
+    """Return the connections of a run as coordinate arrays, in the order of the run, with the names of a vocabulary."""
+    columns = {name: column.of(run).astype(column.dtype) for name, column in connection_columns(specification).items()}
+    return ConnectionTable(**columns, concepts=tuple(vocabulary.concepts), features=tuple(vocabulary.features))
+
+
+def connection_columns(specification: Specification) -> dict[str, Column]:
+    """Return how the coordinate arrays are made of a run, by their names."""
+
+    def of_source(part: int) -> Callable[[Run], npt.NDArray[Any]]:
+        return lambda run: np.repeat(unpack_neuron(run.source)[part], np.diff(run.pointer))
+
+    def of_target(part: int) -> Callable[[Run], npt.NDArray[Any]]:
+        return lambda run: unpack_neuron(unpack_target(run.target)[1])[part]
+
+    return {
+        "src_col": Column(np.int32, of_source(0)),
+        "src_feat": Column(np.int32, of_source(1)),
+        "branch": Column(np.int8, lambda run: unpack_target(run.target)[2]),
+        "seg": Column(np.int8, lambda run: unpack_target(run.target)[0]),
+        "tgt_col": Column(np.int32, of_target(0)),
+        "tgt_feat": Column(np.int32, of_target(1)),
+        "strength": Column(np.float32, lambda run: specification.strengths(run.strength)),
+    }
+
+
+def neuron_arrays(reader: CommitReader) -> dict[str, npt.NDArray[Any]]:
+    """Return the neurons' own strengths of a commit as coordinate arrays.
+
+    Returns
+    -------
+    dict of str to ndarray
+        ``col``, ``feat``, ``seg``, ``branch`` and ``strength`` (float32, whole counts), sorted by
+        column, feature, segment and branch.
+    """
+    run = merge_encoded([reader.run(run.identity).neurons for run in reader.manifest().runs], unpack)
+    column, feature = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
+    segment, _, branch = unpack_target(run.target)
+    return {
+        "branch": branch.astype(np.int8),
+        "seg": segment.astype(np.int8),
+        "col": column.astype(np.int32),
+        "feat": feature.astype(np.int32),
+        "strength": run.strength.astype(np.float32),
+    }
+
+
+def dictionaries(reader: CommitReader) -> dict[str, Any]:
+    """Return the dictionaries and stored flags of a commit, ready for JSON.
+
+    ``concepts`` and ``features`` list the names by index, ``det`` and ``prob`` the stored delimiter
+    and probable flags by feature, as of the last trained sequence, from which inference starts. The
+    same under names ending in ``_saved``; those ending in ``_mem`` are as of the last counted
+    sequence, from which training goes on. ``specification`` is what strengths depend on, without regions and
+    placement.
+    """
+    memory, manifest = reader.vocabulary(), reader.manifest()
+    saved = reader.saved_vocabulary()
+    return {
+        **_named(saved, ""),
+        **_named(saved, "_saved"),
+        **_named(memory, "_mem"),
+        "specification": manifest.specification.without_regions(),
+        "sequences": manifest.sequences,
+        "trained": manifest.trained,
+        "skipped": manifest.skipped(),
+        "tokens": manifest.tokens,
+    }
+
+
+def _named(vocabulary: Vocabulary, ending: str) -> dict[str, Any]:
+    values = {
+        "concepts": vocabulary.concepts,
+        "features": vocabulary.features,
+        "det": vocabulary.delimiter,
+        "prob": list(vocabulary.probable()),
+    }
+    return {name + ending: value for name, value in values.items()}
+
+
+class Column(NamedTuple):
+    """A coordinate array: its type, and how its values are made of some connections, in their order."""
+
+    dtype: npt.DTypeLike
+    of: Callable[[Run], npt.NDArray[Any]]
+
+
+class Exported(NamedTuple):
+    """The files of an export: connections, dictionaries, and the neurons' own strengths."""
+
+    connections: Path
+    dictionaries: Path
+    neurons: Path
+
+    @contextmanager
+    def replacing(self) -> Iterator[Exported]:
+        """Yield temporary files that take the place of these, all at the end: they belong together."""
+        with ExitStack() as stack:
+            partial = []
+            for file in self:
+                with writing(str(file)):
+                    partial.append(stack.enter_context(replacing(file)))
+            yield Exported(*partial)
+
+
+def export_network(reader: CommitReader, path: str | Path, observer: Observer = ignore) -> Exported:
+    """Write a commit's connections to an ``.npz`` file, and what belongs to them beside it.
+
+    No more than one region is in memory at a time; beside the files, 16 bytes a connection are on the disk meanwhile.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit.
+    path : str or Path
+        The ``.npz`` file; the dictionaries get the same name with ``.json``, the neurons' own
+        strengths with ``.neurons.npz``.
+    observer : callable, optional
+        Told of what has been read and written.
+
+    Returns
+    -------
+    Exported
+
+    Raises
+    ------
+    StoreWriteError
+        If the disk is full.
+    """
+    files = export_names(path)
+    with files.replacing() as partial:
+        with (
+            writing(str(files.connections)),
+            ordered_connections(reader, files.connections.parent, observer) as connections,
+        ):
+            columns = connection_columns(reader.manifest().specification)
+            save_columns(partial.connections, columns, connections, observer)
+        with writing(str(files.neurons)):
+            save_arrays(partial.neurons, neuron_arrays(reader))
+        with writing(str(files.dictionaries)):
+            save_dictionaries(partial.dictionaries, dictionaries(reader))
+    return files
+
+
+def export_names(path: str | Path) -> Exported:
+    """Return the files of an export to a path, which may lack its suffix."""
+    path = Path(path)
+    arrays = path if path.suffix == ".npz" else path.with_name(path.name + ".npz")
+    return Exported(arrays, arrays.with_suffix(".json"), arrays.with_suffix(".neurons.npz"))
+
+
+def save_columns(
+    path: Path, columns: Mapping[str, Column], connections: OrderedConnections, observer: Observer = ignore
+) -> None:
+    """Write coordinate arrays to an ``.npz`` file, block by block, with the bytes that `save_arrays` would write."""
+    total = len(columns) * len(connections)
+    written = 0
+    with path.open("wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, (dtype, values_of) in columns.items():
+            header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (len(connections),)}
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array_header_1_0(member, header)
+                for block in connections.blocks():
+                    member.write(values_of(block).astype(dtype).tobytes())
+                    written += len(block)
+                    observer(StageAdvanced("write", written, total, "values"))
+
+
+def save_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """Write arrays to an ``.npz`` file."""
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+
+def save_dictionaries(path: Path, values: Mapping[str, Any]) -> None:
+    """Write what belongs to the arrays of an export to a JSON file."""
+    path.write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")

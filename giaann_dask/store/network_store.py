@@ -1,0 +1,523 @@
+"""The store of a network: Icechunk commits over Zarr.
+
+Covers: creating, opening, reading and committing. One commit is the specification, the
+dictionaries, the ledger of counted text, the manifest and the runs; runs are immutable and written
+once, so a commit costs what is new, and a crash at any moment leaves the last commit readable.
+Does not cover: the encoding of a run (`packing`) and what is committed when
+(`giaann_dask.training`).
+
+Runs are written by workers through forked sessions (`run_writing`); the driver merges these and commits. Storage
+on a local filesystem is safe for one committer at a time, which a lock enforces (`locking`).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+import icechunk
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from giaann_dask.errors import (
+    StoreDamagedError,
+    StoreExistsError,
+    StoreFormatError,
+    StoreMissingError,
+    StoreRefusedError,
+)
+from giaann_dask.runs.packing import PackedRegionRun, PackedRun
+from giaann_dask.runs.partial_rows import StoredEntries
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import RegionRun
+from giaann_dask.storage import (
+    CHECKSUMS,
+    absolute_place,
+    append_values,
+    checksum_of,
+    create_array,
+    read_array,
+    read_json,
+    reading,
+    require_folder,
+    seal_arrays,
+    write_json,
+    writing,
+)
+from giaann_dask.store.icechunk_process import use_icechunk
+from giaann_dask.store.locking import UNFINISHED, HeldPlace, clear_attempt, is_vacant, locked
+from giaann_dask.store.manifest import Manifest
+from giaann_dask.store.run_writing import fork_session, merge_written
+from giaann_dask.store.vocabulary_arrays import read_vocabulary, rewrite_changed, write_vocabulary
+from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
+from giaann_dask.text.strings import text_fault
+from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
+from giaann_dask.text.vocabulary import Vocabulary
+
+FORMAT = "giaann-dask network"
+# Version 3 is that of networks that began with fewer regions than their specification says, which readers of version 2
+# would look for in the wrong places. All others are version 2.
+VERSION = 2
+VERSION_JOINED = 3
+BRANCH = "main"
+# The placement's table of first regions by column.
+ASSIGNED = "first_region"
+# The checksum of the manifest among the attributes, and that of the message in the metadata of a commit.
+_CHECKSUM = "checksum"
+# What divides text into subwords, where these are the tokens.
+_TOKENIZER = "tokenizer"
+
+# What icechunk remembers of a repository. A commit is read once, so that more would only grow with every commit:
+# each array has a list of chunks of its own, a kilobyte or so in memory for the one or two chunks that it names.
+_CACHED = {
+    "num_snapshot_nodes": 10_000,
+    "num_chunk_refs": 4_000,
+    "num_transaction_changes": 0,
+    "num_bytes_attributes": 1 << 20,
+    "num_bytes_chunks": 1 << 20,
+}
+
+
+class NetworkStore:
+    """A network's repository at a path.
+
+    Parameters
+    ----------
+    path : str or Path
+        Folder of an existing network.
+
+    Raises
+    ------
+    OptionError
+        If the path names an object store.
+    StoreMissingError, StoreDamagedError
+        If there is none, or if it cannot be opened.
+
+    Attributes
+    ----------
+    path : Path
+        The folder, absolute.
+    held : HeldPlace or None
+        The right to write, while this process has it (`lock`).
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = absolute_place(path)
+        self.held: HeldPlace | None = None
+        require_folder(self.path)
+        if not self.path.is_dir() or not (self.path / "refs").exists():
+            raise StoreMissingError(f"there is no network at {path}", "a folder that train has made", "check the path")
+        with reading(f"network {path}"):
+            self._opened = _open_repository(self.path)
+
+    @property
+    def _repository(self) -> icechunk.Repository:
+        """The opened repository.
+
+        Raises
+        ------
+        StoreForkedError
+            In a process that was forked from one that used Icechunk, here and in all methods.
+        """
+        use_icechunk()
+        return self._opened
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        manifest: Manifest,
+        ever: EverPos,
+        tokenizer: SubwordTokenizer | None = None,
+        held: HeldPlace | None = None,
+    ) -> NetworkStore:
+        """Create an empty network and commit it.
+
+        Parameters
+        ----------
+        path : str or Path
+            Folder that does not exist yet, or is empty but for what is left of an attempt to create a network.
+        manifest : Manifest
+            Of an empty network.
+        ever : EverPos
+            Ever-POS lexicon.
+        tokenizer : SubwordTokenizer, optional
+            Of a network of subwords.
+        held : HeldPlace, optional
+            The right to write there; taken for as long as this takes by default.
+
+        Raises
+        ------
+        StoreExistsError
+            If a network or something else is at the path.
+        StoreWriteError
+            If it cannot be written, or another process is about to.
+        """
+        place = absolute_place(path)
+        _require_text(place)
+        with locked(place) if held is None else nullcontext(held):
+            if not is_vacant(place) and not cls(place).blank():
+                raise StoreExistsError(f"{place} is a network already", "a new path", "choose another path")
+            clear_attempt(place)
+            # Icechunk begins in empty folders only, and readers are to see a whole network or none.
+            new = place / UNFINISHED
+            with writing(f"network {place}"), _removed_on_failure(new):
+                new.mkdir()
+                _write_empty(new, manifest, ever, tokenizer)
+                for part in sorted(new.iterdir(), key=lambda part: part.name == "refs"):
+                    part.rename(place / part.name)
+                new.rmdir()
+        return cls(place)
+
+    @contextmanager
+    def lock(self) -> Iterator[HeldPlace]:
+        """Hold the right to commit.
+
+        Raises
+        ------
+        StoreWriteError
+            If another process holds it.
+        StoreRefusedError
+            If this user may not write here, or nobody can, because of the path's name.
+        """
+        _require_text(self.path)
+        with locked(self.path) as held:
+            self.held = held
+            try:
+                yield held
+            finally:
+                self.held = None
+
+    def fork(self, session: icechunk.Session) -> bytes:
+        """Return what workers need to write runs into a session, by the right to write that this process holds."""
+        assert self.held is not None, "runs are written by who holds the lock"
+        return fork_session(session, self.held.mark())
+
+    def head(self) -> str:
+        """Return the identity of the last commit.
+
+        Raises
+        ------
+        StoreMissingError
+            If there is none yet: the network is being trained for the first time, or that was killed.
+        """
+        if self.blank():
+            raise StoreMissingError(
+                f"network {self.path} holds no commit yet",
+                "a network with at least one",
+                "wait for the first commit of its training, or train it again if that has ended",
+            )
+        with reading(f"network {self.path}"):
+            return str(self._repository.lookup_branch(BRANCH))
+
+    def commits(self) -> list[tuple[str, str]]:
+        """Return identity and message of all commits, the last one first."""
+        with reading(f"network {self.path}"):
+            found = list(self._repository.ancestry(branch=BRANCH))
+            head = self._repository.lookup_branch(BRANCH)
+        for info, named in zip(found, (head, *(info.parent_id for info in found)), strict=False):
+            if info.id != named or info.metadata.get(_CHECKSUM, _message_checksum(info)) != _message_checksum(info):
+                raise StoreDamagedError(f"commit {named} of network {self.path} is not what was written")
+        return [(str(info.id), str(info.message)) for info in found[:-1]]
+
+    def open(self, commit: str) -> CommitReader:
+        """Return a reader of one commit.
+
+        Raises
+        ------
+        StoreMissingError
+            If there is no such commit.
+        StoreFormatError
+            If the network is of another format version.
+        """
+        try:
+            session = self._repository.readonly_session(snapshot_id=commit)
+            # What a file of another commit holds is opened under this one's name.
+            found = self._repository.lookup_snapshot(str(session.snapshot_id)).id
+        except (icechunk.IcechunkError, ValueError) as error:
+            known = [name for name, _ in self.commits()[:3]]
+            if commit in known:
+                raise StoreDamagedError(f"commit {commit} of network {self.path} cannot be read") from error
+            raise StoreMissingError(
+                f"network {self.path} has no commit {commit}",
+                f"one such as {known}",
+                "list them with inspect",
+            ) from error
+        # An identity can be spelled in more ways than one.
+        if found != session.snapshot_id:
+            raise StoreDamagedError(f"commit {commit} of network {self.path} holds commit {found}")
+        return CommitReader(self.path, str(session.snapshot_id), session)
+
+    def blank(self) -> bool:
+        """Return whether a process died between making the folder and the first commit."""
+        with reading(f"network {self.path}"):
+            return len(list(islice(self._repository.ancestry(branch=BRANCH), 2))) == 1
+
+    def collect(self, keep_commits: int | None = None) -> int:
+        """Remove what no commit needs; call it while holding the lock.
+
+        Parameters
+        ----------
+        keep_commits : int, optional
+            Forget all but the last so many commits first; all are kept by default.
+
+        Returns
+        -------
+        int
+            Bytes that were freed.
+
+        Raises
+        ------
+        StoreWriteError, StoreDamagedError
+            If the store cannot be written or read.
+        """
+        with reading(f"network {self.path}"), writing(f"network {self.path}"):
+            commits = list(self._repository.ancestry(branch=BRANCH))
+            if keep_commits is not None and keep_commits < len(commits):
+                self._repository.expire_snapshots(commits[keep_commits - 1].written_at)
+            # The lock is held: whatever is older than now and belongs to no commit is left over.
+            summary = self._repository.garbage_collect(datetime.now(UTC))
+        return int(summary.bytes_deleted)
+
+    def begin(self) -> icechunk.Session:
+        """Return a session in which the next commit is written; `fork` it before changing anything."""
+        return self._repository.writable_session(BRANCH)
+
+    def commit(
+        self, session: icechunk.Session, written: Sequence[bytes], before: CommitReader, change: CommitChange
+    ) -> str:
+        """Write everything but the runs, which were written into forks of the session, and commit.
+
+        Returns
+        -------
+        str
+            Identity of the commit.
+
+        Raises
+        ------
+        StoreWriteError
+            If the disk is full; the last commit stays as it was.
+        """
+        with writing(f"network {self.path}"):
+            root = zarr.open_group(session.store, mode="a")
+            old, new = before.manifest(), change.manifest
+            # Those of the commit before, which arrays no longer have while they are changed.
+            root.attrs.pop(CHECKSUMS, None)
+            # Before anything else is there: what deleting costs grows with what a session has changed.
+            for identity in {run.identity for run in old.runs} - {run.identity for run in new.runs}:
+                del root[f"runs/{identity}"]
+            for fork in written:
+                merge_written(session, fork)
+            write_vocabulary(root, change.vocabulary, old.concepts, old.features)
+            _write_ledger(root, change.ledger, before.ledger())
+            _write_assigned(root, change.placement.assigned)
+            _write_header(root, new)
+            message = f"{new.sequences} sequences, {new.connections} connections"
+            return str(session.commit(message, metadata={_CHECKSUM: checksum_of(message.encode())}))
+
+
+class CommitChange:
+    """What a commit holds, besides its runs.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        Counts, sizes and runs.
+    vocabulary : Vocabulary
+        Dictionaries; only as much of them as the manifest says is written.
+    ledger : list of LedgerEntry
+        All entries.
+    placement : Placement
+        Where neurons belong; its splits and load are those of the manifest.
+    """
+
+    def __init__(
+        self, manifest: Manifest, vocabulary: Vocabulary, ledger: list[LedgerEntry], placement: Placement
+    ) -> None:
+        self.manifest = manifest
+        self.placement = placement
+        self.vocabulary = vocabulary.truncated(manifest.concepts, manifest.features, manifest.sequences - 1)
+        self.ledger = list(ledger)
+
+
+class CommitReader:
+    """Reads one commit of a network; made by `NetworkStore.open`."""
+
+    def __init__(self, path: Path, commit: str, session: icechunk.Session) -> None:
+        self.path = path
+        self.commit = commit
+        self._read_from = session.store
+        with reading(f"network {path}"):
+            self._opened_root = zarr.open_group(self._store, mode="r")
+            attributes = dict(self._root.attrs)
+        if attributes.get("format") != FORMAT or attributes.get("version") not in (VERSION, VERSION_JOINED):
+            raise StoreFormatError(
+                f"{path} is {attributes.get('format')!r} version {attributes.get('version')!r}",
+                f"{FORMAT!r} version {VERSION} or {VERSION_JOINED}",
+                "open it with the version of giaann_dask that wrote it",
+            )
+        stored = cast(Mapping[str, Any], attributes["manifest"])
+        if attributes.get(_CHECKSUM, _manifest_checksum(stored)) != _manifest_checksum(stored):
+            raise StoreDamagedError(f"the manifest of network {path} is not what was written")
+        self._manifest = Manifest.from_dict(stored)
+
+    @property
+    def _store(self) -> icechunk.IcechunkStore:
+        use_icechunk()
+        return self._read_from
+
+    @property
+    def _root(self) -> zarr.Group:
+        use_icechunk()
+        return self._opened_root
+
+    def manifest(self) -> Manifest:
+        """Return the manifest.
+
+        Raises
+        ------
+        StoreForkedError
+            In a process that was forked from one that used Icechunk, here and in all methods.
+        """
+        use_icechunk()
+        return self._manifest
+
+    def ever(self) -> EverPos:
+        """Return the ever-POS lexicon."""
+        with reading(f"network {self.path}"):
+            return EverPos.from_dict(read_json(self._root, "ever_pos"))
+
+    def tokenizer(self) -> SubwordTokenizer | None:
+        """Return the tokenizer of a network of subwords; None for words."""
+        with reading(f"network {self.path}"):
+            return open_content(read_json(self._root, _TOKENIZER)) if _TOKENIZER in self._root else None
+
+    def vocabulary(self) -> Vocabulary:
+        """Return the dictionaries as they were in memory at the commit."""
+        with reading(f"network {self.path}"):
+            found = read_vocabulary(self._root, self._manifest.sequences)
+        expected = (self._manifest.concepts, *(self._manifest.features,) * 3)
+        flags = len(found.delimiter), len(found.probable_since)
+        sizes = (len(found.concepts), len(found.features), *flags)
+        if sizes != expected:
+            raise StoreDamagedError(f"the dictionaries of {self.path} have sizes {sizes}", f"{expected}")
+        return found
+
+    def saved_vocabulary(self) -> Vocabulary:
+        """Return the dictionaries as of the last trained sequence, from which inference starts."""
+        m = self._manifest
+        return self.vocabulary().truncated(m.saved_concepts, m.saved_features, m.last_trained)
+
+    def stored_runs(self) -> set[str]:
+        """Return the identities of all runs in the commit; the manifest names the same."""
+        with reading(f"network {self.path}"):
+            return set(cast(zarr.Group, self._root["runs"]).group_keys())
+
+    def ledger(self) -> list[LedgerEntry]:
+        """Return the parts of text that the commit holds."""
+        with reading(f"network {self.path}"):
+            return read_entries(self._root)
+
+    def placement(self) -> Placement:
+        """Return where neurons belong."""
+        manifest = self._manifest
+        with reading(f"network {self.path}"):
+            assigned = read_array(self._root, ASSIGNED)
+        load = np.array(manifest.load, np.int64)
+        return Placement(manifest.first_regions, assigned, load, manifest.splits)
+
+    def run(self, identity: str) -> PackedRegionRun:
+        """Return the encoded chunks of a run, as they are stored."""
+        return PackedRegionRun(self.connections(identity), self._table(identity, "neurons"))
+
+    def connections(self, identity: str) -> PackedRun:
+        """Return the encoded connections of a run alone."""
+        return self._table(identity, "connections")
+
+    def entries(self, identity: str) -> tuple[StoredEntries, StoredEntries]:
+        """Return the connections and the neurons of a run, of which nothing is read before it is asked for."""
+        connections, neurons = (StoredEntries(self._store, f"runs/{identity}/{name}/") for name in RegionRun._fields)
+        return connections, neurons
+
+    def _table(self, identity: str, name: str) -> PackedRun:
+        with reading(f"network {self.path}"):
+            return PackedRun.from_entries(StoredEntries(self._store, f"runs/{identity}/{name}/").read_all())
+
+
+@contextmanager
+def _removed_on_failure(path: Path) -> Iterator[None]:
+    """Remove a folder again when what is written into it fails."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+def _require_text(path: Path) -> None:
+    """Raise a `StoreRefusedError` where a path is not UTF-8: icechunk writes nothing there."""
+    if (fault := text_fault(str(path))) is not None:
+        received = f"the path {str(path)!r} of a network holds {fault}"
+        raise StoreRefusedError(received, "a path in UTF-8", "choose another, or rename the folder")
+
+
+def _write_empty(path: Path, manifest: Manifest, ever: EverPos, tokenizer: SubwordTokenizer | None) -> None:
+    """Write an empty network into an empty folder."""
+    use_icechunk()
+    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(path)))
+    session = repository.writable_session(BRANCH)
+    root = zarr.open_group(session.store, mode="a")
+    root.create_group("runs")
+    write_vocabulary(root, Vocabulary(), 0, 0)
+    _write_ledger(root, [], [])
+    create_array(root, ASSIGNED, np.zeros(0, np.int32))
+    write_json(root, "ever_pos", ever.as_dict())
+    if tokenizer is not None:
+        write_json(root, _TOKENIZER, tokenizer.content)
+    _write_header(root, manifest)
+    session.commit("created")
+
+
+def _open_repository(path: Path) -> icechunk.Repository:
+    use_icechunk()
+    config = icechunk.RepositoryConfig(caching=icechunk.CachingConfig(**_CACHED))
+    return icechunk.Repository.open(icechunk.local_filesystem_storage(str(path)), config=config)
+
+
+def _write_header(root: zarr.Group, manifest: Manifest) -> None:
+    """Write the attributes of a commit whose arrays are written."""
+    values = manifest.as_dict()
+    version = VERSION if manifest.begun_with is None else VERSION_JOINED
+    sealed: dict[str, Any] = {_CHECKSUM: _manifest_checksum(values), CHECKSUMS: seal_arrays(root)}
+    root.attrs.update({"format": FORMAT, "version": version, "manifest": values, **sealed})
+
+
+def _manifest_checksum(values: Mapping[str, Any]) -> int:
+    return checksum_of(json.dumps(values, sort_keys=True).encode())
+
+
+def _message_checksum(info: icechunk.SnapshotInfo) -> int:
+    return checksum_of(info.message.encode())
+
+
+def _write_assigned(root: zarr.Group, assigned: npt.NDArray[np.int32]) -> None:
+    """Append the regions of new columns; old columns may have one now that had none."""
+    append_values(root, ASSIGNED, assigned[len(read_array(root, ASSIGNED)) :])
+    rewrite_changed(root, ASSIGNED, assigned)
+
+
+def _write_ledger(root: zarr.Group, ledger: list[LedgerEntry], stored: list[LedgerEntry]) -> None:
+    """Append new entries and rewrite those that have grown."""
+    for position, (old, new) in enumerate(zip(stored, ledger, strict=False)):
+        if old != new:
+            cast(Any, root["ledger_sequences"])[position] = new.sequences
+            cast(Any, root["ledger_complete"])[position] = new.complete
+    append_entries(root, ledger[len(stored) :])

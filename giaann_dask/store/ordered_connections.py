@@ -1,0 +1,124 @@
+"""All connections of a commit in the order of their source neurons, with one region in memory at a time.
+
+Covers: adding up the runs of each region, laying the sums down in a temporary file, and giving them
+back in blocks of one order that does not depend on regions. Does not cover: what is made of them (`exporting`,
+`context_exporting`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.events import Observer, StageAdvanced, ignore
+from giaann_dask.runs.merging import merge_encoded
+from giaann_dask.runs.packed_arrays import require_intact
+from giaann_dask.runs.packing import unpack
+from giaann_dask.runs.run import Run
+from giaann_dask.store.manifest import StoredRun
+from giaann_dask.store.network_store import CommitReader
+
+Integers = npt.NDArray[np.int64]
+
+# Connections that are handled in one go.
+BLOCK = 1 << 20
+
+
+class OrderedConnections:
+    """Connections that lie in two files, region after region, in the order of their source neurons.
+
+    Parameters
+    ----------
+    source, length, start : ndarray
+        Source neuron keys, ascending; the number of connections of each, and where its first one lies in
+        the files. int64, shape ``(rows,)``.
+    target, strength : file
+        Target keys and strength units, int64.
+    """
+
+    def __init__(
+        self, source: Integers, length: Integers, start: Integers, target: IO[bytes], strength: IO[bytes]
+    ) -> None:
+        self._source, self._length, self._start = source, length, start
+        self._end = np.cumsum(length)
+        self._files = target, strength
+
+    def __len__(self) -> int:
+        """Return the number of connections."""
+        return int(self._length.sum())
+
+    def blocks(self, size: int = BLOCK) -> Iterator[Run]:
+        """Yield the connections in order, so many at a time; what yields them may be asked again.
+
+        A row may be divided among blocks, so that no block is larger. Strengths are int64.
+        """
+        # No file of length 0 can be mapped.
+        files = [np.memmap(file, np.int64, "r") for file in self._files] if len(self) else []
+        for low in range(0, len(self), size):
+            high = min(low + size, len(self))
+            # The rows of the first connection and of the last one.
+            outer = np.searchsorted(self._end, [low, high - 1], "right")
+            rows = slice(int(outer[0]), int(outer[1]) + 1)
+            first = self._end[rows] - self._length[rows]
+            begin, end = np.maximum(first, low), np.minimum(self._end[rows], high)
+            pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - begin)])
+            place = np.repeat(self._start[rows] + begin - first - pointer[:-1], end - begin) + np.arange(high - low)
+            target, strength = (np.asarray(file[place]) for file in files)
+            yield Run(self._source[rows], pointer, target, strength)
+
+
+def read_region(reader: CommitReader, region: int) -> Run:
+    """Return all connections of a region as one run."""
+    return read_runs(reader, reader.manifest().runs_by_region().get(region, []))
+
+
+def read_runs(reader: CommitReader, runs: Sequence[StoredRun]) -> Run:
+    """Return the connections of some runs as one run."""
+    return merge_encoded([reader.connections(run.identity) for run in runs], unpack)
+
+
+@contextmanager
+def ordered_connections(
+    reader: CommitReader, folder: Path, observer: Observer = ignore
+) -> Iterator[OrderedConnections]:
+    """Lay all connections of a commit down in a temporary file, while the context lasts.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit.
+    folder : Path
+        Where there is room for 16 bytes a connection.
+    observer : callable, optional
+        Told of every run that is read.
+
+    Raises
+    ------
+    StoreDamagedError
+        If the runs of a region do not decode, or a neuron belongs to two regions.
+    """
+    stored = reader.manifest().runs
+    sources, lengths, done = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+    with tempfile.TemporaryFile(dir=folder) as target, tempfile.TemporaryFile(dir=folder) as strength:
+        for runs in reader.manifest().runs_by_region().values():
+            total = read_runs(reader, runs)
+            # Not `tofile`, whose error on a full disk does not say what it is.
+            target.write(np.ascontiguousarray(total.target).data)
+            strength.write(total.strength.astype(np.int64).data)
+            sources.append(total.source)
+            lengths.append(np.diff(total.pointer))
+            done += len(runs)
+            observer(StageAdvanced("read", done, len(stored), "runs"))
+        target.flush()
+        strength.flush()
+        source, length = np.concatenate(sources), np.concatenate(lengths)
+        order = np.argsort(source)
+        start = np.cumsum(length) - length
+        require_intact(bool(np.all(np.diff(source[order]) > 0)), "two regions hold connections of the same neuron")
+        yield OrderedConnections(source[order], length[order], start[order], target, strength)

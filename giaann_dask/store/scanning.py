@@ -1,0 +1,120 @@
+"""Looking through a network region by region, with no more than one region decoded at a time.
+
+Covers: the connections among some columns, and the columns that are best connected with each other. Does not
+cover: reading a region (`ordered`), exports of everything (`exporting`) and what is counted in a region
+(`giaann_dask.diagnostics.network_report`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.errors import OptionError
+from giaann_dask.keys import unpack_neuron, unpack_target
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.run import Run
+from giaann_dask.store.connection_table import ConnectionTable, best_of_pairs
+from giaann_dask.store.export import table_of
+from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.ordered_connections import read_runs
+
+Integers = npt.NDArray[np.int64]
+
+
+def require_columns(reader: CommitReader) -> None:
+    """Raise an `OptionError` for a network that has no columns."""
+    if reader.manifest().specification.profile == "best":
+        raise OptionError(
+            "columns of a network of profile best", "profile v1 or v2", "use report, or export its counts"
+        )
+
+
+def read_regions(reader: CommitReader) -> Iterator[Run]:
+    """Yield the connections of every region that has any, one region after the other."""
+    for runs in reader.manifest().runs_by_region().values():
+        yield read_runs(reader, runs)
+
+
+def columns_of(run: Run) -> tuple[Integers, Integers]:
+    """Return source and target column of every connection of a run, int64."""
+    source = np.repeat(unpack_neuron(run.source)[0], np.diff(run.pointer))
+    return source, unpack_neuron(unpack_target(run.target)[1])[0]
+
+
+def read_columns(reader: CommitReader, columns: Iterable[int]) -> ConnectionTable:
+    """Return the connections whose two ends both lie in some columns.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        Of profile ``v1`` or ``v2``.
+    columns : iterable of int
+        Numbers of concept columns.
+    """
+    manifest, vocabulary = reader.manifest(), reader.saved_vocabulary()
+    chosen = np.isin(np.arange(max(manifest.concepts, 1)), np.fromiter(columns, np.int64))
+    parts = [_among(run, chosen) for run in read_regions(reader)]
+    return table_of(merge_runs(parts), manifest.specification, vocabulary)
+
+
+def column_pairs(run: Run, concepts: int) -> tuple[Integers, Integers, npt.NDArray[np.float64]]:
+    """Return the connected pairs of columns of a run.
+
+    Returns
+    -------
+    pairs : ndarray
+        ``source * concepts + target``, ascending, each once; int64, shape ``(pairs,)``.
+    connections : ndarray
+        Number of connections of each, int64.
+    strength : ndarray
+        Sum of their strengths in units, float64.
+    """
+    source, target = columns_of(run)
+    pairs, where, count = np.unique(source * concepts + target, return_inverse=True, return_counts=True)
+    return pairs, count.astype(np.int64), np.bincount(where, run.strength, len(pairs)).astype(np.float64)
+
+
+def find_best_columns(reader: CommitReader, count: int) -> list[int]:
+    """Return the columns that are most strongly connected with each other.
+
+    As `giaann_dask.store.connection_table.ConnectionTable.best_connected` chooses them; what is held at once is a region,
+    and a number for each connected pair of columns.
+    """
+    manifest = reader.manifest()
+    concepts = manifest.saved_concepts
+    found = [column_pairs(run, concepts) for run in read_regions(reader)]
+    if not found:
+        return []
+    pairs, where = np.unique(np.concatenate([one for one, _, _ in found]), return_inverse=True)
+    units = np.bincount(where, np.concatenate([strength for *_, strength in found]), len(pairs))
+    return best_of_pairs(pairs, units.astype(np.float64), concepts, count)
+
+
+def find_columns(reader: CommitReader, names: Sequence[str]) -> list[int]:
+    """Return the numbers of concept columns by name; see `giaann_dask.store.connection_table.ConnectionTable.find_columns`."""
+    empty = table_of(Run.empty(), reader.manifest().specification, reader.saved_vocabulary())
+    return empty.find_columns(names)
+
+
+_NONE: Integers = np.zeros(0, np.int64)
+
+
+def _among(run: Run, chosen: npt.NDArray[np.bool_]) -> Run:
+    """Return the connections of a run whose two ends lie in chosen columns."""
+    rows = np.flatnonzero(chosen[unpack_neuron(run.source)[0]])
+    # Few rows are left, so that few targets are decoded.
+    begin, end = run.pointer[rows], run.pointer[rows + 1]
+    at = np.concatenate([np.arange(b, e) for b, e in zip(begin, end, strict=True)] or [_NONE])
+    kept = chosen[unpack_neuron(unpack_target(run.target[at])[1])[0]]
+    per_row = np.add.reduceat(kept.astype(np.int64), _starts(end - begin)) if len(rows) else _NONE
+    full = per_row > 0
+    pointer = np.concatenate([[0], np.cumsum(per_row[full])]).astype(np.int64)
+    return Run(run.source[rows[full]], pointer, run.target[at[kept]], run.strength[at[kept]])
+
+
+def _starts(lengths: Integers) -> Integers:
+    """Return where each row begins; no row is empty."""
+    return np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)

@@ -1,0 +1,222 @@
+"""Training on what was not predicted: only connections to tokens that a commit misses are strengthened.
+
+Covers: predicting text with its own tokens fed before it is trained, as a mark of every token; the
+steps of such a training, each against the commit that the one before it made.
+Does not cover: how pairs that end at other tokens are left out (`giaann_dask.increments.connections`), and
+the training of a step (`trainer`).
+
+Which tokens a network misses depends on what it has learnt before, hence on the order of the text.
+Here that order is one of steps: all sequences of a step are predicted by the commit before it, which
+does not change meanwhile. So within a step training stays a sum, the same for any division among
+batches and workers; a step is committed as a whole, so that one that was interrupted is done again
+from where it began; and its increments can be added to any other network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, replace
+from threading import Event
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from distributed import Client
+from distributed.spans import span
+
+from giaann_dask.cluster import giving_back, task_key
+from giaann_dask.device import one_thread
+from giaann_dask.encoding.sources import SourceOptions, read_units
+from giaann_dask.encoding.stream import StreamedBlock
+from giaann_dask.errors import EmptyInputError
+from giaann_dask.events import Observer, ignore
+from giaann_dask.inference.handle import (
+    FlagChange,
+    changed_flags,
+    flags_of,
+    open_regions,
+    submit_flags,
+    submit_placement,
+)
+from giaann_dask.inference.profiles import Rules, fitting_rules, open_session, sends_strengths
+from giaann_dask.inference.rows.remote import RegionKeys, RowOptions, row_source
+from giaann_dask.inference.rows.service import Trim
+from giaann_dask.inference.rows.source import RowSource
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
+from giaann_dask.keys import pack_neuron
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import Run
+from giaann_dask.spec import Specification
+from giaann_dask.store.network_store import CommitReader
+from giaann_dask.text.blocks import CANDIDATE
+from giaann_dask.text.inputs import require_rereadable
+from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.text.vocabulary import Vocabulary
+from giaann_dask.training.options import TrainingOptions
+from giaann_dask.training.target import NetworkTarget
+from giaann_dask.training.trainer import Trainer
+from giaann_dask.training.training_report import TrainingReport, join_reports
+
+Marks = npt.NDArray[np.bool_]
+# Name of training in what Dask reports of spans of work.
+_SPAN = "giaann-dask training"
+
+
+def missed(block: EncodedBlock, rows: RowSource, flags: FlagTable, *, rules: Rules, network: Specification) -> Marks:
+    """Return which tokens of a block are not predicted when every token is fed.
+
+    Parameters
+    ----------
+    block : EncodedBlock
+        Sequences to predict.
+    rows : RowSource
+        Connections of the network.
+    flags : FlagTable
+        Stored flags, with what the block's own text added.
+    rules : InferenceOptions or V2Options
+        How is predicted; targets must be fed.
+    network : Specification
+        Of the network.
+
+    Returns
+    -------
+    ndarray of bool
+        For each token of the block whether another neuron than its own was predicted, or none. Seed
+        tokens, which nothing predicts, are missed, and so are those of sequences without columns.
+    """
+    session = open_session(network, rows, flags, options=rules, device=torch.device("cpu"))
+    marks: Marks = np.ones(len(block.column), np.bool_)
+    neuron = pack_neuron(block.column, block.feature)
+    for q in np.flatnonzero(block.status == CANDIDATE).tolist():
+        tokens = slice(int(block.offsets[q]), int(block.offsets[q + 1]))
+        sequence = PreparedSequence(
+            neuron=neuron[tokens], noun=block.feature[tokens] == 0, number=block.first_sequence + q
+        )
+        with one_thread():
+            steps = session.run_sequence(sequence).steps
+        predicted = [-1 if step.predicted is None else step.predicted for step in steps]
+        marks[tokens] = np.array(predicted, np.int64) != sequence.neuron
+    return marks
+
+
+def mark_missed(
+    block: EncodedBlock,
+    flags: FlagTable,
+    change: FlagChange,
+    placement: Placement,
+    regions: Sequence[Run] | RegionKeys,
+    specification: Specification,
+    rules: Rules,
+) -> EncodedBlock:
+    """Return a block of which only the tokens are taught that a commit misses, as a task."""
+    rows = row_source(placement, regions, trim=Trim(strengths=sends_strengths(rules)))
+    return replace(block, taught=missed(block, rows, changed_flags(flags, change), rules=rules, network=specification))
+
+
+class MissMarker:
+    """Marks the blocks of a stream by what one commit of a network misses.
+
+    Parameters
+    ----------
+    client : Client
+        Where tasks run.
+    reader : CommitReader
+        The commit, which predicts by the defaults of its profile.
+    """
+
+    def __init__(self, client: Client, reader: CommitReader) -> None:
+        self._client, self._specification = client, reader.manifest().specification
+        self._rules = fitting_rules(self._specification, InferenceOptions())
+        self._base = flags_of(reader.saved_vocabulary())
+        self._regions = open_regions(client, reader, RowOptions())
+        self._flags, self._placement = submit_flags(client, reader), submit_placement(client, reader)
+
+    def mark(self, blocks: Iterator[StreamedBlock], vocabulary: Vocabulary) -> Iterator[StreamedBlock]:
+        """Yield blocks with their tokens marked; `vocabulary` is what the stream extends."""
+        for block in blocks:
+            change = FlagChange.between(self._base, vocabulary)
+            identity = (block.encoded.key, self._flags.key, *astuple(change), self._rules, self._regions.identity)
+            marked = self._client.submit(
+                mark_missed,
+                *(block.encoded, self._flags, change, self._placement, self._regions.argument),
+                *(self._specification, self._rules),
+                key=task_key("predict", identity),
+                **self._regions.asking,
+            )
+            yield replace(block, encoded=marked)
+
+
+def train_network(
+    client: Client,
+    target: NetworkTarget,
+    options: TrainingOptions,
+    observer: Observer = ignore,
+    stop: Event | None = None,
+) -> TrainingRun:
+    """Return what trains a network as the options say; the parameters are those of `Trainer`."""
+    return TrainingRun(client, target, options, observer, stop or Event())
+
+
+class TrainingRun:
+    """One training of a network: of all tokens in one go, or of those that it misses in steps."""
+
+    def __init__(
+        self, client: Client, target: NetworkTarget, options: TrainingOptions, observer: Observer, stop: Event
+    ) -> None:
+        self._client, self._target, self._options = client, target, options
+        self._observer, self._stop = observer, stop
+
+    def train(self, inputs: Sequence[str], sources: SourceOptions) -> TrainingReport:
+        """Train on everything of the inputs that the network does not hold yet; see `Trainer.train`."""
+        # Work without a name gets a new one whenever a cluster was idle, and scheduler and workers keep statistics of
+        # every name for ever.
+        with span(_SPAN), giving_back(self._client):
+            return self._train(inputs, sources)
+
+    def _train(self, inputs: Sequence[str], sources: SourceOptions) -> TrainingReport:
+        if self._options.train_on == "all":
+            trainer = Trainer(self._client, self._target, self._options, self._observer, self._stop)
+            return trainer.train(inputs, sources)
+        require_rereadable(inputs, "training on misses")
+        most, every = self._options.maximum_sequences, self._options.refresh_sequences
+        counted = self._held(inputs, sources)
+        reports: list[TrainingReport] = []
+        while True:
+            limit = (counted // every + 1) * every
+            limit = limit if most is None else min(limit, most)
+            ended, counted = self._step(inputs, sources, limit, reports)
+            ended = ended or (most is not None and counted >= most)
+            if ended or self._stop.is_set():
+                return replace(join_reports(reports), stopped=not ended)
+
+    def _held(self, inputs: Sequence[str], sources: SourceOptions) -> int:
+        """Return how many sequences at the beginning of the inputs the network holds."""
+        counted, cursor = 0, self._target.load()[2].cursor()
+        if self._target.store is None:
+            return 0
+        for unit in read_units(inputs, sources):
+            found = cursor.match(unit.identity)
+            counted += 0 if found is None else found[1].sequences
+            if found is None or not found[1].complete:
+                break
+        return counted
+
+    def _step(
+        self, inputs: Sequence[str], sources: SourceOptions, limit: int, reports: list[TrainingReport]
+    ) -> tuple[bool, int]:
+        """Train up to a number of sequences by the last commit; return whether that is all, and how many there are."""
+        store = self._target.store
+        mark = None if store is None else MissMarker(self._client, store.open(store.head())).mark
+        # A step that is stopped would be another step: only a whole one is committed.
+        options = replace(self._options, maximum_sequences=limit, commit_sequences=None, commit_seconds=math.inf)
+        trainer = Trainer(self._client, self._target, options, self._observer)
+        # Whether there is anything to train can be said of the whole input only.
+        begun = any(report.trained for report in reports)
+        try:
+            reports.append(trainer.train(inputs, sources, mark, check=not begun))
+        except EmptyInputError:
+            if trainer.counted < limit or limit == self._options.maximum_sequences:
+                raise
+        return trainer.counted < limit, trainer.counted
