@@ -28,13 +28,13 @@ from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.inference.handle import open_regions
 from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
-from giaann_dask.inference.rows.service import Trim
+from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.inference.rows.source import RowSource
-from giaann_dask.inference.sessions import OpenedCommit
+from giaann_dask.inference.sessions import NetworkHandle
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import PreparedSequence
 from giaann_dask.inference.v1.pull_batch import Batch, BatchOptions, Prompt, run_prompts
-from giaann_dask.inference.v1.pull_session import ReplaySession
+from giaann_dask.inference.v1.pull_session import PullSession
 from giaann_dask.inference.v1.push_session import Session
 from giaann_dask.keys import pack_neuron
 from giaann_dask.store.network_store import CommitReader, NetworkStore
@@ -69,7 +69,7 @@ def read_prompts(reader: CommitReader, text: str, wanted: int, words: int) -> li
     return found[:wanted]
 
 
-def one_by_one(session: Session | ReplaySession, prompts: Sequence[PreparedSequence], tokens: int) -> list[float]:
+def one_by_one(session: Session | PullSession, prompts: Sequence[PreparedSequence], tokens: int) -> list[float]:
     """Return the milliseconds of every token generated after the prompts."""
     taken = []
     for prompt in prompts:
@@ -82,7 +82,7 @@ def one_by_one(session: Session | ReplaySession, prompts: Sequence[PreparedSeque
     return taken
 
 
-def in_batches(opened: OpenedCommit, rows: RowSource, prompts: list[Prompt], slots: int) -> dict[str, float]:
+def in_batches(opened: NetworkHandle, rows: RowSource, prompts: list[Prompt], slots: int) -> dict[str, float]:
     """Return tokens a second of wall and of processor time, and rows and bytes a token."""
     batch = Batch(opened.specification, rows, options=OPTIONS, batch=BatchOptions(slots=slots))
     begun, used = time.perf_counter(), time.process_time()
@@ -99,7 +99,7 @@ def in_batches(opened: OpenedCommit, rows: RowSource, prompts: list[Prompt], slo
     }
 
 
-def on_cores(opened: OpenedCommit, prompts: list[Prompt], slots: int, cores: int) -> float:
+def on_cores(opened: NetworkHandle, prompts: list[Prompt], slots: int, cores: int) -> float:
     """Return tokens a second of some processes that share this one's memory, each with a batch of its own."""
     context = multiprocessing.get_context("fork")
     gates = [context.Pipe() for _ in range(cores)]
@@ -131,11 +131,11 @@ def spread(milliseconds: Sequence[float]) -> dict[str, float]:
 
 
 def measure_local(
-    opened: OpenedCommit, prompts: list[PreparedSequence], arguments: argparse.Namespace
+    opened: NetworkHandle, prompts: list[PreparedSequence], arguments: argparse.Namespace
 ) -> dict[str, Any]:
     """Return the figures with all columns in this process."""
     basis = (opened.specification, opened.rows, opened.flags)
-    pushed, replayed = Session(*basis, options=OPTIONS), ReplaySession(*basis, options=OPTIONS)
+    pushed, replayed = Session(*basis, options=OPTIONS), PullSession(*basis, options=OPTIONS)
     one_by_one(replayed, prompts[:2], 2)
     single: dict[str, list[float]] = {"replayed": [], "pushed": []}
     few = prompts[:: max(1, len(prompts) // arguments.single)][: arguments.single]
@@ -169,12 +169,12 @@ def measure_remote(
     with gd.connect(workers=arguments.workers) as client:
         regions = open_regions(client, reader, options)
         assert regions.keys is not None
-        opened = OpenedCommit(reader, client=client, rows=options)
+        opened = NetworkHandle(reader, client=client, rows=options)
         found: dict[str, Any] = {}
         for name, cache in (("cold_cache", 0), ("cache", options.cache_bytes)):
             keys = replace(regions.keys, options=replace(options, cache_bytes=cache))
-            rows = RemoteRows.of_client(client, reader.placement(), keys, trim=Trim(strengths=False))
-            session = ReplaySession(opened.specification, rows, opened.flags, options=OPTIONS)
+            rows = RemoteRows.of_client(client, reader.placement(), keys, projection=RowProjection(strengths=False))
+            session = PullSession(opened.specification, rows, opened.flags, options=OPTIONS)
             taken = one_by_one(session, prompts[: arguments.single], arguments.tokens)
             figures = rows.figures
             found[name] = spread(taken) | {
@@ -224,7 +224,7 @@ def main() -> None:
             reader = store.open(store.head())
             prompts = read_prompts(reader, str(arguments.books[0]), arguments.prompts, arguments.words)
             remote = measure_remote(reader, prompts, arguments)
-            local = measure_local(OpenedCommit(reader), prompts, arguments)
+            local = measure_local(NetworkHandle(reader), prompts, arguments)
             found[name] = {"connections": reader.manifest().connections, "local": local, "remote": remote}
     if len(found) > 1:
         first, *_, last = found.values()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from giaann_dask.lazy import load_late
+from giaann_dask.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from giaann_dask.api import Network, TextOptions, encode, train
@@ -84,4 +84,4 @@ __all__ = [
     "train",
 ]
 
-__getattr__, __dir__ = load_late(__name__, _HOMES)
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

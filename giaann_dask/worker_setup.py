@@ -14,9 +14,9 @@ import threading
 
 from distributed import Worker
 
-from giaann_dask.cluster.allocator import adopt_environment, release_near_limit
-from giaann_dask.cluster.heartbeat import tell_device_memory
-from giaann_dask.cluster.memory_budget import spill_within_room
+from giaann_dask.cluster.allocator import adopt_environment, trim_near_limit
+from giaann_dask.cluster.heartbeat import report_device_memory
+from giaann_dask.cluster.memory_budget import spill_within_budget
 
 
 def dask_setup(worker: Worker) -> None:
@@ -24,6 +24,6 @@ def dask_setup(worker: Worker) -> None:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     adopt_environment()
-    release_near_limit(worker)
-    spill_within_room(worker)
-    tell_device_memory(worker)
+    trim_near_limit(worker)
+    spill_within_budget(worker)
+    report_device_memory(worker)

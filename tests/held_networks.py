@@ -10,7 +10,7 @@ import numpy as np
 from distributed import Client
 
 from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, RowOptions
-from giaann_dask.inference.rows.service import Trim
+from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 
@@ -69,4 +69,4 @@ class HeldNetwork:
     def asked(self, **options: Any) -> RemoteRows:
         """Its rows, asked for by this process, without strengths."""
         regions = RegionKeys(f"held {next(_COUNT)}", self.keys, RowOptions(**options))
-        return RemoteRows.of_client(self.client, self.placement, regions, trim=Trim(strengths=False))
+        return RemoteRows.of_client(self.client, self.placement, regions, projection=RowProjection(strengths=False))

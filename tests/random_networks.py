@@ -12,7 +12,7 @@ from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.v1.pull_batch import Prompt
-from giaann_dask.inference.v1.pull_session import ReplaySession
+from giaann_dask.inference.v1.pull_session import PullSession
 from giaann_dask.inference.v1.push_session import Session
 from giaann_dask.keys import pack_target
 from giaann_dask.runs.run import Run
@@ -62,7 +62,7 @@ def both(
     rows = RunRows([run], lambda neuron: 0)
     return (
         Session(specification, rows, flags, options=options),
-        ReplaySession(specification, rows, flags, options=options, device=device),
+        PullSession(specification, rows, flags, options=options, device=device),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 from giaann_dask.errors import ClusterError, PromptError
 from giaann_dask.inference.continuation import Candidate
-from giaann_dask.serving.engine import Column, CompletionOptions, Ended, Given, Part, Token
+from giaann_dask.serving.engine import ActiveColumn, CompletionOptions, Ended, Given, Part, Token
 
 WORDS = ["to", "the", "baker", "before", "the", "sun_rise", "and", "home"]
 
@@ -69,6 +69,6 @@ class ScriptedEngine:
             if "defect" in prompt and place == 2:
                 raise ZeroDivisionError("private detail")
             candidates = (Candidate(word, "baker", 5.0), Candidate("other", "baker", 4.0))[: options.candidates]
-            columns = (Column("baker", 9.0), Column("mill", 3.0))[: options.columns]
+            columns = (ActiveColumn("baker", 9.0), ActiveColumn("mill", 3.0))[: options.columns]
             yield Token(word, "baker", 5.0, 2, candidates, columns)
         yield Ended(None if options.tokens <= len(WORDS) else "no candidates")

@@ -16,8 +16,8 @@ from village import write_village
 
 import giaann_dask as gd
 from giaann_dask.cluster import allocator
-from giaann_dask.cluster.allocator import allocator_environment, giving_back, keeping_memory, release_near_limit
-from giaann_dask.cluster.memory_budget import PROCESS_BYTES, data_room, region_room, spill_within_room
+from giaann_dask.cluster.allocator import allocator_environment, driver_allocator, trim_near_limit, worker_allocator
+from giaann_dask.cluster.memory_budget import PROCESS_BYTES, data_budget, region_budget, spill_within_budget
 
 CONFIGURED = "distributed.nanny.pre-spawn-environ"
 
@@ -31,7 +31,7 @@ def test_less_is_kept_than_makes_dask_spill(limit: int) -> None:
 
 def test_what_the_user_configured_stays() -> None:
     with dask.config.set({CONFIGURED: {"MALLOC_ARENA_MAX": 4, "MALLOC_TRIM_THRESHOLD_": 65536, "A": "b"}}):
-        with keeping_memory(1 << 30, 1):
+        with worker_allocator(1 << 30, 1):
             found = dask.config.get(CONFIGURED)
         assert dask.config.get(CONFIGURED)["MALLOC_TRIM_THRESHOLD_"] == 65536
     assert (found["MALLOC_ARENA_MAX"], found["A"]) == (4, "b")
@@ -41,7 +41,7 @@ def test_what_the_user_configured_stays() -> None:
 def test_without_a_limit_a_worker_has_its_share() -> None:
     thresholds = []
     for workers in (1, 4):
-        with keeping_memory(None, workers):
+        with worker_allocator(None, workers):
             thresholds.append(int(dask.config.get(CONFIGURED)["MALLOC_TRIM_THRESHOLD_"]))
     assert thresholds[0] // 4 == pytest.approx(thresholds[1], abs=1)
 
@@ -55,13 +55,13 @@ def test_kept_memory_is_given_back_near_the_limit(monkeypatch: pytest.MonkeyPatc
         monitor=SimpleNamespace(get_process_memory=lambda: 1000 * used),
         periodic_callbacks={},
     )
-    release_near_limit(worker)
+    trim_near_limit(worker)
     (callback,) = worker.periodic_callbacks.values()
     callback.callback()
     assert calls == [0] * released
     worker.memory_manager.memory_limit = None
     worker.periodic_callbacks.clear()
-    release_near_limit(worker)
+    trim_near_limit(worker)
     assert not worker.periodic_callbacks, "there is no limit to come near to"
 
 
@@ -130,20 +130,20 @@ def test_malloc_is_left_alone_where_workers_compute_here_or_the_user_has_set_it(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     client: Any = SimpleNamespace(cluster=SimpleNamespace(workers=workers))
-    with giving_back(client):
+    with driver_allocator(client):
         pass
     assert not calls
     monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
-    with giving_back(cast(Client, SimpleNamespace(cluster=None))):
+    with driver_allocator(cast(Client, SimpleNamespace(cluster=None))):
         assert calls == [(-3, 1 << 18)]
     assert calls == [(-3, 1 << 18), (-3, 1 << 25)]
 
 
 def test_a_small_limit_leaves_data_what_process_and_task_do_not_need() -> None:
     limit = 700 << 20
-    assert data_room(limit) + PROCESS_BYTES + 3 * region_room(limit) < 0.95 * limit, "else its nanny kills it"
-    assert data_room(1 << 40) == int(0.6 * (1 << 40)), "as Dask has it"
-    assert 0 < data_room(1 << 26) < 1 << 26
+    assert data_budget(limit) + PROCESS_BYTES + 3 * region_budget(limit) < 0.95 * limit, "else its nanny kills it"
+    assert data_budget(1 << 40) == int(0.6 * (1 << 40)), "as Dask has it"
+    assert 0 < data_budget(1 << 26) < 1 << 26
 
 
 class NarrowMemory(SimpleNamespace):
@@ -165,8 +165,8 @@ def test_a_worker_with_little_room_spills_earlier(tmp_path: Path, limit: int, co
             data=data,
             monitor=SimpleNamespace(get_process_memory=lambda: 280 << 20),
         )
-        spill_within_room(worker)
-        assert data.n == (data_room(limit, 280 << 20) if adapted else int(configured * limit))
+        spill_within_budget(worker)
+        assert data.n == (data_budget(limit, 280 << 20) if adapted else int(configured * limit))
         manager = worker.memory_manager
         thresholds = (manager.memory_target_fraction, manager.memory_spill_fraction, manager.memory_pause_fraction)
         assert (thresholds == (0.6, 0.7, 0.8)) is not adapted
@@ -177,7 +177,7 @@ def test_a_worker_with_little_room_spills_earlier(tmp_path: Path, limit: int, co
 def test_a_worker_without_limit_or_with_other_data_is_left_alone() -> None:
     for limit, data in ((None, {}), (1 << 28, {})):
         worker: Any = SimpleNamespace(memory_manager=SimpleNamespace(memory_limit=limit), data=data)
-        spill_within_room(worker)
+        spill_within_budget(worker)
         assert vars(worker.memory_manager) == {"memory_limit": limit}
 
 

@@ -29,7 +29,7 @@ from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.v1.pull_batch import Advance, Batch, BatchOptions, Prompt, run_prompts, run_sequences
-from giaann_dask.inference.v1.pull_session import ReplaySession
+from giaann_dask.inference.v1.pull_session import PullSession
 from giaann_dask.inference.v1.push_session import Session
 from giaann_dask.keys import pack_neuron
 from giaann_dask.runs.run import Row, Run
@@ -280,7 +280,7 @@ def test_one_by_one_is_the_same_session() -> None:
     neurons, run = dense_rows()
     rows, rng = RunRows([run], lambda _: 0), np.random.default_rng(1)
     pushed = Session(SPECIFICATIONS[0], rows, NO_FLAGS)
-    replayed = ReplaySession(SPECIFICATIONS[0], rows, NO_FLAGS)
+    replayed = PullSession(SPECIFICATIONS[0], rows, NO_FLAGS)
     for _ in range(3):
         sequence = PreparedSequence(neuron=rng.choice(neurons, 14), noun=rng.random(14) < 0.4, number=1)
         traces: tuple[list[StepTrace], list[StepTrace]] = ([], [])

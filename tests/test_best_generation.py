@@ -17,11 +17,11 @@ from giaann_dask.cli import run
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.increments.contexts import TokenStream
 from giaann_dask.inference.best.continuation import TextContinuation
-from giaann_dask.inference.best.handle import OpenedWords
+from giaann_dask.inference.best.handle import TablesHandle
 from giaann_dask.inference.continuation import Continuation
 from giaann_dask.serving.app import build_app
 from giaann_dask.serving.engine import Ended, Given, Token
-from giaann_dask.serving.http_errors import Refusal
+from giaann_dask.serving.http_errors import HttpError
 from giaann_dask.serving.options import Limits
 from giaann_dask.serving.requests import read_request
 from giaann_dask.serving.word_engine import WordEngine
@@ -40,8 +40,8 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
 
 
 @pytest.fixture(scope="module")
-def opened(network: gd.Network) -> OpenedWords:
-    return OpenedWords(NetworkStore(network.path).open(network.commit))
+def opened(network: gd.Network) -> TablesHandle:
+    return TablesHandle(NetworkStore(network.path).open(network.commit))
 
 
 def drawn(temperature: float, seed: int, **options: int) -> gd.GenerationOptions:
@@ -60,7 +60,7 @@ def sentences(continuation: Continuation) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, f"{PROMPT} boat."])
-def test_takes_what_scoring_finds_most_probable(network: gd.Network, opened: OpenedWords, prompt: str) -> None:
+def test_takes_what_scoring_finds_most_probable(network: gd.Network, opened: TablesHandle, prompt: str) -> None:
     found = network.generate(prompt, options=gd.GenerationOptions(tokens=30, reasons=0))
     assert found.stop is None
     assert len(found.tokens) == 30
@@ -88,7 +88,7 @@ def test_the_same_on_a_cluster_and_in_sessions(network: gd.Network) -> None:
         assert tuple(session) == alone[0].tokens
 
 
-def test_draws_by_probability(opened: OpenedWords) -> None:
+def test_draws_by_probability(opened: TablesHandle) -> None:
     options = [drawn(1.0, seed, tokens=1, runners_up=3) for seed in range(300)]
     tokens = [next(iter(TextContinuation(opened.model, "The old", option))) for option in options]
     likely = max(tokens[0].candidates, key=lambda candidate: candidate.value)
@@ -113,12 +113,12 @@ def test_temperatures_that_cannot_be(network: gd.Network, temperature: float) ->
     with pytest.raises(OptionError, match="temperature"):
         gd.SamplingOptions(temperature=temperature)
     assert run(["generate", str(network.path), PROMPT, f"--temperature={temperature}"]) == 2
-    with pytest.raises(Refusal, match="temperature") as caught:
+    with pytest.raises(HttpError, match="temperature") as caught:
         read_request(json.dumps({"prompt": PROMPT, "temperature": temperature}).encode(), Limits(), draws=True)
     assert caught.value.status == 400
 
 
-def test_reasons_tell_how_two_words_differ(opened: OpenedWords) -> None:
+def test_reasons_tell_how_two_words_differ(opened: TablesHandle) -> None:
     steps = {}
     for seed in range(40):
         text = TextContinuation(opened.model, PROMPT, drawn(2.0, seed, tokens=1, reasons=100, runners_up=100_000))
@@ -252,5 +252,5 @@ def test_serving(network: gd.Network) -> None:
     told = [(token.word, token.value, token.candidates) for token in tokens if isinstance(token, Token)]
     assert told == [(token.word, token.candidates[0].value, token.candidates[:2]) for token in wanted.tokens]
     for wrong in ({"temperature": 3}, {"temperature": True}, {"temperature": "hot"}, {"seed": -1}, {"top_p": 0.5}):
-        with pytest.raises(Refusal, match=next(iter(wrong))):
+        with pytest.raises(HttpError, match=next(iter(wrong))):
             read_request(json.dumps({**body, **wrong}).encode(), Limits(), draws=True)

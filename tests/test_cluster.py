@@ -284,7 +284,7 @@ def test_a_scheduler_does_not_remember_every_request() -> None:
         client.submit(pow, 7, 7).result(timeout=60)
         spans = scheduler.extensions["spans"].spans.values()
         assert max(len(span.metadata["collections"]) for span in spans) > 200
-        forgetting = scheduler.periodic_callbacks["giaann-short-memory"]
+        forgetting = scheduler.periodic_callbacks["giaann-history-pruning"]
         assert forgetting.is_running()
         named = key_split.cache_info().currsize
         forgetting.callback()

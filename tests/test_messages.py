@@ -25,7 +25,7 @@ from giaann_dask.errors import GiaannError, OptionError, parameter
 from giaann_dask.inference.rows.remote import RowOptions
 from giaann_dask.inference.sharded.workers import StateOptions
 from giaann_dask.inference.v1.beam import BeamOptions
-from giaann_dask.serving.options import Limits, LineOptions, ServingOptions
+from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
 from giaann_dask.spec import Specification
 from giaann_dask.text.reading import ReadOptions
 
@@ -69,8 +69,8 @@ CASES: list[tuple[str, str, str, Callable[..., Any], str, Any]] = [
     ("serve", "--port", "99999", ServingOptions, "port", 99999),
     ("serve", "--timeout", "0", ServingOptions, "timeout_s", 0),
     ("serve", "--drain", "0", ServingOptions, "drain_s", 0),
-    ("serve", "--places", "0", LineOptions, "places", 0),
-    ("serve", "--wait", "-1", LineOptions, "wait_s", -1),
+    ("serve", "--places", "0", QueueOptions, "places", 0),
+    ("serve", "--wait", "-1", QueueOptions, "wait_s", -1),
     ("serve", "--max-tokens", "0", Limits, "tokens", 0),
     ("serve", "--max-prompt", "0", Limits, "prompt_characters", 0),
     ("serve", "--max-body", "0", Limits, "body_bytes", 0),

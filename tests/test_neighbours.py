@@ -10,9 +10,9 @@ from giaann_dask.keys import pack_neuron, pack_target
 from giaann_dask.runs.minhash import (
     LEAST_FILLED,
     PARTS,
-    Signatures,
-    join_signatures,
-    sign_neighbours,
+    MinHashes,
+    merge_minhashes,
+    minhash_neighbours,
     similar_by_neighbours,
 )
 from giaann_dask.runs.run import Run
@@ -35,7 +35,7 @@ def run_of(pairs: Pairs, segments: int = 1) -> Run:
     return Run(source, np.concatenate([[0], np.cumsum(counts)]), targets, np.ones(len(keys), np.int32))
 
 
-def same(one: Signatures, other: Signatures) -> bool:
+def same(one: MinHashes, other: MinHashes) -> bool:
     return np.array_equal(one.feature, other.feature) and np.array_equal(one.least, other.least)
 
 
@@ -48,17 +48,17 @@ def test_signatures_are_those_of_all_regions_in_any_order(pairs: Pairs, regions:
     dealt: list[Pairs] = [set() for _ in range(regions)]
     for pair in sorted(pairs):
         dealt[int(random.integers(regions))].add(pair)
-    parts = [sign_neighbours(run_of(part)) for part in dealt]
-    whole = sign_neighbours(run_of(pairs))
-    assert same(join_signatures(parts), whole)
-    assert same(join_signatures([*parts[::-1], parts[0]]), whole), "a region that is looked at twice changes nothing"
-    assert same(sign_neighbours(run_of(pairs, segments=3)), whole), "segments do not matter, neurons do"
+    parts = [minhash_neighbours(run_of(part)) for part in dealt]
+    whole = minhash_neighbours(run_of(pairs))
+    assert same(merge_minhashes(parts), whole)
+    assert same(merge_minhashes([*parts[::-1], parts[0]]), whole), "a region that is looked at twice changes nothing"
+    assert same(minhash_neighbours(run_of(pairs, segments=3)), whole), "segments do not matter, neurons do"
     assert whole.feature.tolist() == sorted({feature for _, feature, _ in pairs if feature})
 
 
 def test_nothing_is_similar_to_nothing() -> None:
-    assert similar_by_neighbours(join_signatures([])) == {}
-    assert similar_by_neighbours(sign_neighbours(Run.empty())) == {}
+    assert similar_by_neighbours(merge_minhashes([])) == {}
+    assert similar_by_neighbours(minhash_neighbours(Run.empty())) == {}
 
 
 @settings(max_examples=30)
@@ -74,15 +74,15 @@ def test_what_shares_most_is_found_and_what_shares_little_is_not(seed: int, size
         4: words[-9:],
     }
     pairs = {(feature % 2, feature, int(word)) for feature, its in sets.items() for word in its}
-    found = similar_by_neighbours(sign_neighbours(run_of(pairs)))
+    found = similar_by_neighbours(minhash_neighbours(run_of(pairs)))
     assert found == {1: [2], 2: [1]}
 
 
 def test_features_with_few_neighbours_are_left_alone() -> None:
     few = {(0, feature, word) for feature in (1, 2) for word in range(LEAST_FILLED - 1)}
-    assert similar_by_neighbours(sign_neighbours(run_of(few))) == {}
+    assert similar_by_neighbours(minhash_neighbours(run_of(few))) == {}
     many = {(0, feature, word) for feature in (1, 2) for word in range(PARTS)}
-    assert similar_by_neighbours(sign_neighbours(run_of(many))) == {1: [2], 2: [1]}
+    assert similar_by_neighbours(minhash_neighbours(run_of(many))) == {1: [2], 2: [1]}
 
 
 def test_similar_features_send_together() -> None:

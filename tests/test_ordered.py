@@ -22,7 +22,7 @@ from giaann_dask.runs.packing import pack
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import replacing, writing
-from giaann_dask.store.export import Column, connection_columns, save_arrays, save_columns
+from giaann_dask.store.export import ColumnArray, connection_columns, save_arrays, save_columns
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.ordered_connections import OrderedConnections, ordered_connections
 
@@ -98,7 +98,7 @@ def test_a_file_that_is_not_complete_does_not_appear(tmp_path: Path) -> None:
     def fail(run: Run) -> Any:
         raise OSError(28, "No space left on device")
 
-    columns = {"first": Column(np.int64, lambda run: run.target), "second": Column(np.int64, fail)}
+    columns = {"first": ColumnArray(np.int64, lambda run: run.target), "second": ColumnArray(np.int64, fail)}
     with (
         ordered_connections(reader_of(random_regions(3, 9, 2, False)), tmp_path) as connections,
         pytest.raises(OSError, match="No space"),

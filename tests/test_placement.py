@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from giaann_dask.cluster import Roles, WorkerMemory, deal_regions
+from giaann_dask.cluster import Roles, WorkerMemory, assign_regions
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.runs.column_placement import ColumnUsage, Kind, place_columns
 from giaann_dask.runs.merging import merge_runs
@@ -150,25 +150,25 @@ def roles(**gigabytes: int) -> Roles:
 
 
 def test_regions_are_dealt_by_free_memory() -> None:
-    owners = deal_regions({}, dict.fromkeys(range(12), 0), roles(small=4, large=8))
+    owners = assign_regions({}, dict.fromkeys(range(12), 0), roles(small=4, large=8))
     assert sorted(owners.values()).count("large") == 8
 
 
 def test_regions_stay_and_few_move() -> None:
     weights = dict.fromkeys(range(12), 1)
-    owners = deal_regions({}, weights, roles(a=4, b=4))
-    assert deal_regions(owners, weights, roles(a=4, b=4)) == owners
-    more = deal_regions(owners, weights, roles(a=4, b=4, c=4))
+    owners = assign_regions({}, weights, roles(a=4, b=4))
+    assert assign_regions(owners, weights, roles(a=4, b=4)) == owners
+    more = assign_regions(owners, weights, roles(a=4, b=4, c=4))
     assert sum(more[r] != owners[r] for r in weights) == 4
     assert sorted(more.values()) == ["a"] * 4 + ["b"] * 4 + ["c"] * 4
-    lost = deal_regions(more, weights, roles(b=4, c=4))
+    lost = assign_regions(more, weights, roles(b=4, c=4))
     assert all(lost[r] == more[r] for r in weights if more[r] != "a")
     assert set(lost.values()) == {"b", "c"}
 
 
 @pytest.mark.parametrize("count", [1, 5, 64])
 def test_workers_without_limits_share_evenly(count: int) -> None:
-    owners = deal_regions({}, dict.fromkeys(range(count), 7), Roles(("a", "b", "c"), ()))
+    owners = assign_regions({}, dict.fromkeys(range(count), 7), Roles(("a", "b", "c"), ()))
     shares = [sum(owner == name for owner in owners.values()) for name in "abc"]
     assert max(shares) - min(shares) <= 1
-    assert deal_regions({}, {1: 1}, Roles((), ())) == {}
+    assert assign_regions({}, {1: 1}, Roles((), ())) == {}

@@ -28,9 +28,9 @@ from giaann_dask.inference.evaluation import evaluation
 from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
 from giaann_dask.inference.handle import opened_bytes, regions_are_asked
 from giaann_dask.inference.rows import service as row_service
-from giaann_dask.inference.rows.cache import HotRows, RowFigures
+from giaann_dask.inference.rows.cache import RowCache, RowStatistics
 from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, RowOptions
-from giaann_dask.inference.rows.service import Trim, answer_question, install
+from giaann_dask.inference.rows.service import RowProjection, install, select_rows
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.keys import SEGMENT_SHIFT, pack_neuron, pack_target
 from giaann_dask.runs.merging import merge_runs
@@ -61,16 +61,16 @@ def same(one: Row | None, other: Row | None) -> bool:
     return np.array_equal(one.target, other.target) and np.array_equal(one.strength, other.strength)
 
 
-def trimmed(row: Row | None, trim: Trim) -> Row | None:
+def trimmed(row: Row | None, projection: RowProjection) -> Row | None:
     """The wanted part of a row, the plain way."""
     if row is None:
         return None
     segment = row.target >> SEGMENT_SHIFT
-    low, high = trim.segments or (0, 32)
+    low, high = projection.segments or (0, 32)
     kept = (segment >= low) & (segment < high)
     if not kept.any():
         return None
-    return Row(row.target[kept], row.strength[kept] if trim.strengths else row.strength[:0])
+    return Row(row.target[kept], row.strength[kept] if projection.strengths else row.strength[:0])
 
 
 @settings(deadline=None)
@@ -78,14 +78,14 @@ def trimmed(row: Row | None, trim: Trim) -> Row | None:
 def test_an_answer_is_a_part_of_the_sum_of_runs(
     tables: list[dict[tuple[int, int, int], int]], segments: tuple[int, int] | None, strengths: bool, limit: int
 ) -> None:
-    runs, trim = [table_run(table) for table in tables], Trim(segments, strengths)
+    runs, projection = [table_run(table) for table in tables], RowProjection(segments, strengths)
     whole, neurons = merge_runs(runs), pack_neuron(np.arange(13), 0)
     done = 0
     while done < len(neurons):
-        answer = answer_question(runs, neurons[done:], trim, limit)
+        answer = select_rows(runs, neurons[done:], projection, limit)
         assert answer.answered > 0
         for neuron in neurons[done : done + answer.answered].tolist():
-            assert same(answer.rows.row(neuron), trimmed(whole.row(neuron), trim))
+            assert same(answer.rows.row(neuron), trimmed(whole.row(neuron), projection))
         assert set(answer.rows.source.tolist()) <= set(neurons[done : done + answer.answered].tolist())
         done += answer.answered
 
@@ -93,7 +93,7 @@ def test_an_answer_is_a_part_of_the_sum_of_runs(
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 30), max_size=40), st.integers(0, 3000))
 def test_the_cache_keeps_what_was_used_last_within_its_budget(uses: list[int], budget: int) -> None:
-    hot = HotRows(budget)
+    hot = RowCache(budget)
     for neuron in uses:
         found, coming = hot.look_up("a", [neuron], ahead=False)
         assert not coming
@@ -112,7 +112,7 @@ def test_the_cache_keeps_what_was_used_last_within_its_budget(uses: list[int], b
 
 
 def test_an_answer_that_fails_is_asked_for_again() -> None:
-    hot, answer = HotRows(1000), Future[Any]()
+    hot, answer = RowCache(1000), Future[Any]()
     hot.expect("a", [1], answer)
     answer.set_exception(ClusterError("gone"))
     assert hot.look_up("a", [1], ahead=False) == ({}, {})
@@ -169,20 +169,20 @@ def regions() -> Iterator[Regions]:
 @given(
     wanted=st.lists(st.lists(st.integers(0, 44), max_size=12), min_size=1, max_size=5),
     ahead=st.lists(st.integers(0, 44), max_size=12),
-    trim=st.builds(Trim, st.one_of(ALL, SEGMENTS), st.booleans()),
+    projection=st.builds(RowProjection, st.one_of(ALL, SEGMENTS), st.booleans()),
     cache=st.sampled_from([0, 2000, 1 << 20]),
 )
 def test_any_asking_gets_the_same_rows(
-    regions: Regions, wanted: list[list[int]], ahead: list[int], trim: Trim, cache: int
+    regions: Regions, wanted: list[list[int]], ahead: list[int], projection: RowProjection, cache: int
 ) -> None:
     asked = regions.asked("any", cache_bytes=cache)
-    rows = RemoteRows.of_client(regions.client, regions.placement, asked, trim=trim)
+    rows = RemoteRows.of_client(regions.client, regions.placement, asked, projection=projection)
     rows.prefetch(regions.neurons[place] for place in ahead)
     for places in wanted:
         neurons = [regions.neurons[place] for place in places]
         found = rows.rows(neurons)
         assert set(found) == set(neurons)
-        assert all(same(row, trimmed(regions.rows.row(neuron), trim)) for neuron, row in found.items())
+        assert all(same(row, trimmed(regions.rows.row(neuron), projection)) for neuron, row in found.items())
     assert rows.figures.hits + rows.figures.awaited + rows.figures.misses == sum(len(set(w)) for w in wanted)
 
 
@@ -304,13 +304,13 @@ def test_two_processes_predict_the_same_both_ways(village: tuple[gd.Network, Pat
     with gd.connect(workers=2) as client:
         assert regions_are_asked(client, reader, RowOptions(copied_share=1e-9))
         assert not regions_are_asked(client, reader, RowOptions())
-        total = RowFigures()
+        total = RowStatistics()
         for options in (evaluated("copied"), evaluated("asked"), evaluated("asked", cache_bytes=50_000)):
             report = network.evaluate(text, client=client, options=options)
             assert figures(report) == figures(expected)
-            total += report.rows or RowFigures()
+            total += report.rows or RowStatistics()
         counted = client.run(lambda dask_worker: dask_worker.plugins[row_service.NAME].hot.figures)
-        assert sum(counted.values(), RowFigures()) == total
+        assert sum(counted.values(), RowStatistics()) == total
         assert total.rows > 100
         prompt = "the old miller carried the"
         ways = [GenerationOptions(tokens=8, rows=RowOptions(way=way)) for way in ("copied", "asked")]  # type: ignore[arg-type]

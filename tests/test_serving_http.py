@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from giaann_dask.serving.app import build_app
-from giaann_dask.serving.options import Limits, LineOptions, ServingOptions
+from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
 
 PATH = "/v1/completions"
 TEXT = " to the baker before the sun rise and home"
@@ -269,7 +269,7 @@ def test_without_a_key_other_names_are_refused(client: TestClient, host: str, st
 
 
 def test_too_many_are_refused_at_once_and_told_when_to_come_back(engine: ScriptedEngine) -> None:
-    line = LineOptions(places=2, waiting=1, wait_s=60)
+    line = QueueOptions(places=2, waiting=1, wait_s=60)
     with serving(engine, line=line) as client, ThreadPoolExecutor(3) as pool:
         slow = [pool.submit(client.post, PATH, json=SLOW) for _ in range(3)]
         for _ in range(2):
@@ -287,13 +287,13 @@ def test_too_many_are_refused_at_once_and_told_when_to_come_back(engine: Scripte
 
 
 def test_all_prompts_of_a_request_come_in_or_none(engine: ScriptedEngine) -> None:
-    with serving(engine, line=LineOptions(places=1, waiting=2)) as client:
+    with serving(engine, line=QueueOptions(places=1, waiting=2)) as client:
         error(client.post(PATH, json={"prompt": ["a mill"] * 4}), 429)
         assert len(client.post(PATH, json={"prompt": ["a mill"] * 3}).json()["choices"]) == 3
 
 
 def test_nobody_waits_longer_than_said(engine: ScriptedEngine) -> None:
-    line = LineOptions(places=1, waiting=1, wait_s=0.05)
+    line = QueueOptions(places=1, waiting=1, wait_s=0.05)
     with serving(engine, line=line) as client, ThreadPoolExecutor(1) as pool:
         slow = pool.submit(client.post, PATH, json=SLOW)
         assert engine.begun.acquire(timeout=30)
@@ -304,7 +304,7 @@ def test_nobody_waits_longer_than_said(engine: ScriptedEngine) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_request_that_takes_too_long_is_ended(engine: ScriptedEngine, stream: bool) -> None:
-    with serving(engine, timeout_s=0.1, line=LineOptions(places=1)) as client:
+    with serving(engine, timeout_s=0.1, line=QueueOptions(places=1)) as client:
         response = client.post(PATH, json={**SLOW, "stream": stream})
         if stream:
             (last,) = events(response.text)
@@ -319,7 +319,7 @@ def test_a_request_that_takes_too_long_is_ended(engine: ScriptedEngine, stream: 
 @pytest.mark.parametrize("running", [False, True])
 def test_a_client_that_goes_away_ends_its_generation(engine: ScriptedEngine, stream: bool, running: bool) -> None:
     """Spoken to as a server speaks to an application, where it can be told when the client goes."""
-    app = build_app(engine, ServingOptions(line=LineOptions(places=1)))
+    app = build_app(engine, ServingOptions(line=QueueOptions(places=1)))
     body = json.dumps({**SLOW, "stream": stream}).encode()
 
     async def ask(gone: asyncio.Event) -> None:
@@ -359,7 +359,7 @@ def test_a_client_that_goes_away_ends_its_generation(engine: ScriptedEngine, str
 
 def test_leaving_ends_what_is_under_way(engine: ScriptedEngine) -> None:
     before = threading.active_count()
-    with serving(engine, timeout_s=0.05, line=LineOptions(places=3)) as client:
+    with serving(engine, timeout_s=0.05, line=QueueOptions(places=3)) as client:
         client.post(PATH, json=SLOW)
     assert engine.ended.acquire(timeout=30)
     until(lambda: threading.active_count() <= before)

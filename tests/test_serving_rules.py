@@ -15,8 +15,8 @@ from serving_engines import WORDS, ScriptedEngine
 from giaann_dask.errors import OptionError
 from giaann_dask.serving.completion_deltas import Choice
 from giaann_dask.serving.engine import CompletionOptions
-from giaann_dask.serving.http_errors import Refusal
-from giaann_dask.serving.options import Limits, LineOptions, ServingOptions
+from giaann_dask.serving.http_errors import HttpError
+from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
 from giaann_dask.serving.requests import CompletionRequest, read_request
 from giaann_dask.serving.stops import StopFinder
 
@@ -94,14 +94,14 @@ def test_every_field_is_read() -> None:
     ],
 )
 def test_a_wrong_field_is_named(field: str, value: object) -> None:
-    with pytest.raises(Refusal, match="expected") as caught:
+    with pytest.raises(HttpError, match="expected") as caught:
         read(Limits(prompt_characters=100, prompts=3, tokens=10), **{field: value})
     assert (caught.value.status, caught.value.param) == (400, field)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"5", b"\xff", b"[" * 100_000, b'{"prompt": "a"} x'])
 def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
-    with pytest.raises(Refusal, match="expected one") as caught:
+    with pytest.raises(HttpError, match="expected one") as caught:
         read_request(body, Limits())
     assert caught.value.status == 400
 
@@ -113,7 +113,7 @@ def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
 )
 def test_any_json_is_read_or_refused(value: object) -> None:
     for body in (value, {"prompt": value}, {"prompt": "a", "stop": value, "stream_options": value}):
-        with suppress(Refusal):
+        with suppress(HttpError):
             assert read_request(json.dumps(body).encode(), Limits()).prompts
 
 
@@ -171,9 +171,9 @@ def test_options_of_a_server_that_cannot_be(fields: dict[str, Any]) -> None:
 
 def test_options_of_limits_and_lines() -> None:
     with pytest.raises(OptionError, match="places is 0"):
-        LineOptions(places=0)
+        QueueOptions(places=0)
     with pytest.raises(OptionError, match="waiting is -1"):
-        LineOptions(waiting=-1)
+        QueueOptions(waiting=-1)
     with pytest.raises(OptionError, match="tokens is 0"):
         Limits(tokens=0)
     assert ServingOptions(host="0.0.0.0", api_key="key").private is False

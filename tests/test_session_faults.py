@@ -24,7 +24,7 @@ from giaann_dask.inference.evaluation import evaluation
 from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
 from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
 from giaann_dask.inference.rows.service import NAME, OPERATION
-from giaann_dask.inference.token_events import Piece, Pieces
+from giaann_dask.inference.token_events import ContinuationStream, TokenEvent
 from giaann_dask.inference.v1.pull_batch import BatchOptions
 from giaann_dask.store.network_store import NetworkStore
 
@@ -49,11 +49,11 @@ def asked(**rows: Any) -> GenerationOptions:
     return replace(OPTIONS, rows=RowOptions(way="asked", cache_bytes=0, **rows))
 
 
-def disturbed(sessions: Pieces, disturb: Callable[[], None], after: int = 30) -> list[tuple[Any, ...]]:
+def disturbed(sessions: ContinuationStream, disturb: Callable[[], None], after: int = 30) -> list[tuple[Any, ...]]:
     """The tokens of every prompt, when something happens after some of them."""
     tokens: list[list[Any]] = [[] for _ in PROMPTS]
 
-    def take(piece: Piece) -> None:
+    def take(piece: TokenEvent) -> None:
         assert piece.error is None
         if piece.token is not None:
             tokens[piece.number].append(piece.token)
@@ -181,7 +181,7 @@ def test_an_evaluation_outlives_a_worker_that_computes(
 
 def hold_back(dask_worker: Worker) -> None:
     """Let a worker answer no rows any more."""
-    dask_worker.handlers[OPERATION] = lambda questions, trim: {"answers": [None] * len(questions)}
+    dask_worker.handlers[OPERATION] = lambda questions, projection: {"answers": [None] * len(questions)}
 
 
 def answer_again(dask_worker: Worker) -> None:

@@ -13,7 +13,7 @@ from village import write_village
 import giaann_dask as gd
 from giaann_dask.errors import ClusterError
 from giaann_dask.inference.handle import changed_flags
-from giaann_dask.inference.sessions import OpenedCommit
+from giaann_dask.inference.sessions import NetworkHandle
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import StepResult
 from giaann_dask.inference.v1.pull_batch import Batch, BatchOptions, Prompt, run_prompts
@@ -25,28 +25,28 @@ TOKENS = 12
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> OpenedCommit:
+def opened(tmp_path_factory: pytest.TempPathFactory) -> NetworkHandle:
     folder = tmp_path_factory.mktemp("shared")
     text = write_village(folder / "village.txt", 400)
     with gd.connect(workers=0) as client:
         gd.train(text, folder / "net", client=client)
     store = NetworkStore(folder / "net")
-    return OpenedCommit(store.open(store.head()))
+    return NetworkHandle(store.open(store.head()))
 
 
-def new_batch(opened: OpenedCommit, slots: int) -> Batch:
+def new_batch(opened: NetworkHandle, slots: int) -> Batch:
     rules = InferenceOptions(feed="prediction")
     return Batch(opened.specification, opened.rows, options=rules, batch=BatchOptions(slots=slots))
 
 
-def prepared(opened: OpenedCommit, prompt: str) -> Prompt:
+def prepared(opened: NetworkHandle, prompt: str) -> Prompt:
     found, _ = opened.prepare(prompt, "lexicon")
     flags = changed_flags(opened.flags, found.change)
     return Prompt(sequence=found.sequence, flags=flags, tokens=TOKENS)
 
 
 @pytest.fixture
-def shared(opened: OpenedCommit) -> Iterator[SharedBatch]:
+def shared(opened: NetworkHandle) -> Iterator[SharedBatch]:
     # Fewer slots than prompts, so that some have to wait.
     with closing(SharedBatch(new_batch(opened, 3))) as batch:
         yield batch
@@ -56,12 +56,12 @@ def all_steps(shared: SharedBatch, prompt: Prompt) -> list[StepResult]:
     return [trace.result for trace in shared.run(prompt) if trace is not None]
 
 
-def alone(opened: OpenedCommit, prompt: Prompt) -> list[StepResult]:
+def alone(opened: NetworkHandle, prompt: Prompt) -> list[StepResult]:
     advances = run_prompts(new_batch(opened, 1), [prompt])
     return [trace.result for advance in advances for trace in advance.traces]
 
 
-def test_each_is_continued_as_alone(opened: OpenedCommit, shared: SharedBatch) -> None:
+def test_each_is_continued_as_alone(opened: NetworkHandle, shared: SharedBatch) -> None:
     prompts = [prepared(opened, text) for text in PROMPTS * 3]
     with ThreadPoolExecutor(len(prompts)) as threads:
         found = list(threads.map(lambda prompt: all_steps(shared, prompt), prompts))
@@ -69,7 +69,7 @@ def test_each_is_continued_as_alone(opened: OpenedCommit, shared: SharedBatch) -
     assert max(len(steps) for steps in found) > TOKENS
 
 
-def test_who_leaves_makes_room(opened: OpenedCommit, shared: SharedBatch) -> None:
+def test_who_leaves_makes_room(opened: NetworkHandle, shared: SharedBatch) -> None:
     prompts = [prepared(opened, text) for text in PROMPTS]
     for prompt in prompts * 2:
         steps = shared.run(prompt)
@@ -81,7 +81,7 @@ def test_who_leaves_makes_room(opened: OpenedCommit, shared: SharedBatch) -> Non
 
 
 def test_a_failure_reaches_those_under_way_and_nobody_else(
-    opened: OpenedCommit, monkeypatch: pytest.MonkeyPatch
+    opened: NetworkHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = new_batch(opened, 2)
     step, failing = batch.step, threading.Event()
@@ -101,7 +101,7 @@ def test_a_failure_reaches_those_under_way_and_nobody_else(
         assert all_steps(shared, prompt) == alone(opened, prompt)
 
 
-def test_a_closed_batch_answers(opened: OpenedCommit) -> None:
+def test_a_closed_batch_answers(opened: NetworkHandle) -> None:
     shared = SharedBatch(new_batch(opened, 2))
     shared.close()
     with pytest.raises(ClusterError, match="closed"):

@@ -18,7 +18,7 @@ from giaann_dask.errors import OptionError
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sharded.session import ENTRY_BYTES, SpreadSession, SpreadState
 from giaann_dask.inference.state.activation import ActivationState
-from giaann_dask.inference.state.active_columns import LitColumns
+from giaann_dask.inference.state.active_columns import ActiveColumns
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.v1.push_session import Session
@@ -134,8 +134,8 @@ def test_parts_say_enough_to_know_the_strongest_columns(
     edges = sorted({0, len(neurons), *(min(cut, len(neurons)) for cut in cuts)})
     places = [slice(low, high) for low, high in pairwise(edges)] or [slice(0, 0)]
     parts = [ActivationState(state.key[p], state.value[p], state.time[p]) for p in places]
-    whole = LitColumns.of(state).strongest(count)
-    joined = LitColumns.joined([LitColumns.of(part).needed(count) for part in parts]).strongest(count)
+    whole = ActiveColumns.of(state).strongest(count)
+    joined = ActiveColumns.joined([ActiveColumns.of(part).needed(count) for part in parts]).strongest(count)
     totals: dict[int, int] = {}
     for (column, _), value in values.items():
         totals[column] = totals.get(column, 0) + value

@@ -25,7 +25,7 @@ from village import write_village
 import giaann_dask as gd
 from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.sharded.workers import HeldState, StateOptions, WorkerSpreadSession
+from giaann_dask.inference.sharded.workers import HeldState, ShardedSession, StateOptions
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.v1.push_session import Session
@@ -37,7 +37,7 @@ from giaann_dask.spec import Specification
 from giaann_dask.store.network_store import NetworkStore
 
 
-class WatchedSession(WorkerSpreadSession):
+class WatchedSession(ShardedSession):
     """Keeps the largest number of parts, and checks where neurons belong."""
 
     most = 0
@@ -172,7 +172,7 @@ def test_a_golden_file_and_lost_workers() -> None:
             def __init__(self, path: Path, run: Run) -> None:
                 super().__init__(path, run)
                 plain, limits = self.session, StateOptions(state_bytes=1 << 16)
-                self.session = WorkerSpreadSession(  # type: ignore[assignment]
+                self.session = ShardedSession(  # type: ignore[assignment]
                     plain.specification, plain.rows, plain.flags, client=client, options=self.options, state=limits
                 )
 

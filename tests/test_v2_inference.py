@@ -24,9 +24,9 @@ from giaann_dask.inference.v1.pull_batch import BatchOptions, Prompt
 from giaann_dask.inference.v2.batch import V2Batch
 from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import (
+    CandidateSelection,
     LegacyOptions,
     LifOptions,
-    SelectionOptions,
     V2Options,
     V2Settings,
     settings,
@@ -160,15 +160,15 @@ FLAGS = FlagTable(np.array([False, True, False]), np.array([-1, -1, 4]))
 @pytest.mark.parametrize(
     ("mode", "options", "number", "expected"),
     [
-        ("internal", SelectionOptions.reference(), 9, [1, 1, 1, 0, 0]),
-        ("internal", SelectionOptions(), 9, [1, 1, 1, 1, 0]),
-        ("delimiter", SelectionOptions(), 9, [1, 1, 1, 1, 1]),
-        (None, SelectionOptions(enforce_delimiter=True), 9, [1, 1, 1, 1, 1]),
-        ("delimiter", SelectionOptions(enforce_delimiter=True), 9, [0, 1, 1, 1, 1]),
-        ("delimiter", SelectionOptions(enforce_delimiter=True), 3, [0, 1, 0, 1, 1]),
+        ("internal", CandidateSelection.reference(), 9, [1, 1, 1, 0, 0]),
+        ("internal", CandidateSelection(), 9, [1, 1, 1, 1, 0]),
+        ("delimiter", CandidateSelection(), 9, [1, 1, 1, 1, 1]),
+        (None, CandidateSelection(enforce_delimiter=True), 9, [1, 1, 1, 1, 1]),
+        ("delimiter", CandidateSelection(enforce_delimiter=True), 9, [0, 1, 1, 1, 1]),
+        ("delimiter", CandidateSelection(enforce_delimiter=True), 3, [0, 1, 0, 1, 1]),
     ],
 )
-def test_what_passes(mode: Any, options: SelectionOptions, number: int, expected: list[int]) -> None:
+def test_what_passes(mode: Any, options: CandidateSelection, number: int, expected: list[int]) -> None:
     later = FlagTable(np.zeros(3, bool), FLAGS.probable_since, np.array([-1, 0, -1]))
     for flags in (FLAGS, later):
         passes = passing(NEURONS, SOURCE, mode, flags, number, options)
@@ -179,7 +179,7 @@ def test_what_passes(mode: Any, options: SelectionOptions, number: int, expected
 def test_the_first_of_the_best_that_pass_is_selected(scored: list[tuple[int, bool]], filtered: bool) -> None:
     neuron = np.arange(len(scored))
     score, passes = np.float32([s for s, _ in scored]), np.array([p for _, p in scored])
-    found = select(neuron, score, passes, SelectionOptions(filtered=filtered))
+    found = select(neuron, score, passes, CandidateSelection(filtered=filtered))
     allowed = [i for i in neuron if passes[i] or not filtered]
     best = max(allowed, key=lambda i: (score[i], -i), default=None)
     expected = best if best is not None and passes[best] else None
@@ -201,7 +201,7 @@ def test_rules_fit_the_network_or_are_refused() -> None:
     rules = fitting_rules(without, V2Settings(settings="train", strict_reference=True))
     assert isinstance(rules, V2Options)
     assert isinstance(rules.dynamics, LegacyOptions)
-    assert rules.selection == SelectionOptions.reference()
+    assert rules.selection == CandidateSelection.reference()
     assert not sends_strengths(rules)
     assert sends_strengths(settings("test"))
     assert not sends_strengths(InferenceOptions())
@@ -225,7 +225,7 @@ def test_options_are_checked() -> None:
     for make in (
         lambda: LifOptions(soma_decay=1.5),
         lambda: LegacyOptions(timing="late"),  # type: ignore[arg-type]
-        lambda: SelectionOptions(test="column", enforce_delimiter=True),
+        lambda: CandidateSelection(test="column", enforce_delimiter=True),
         lambda: V2Settings(settings="dev"),  # type: ignore[arg-type]
         lambda: V2Settings(strict_reference=True, enforce_delimiter=True),
         lambda: V2Options(feed="nothing"),  # type: ignore[arg-type]

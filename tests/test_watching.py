@@ -25,16 +25,16 @@ from giaann_dask.cluster.heartbeat import (
     DEVICE_METRIC,
     ROW_BOUNDS_S,
     ROWS_METRIC,
-    RowTimes,
+    RowServiceMetrics,
     bucket_names,
-    tell_device_memory,
+    report_device_memory,
 )
 from giaann_dask.diagnostics.monitoring import reporter
 from giaann_dask.diagnostics.monitoring.board import SILENT_S, Board, plain_message
 from giaann_dask.diagnostics.monitoring.digest import REGIONS_TOLD, Digest
 from giaann_dask.diagnostics.monitoring.histories import Histories, Sample, Span, quantile, rates, ratios
 from giaann_dask.diagnostics.monitoring.measuring import holder_of, memory_of, rows_of, stages_of
-from giaann_dask.diagnostics.monitoring.plugin import NAME, WatchPlugin
+from giaann_dask.diagnostics.monitoring.plugin import NAME, MonitoringPlugin
 from giaann_dask.diagnostics.monitoring.reporter import Reporter, watch
 from giaann_dask.events import (
     BlockEncoded,
@@ -46,7 +46,7 @@ from giaann_dask.events import (
     RegionsMeasured,
     RoundIntegrated,
 )
-from giaann_dask.inference.sessions import OpenedCommit, Sessions
+from giaann_dask.inference.sessions import NetworkHandle, Sessions
 from giaann_dask.store.network_store import NetworkStore
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -107,13 +107,13 @@ def test_what_was_done_stays_when_processes_end() -> None:
 
 
 def test_a_worker_that_begins_anew_is_counted_on() -> None:
-    board, times = Board(), RowTimes()
+    board, times = Board(), RowServiceMetrics()
     times.answered(rows=7, nbytes=100, seconds=0.0004)
     times.answered(rows=1, nbytes=50, seconds=99.0)
     times.asked(0.5)
     board.take_rows({"a": dict(times.counts), "b": dict(times.counts)})
     board.take_rows({"a": dict(times.counts)})
-    board.take_rows({"a": dict(RowTimes().counts)})
+    board.take_rows({"a": dict(RowServiceMetrics().counts)})
     board.take_rows({"a": dict(times.counts), "b": dict(times.counts)})
     assert board.totals["row_requests"] == 8
     assert board.totals["row_rows"] == 32
@@ -188,7 +188,7 @@ def test_quantiles_lie_in_their_bucket(counts: list[int], share: float) -> None:
 
 
 def test_messages_of_others_are_left_alone() -> None:
-    plugin = WatchPlugin()
+    plugin = MonitoringPlugin()
     for message in (None, 3, "x", {}, {"source": "a"}):
         assert plain_message(message) is None
         plugin.log_event("giaann", message)
@@ -199,7 +199,7 @@ def test_messages_of_others_are_left_alone() -> None:
 def test_memory_and_stages_are_those_of_the_cluster() -> None:
     """Read from what a scheduler holds: metrics of heartbeats, and states of tasks by prefix."""
     told = SimpleNamespace(metrics=dict[str, Any]())
-    tell_device_memory(told)
+    report_device_memory(told)
     assert told.metrics[DEVICE_METRIC](told) >= 0
     metrics = [
         {"memory": 100, "spilled_bytes": {"memory": 9, "disk": 5}, DEVICE_METRIC: 1 << 30},
@@ -232,8 +232,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
         yield {"client": client, "report": report, "events": events, "path": folder / "net", "text": text}
 
 
-def plugin_of(client: Client) -> WatchPlugin:
-    found: WatchPlugin = client.cluster.scheduler.plugins[NAME]
+def plugin_of(client: Client) -> MonitoringPlugin:
+    found: MonitoringPlugin = client.cluster.scheduler.plugins[NAME]
     return found
 
 
@@ -280,7 +280,7 @@ def test_every_query_of_the_dashboard_for_grafana_names_a_metric_that_is_there(t
     assert [name for name in values if not name.endswith("_bucket") and name.split("_seconds_")[0] not in page] == []
 
 
-async def sample_on_loop(plugin: WatchPlugin) -> None:
+async def sample_on_loop(plugin: MonitoringPlugin) -> None:
     plugin.sample()
 
 
@@ -304,7 +304,7 @@ def test_without_a_dashboard_there_is_no_page_and_watching_twice_is_watching_onc
 @pytest.mark.cluster
 def test_prompts_are_told_of(trained: dict[str, Any]) -> None:
     store, told = NetworkStore(trained["path"]), list[Event]()
-    opened = OpenedCommit(store.open(store.head()), observer=told.append)
+    opened = NetworkHandle(store.open(store.head()), observer=told.append)
     first, _, rest = trained["text"].read_text().partition("\n")
     prompts = [" ".join(line.split()[:7]) for line in (first, rest)] + ["nothing here"]
     with Sessions(opened, prompts, options=gd.GenerationOptions(tokens=4, reasons=0)) as sessions:

@@ -22,7 +22,7 @@ from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 from giaann_dask.diagnostics.monitoring.board import Board, RegionState  # noqa: E402
 from giaann_dask.diagnostics.monitoring.histories import Sample  # noqa: E402
-from giaann_dask.diagnostics.monitoring.page import WatchPage, region_columns, short, time_columns  # noqa: E402
+from giaann_dask.diagnostics.monitoring.page import MonitoringPage, region_columns, short, time_columns  # noqa: E402
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DRIVER = shutil.which("chromedriver")
@@ -159,7 +159,7 @@ def test_words_of_others_are_no_markup() -> None:
     board = Board()
     message = {"source": "a", "client": "b", "ended": False, "totals": {"commits": 1}, "gauges": {}}
     board.take({**message, "commits": [["<b>1</b>", 5, 0.25, 0.0]]}, 0.0)
-    page = WatchPage(board)
+    page = MonitoringPage(board)
     texts = [model.text for model in page.root.references() if hasattr(model, "text") and isinstance(model.text, str)]
     assert any("&lt;b&gt;1" in text for text in texts)
     assert not any("<b>1" in text for text in texts)

@@ -11,7 +11,7 @@ from giaann_dask.keys import pack_neuron
 from giaann_dask.serving.completion_deltas import Choice
 from giaann_dask.serving.engine import CompletionOptions, Ended, Given, Token
 from giaann_dask.serving.requests import CompletionRequest
-from giaann_dask.text.detokenizer import TextWriter, written
+from giaann_dask.text.detokenizer import Detokenizer, detokenize
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -21,8 +21,8 @@ KNOWN = SubwordTokenizer.learn(["the café of the old mill", "naïve ☕ and �
 @given(st.text(alphabet="the café☕🙂 _mil\n", max_size=30))
 def test_subwords_are_written_as_the_text_that_they_divide(text: str) -> None:
     names = [KNOWN.names[number] for number in KNOWN.encode(text)]
-    assert written(names, True) == text
-    writer = TextWriter(True)
+    assert detokenize(names, True) == text
+    writer = Detokenizer(True)
     assert "".join([*map(writer.write, names), writer.end()]) == text
 
 

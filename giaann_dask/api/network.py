@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from giaann_dask.diagnostics.pictures.gallery import Pictures
     from giaann_dask.diagnostics.pictures.options import DrawOptions
     from giaann_dask.inference.best.evaluation import Baseline, ScoreReport, ScoringOptions
-    from giaann_dask.inference.best.handle import OpenedWords
+    from giaann_dask.inference.best.handle import TablesHandle
     from giaann_dask.inference.continuation import Continuation, GenerationOptions
     from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
-    from giaann_dask.inference.sessions import OpenedCommit
-    from giaann_dask.inference.token_events import Pieces, PromptSession
+    from giaann_dask.inference.sessions import NetworkHandle
+    from giaann_dask.inference.token_events import ContinuationStream, PromptSession
     from giaann_dask.inference.v1.pull_batch import BatchOptions
 
 
@@ -76,8 +76,8 @@ class Network(Summarised):
         self._store = NetworkStore(path)
         self.path = self._store.path
         self._reader: CommitReader = self._store.open(self._store.head() if commit is None else commit)
-        self._opened: OpenedCommit | None = None
-        self._words: OpenedWords | None = None
+        self._opened: NetworkHandle | None = None
+        self._words: TablesHandle | None = None
 
     @property
     def commit(self) -> str:
@@ -239,7 +239,7 @@ class Network(Summarised):
         client: Client | None = None,
         options: GenerationOptions | None = None,
         batch: BatchOptions | None = None,
-    ) -> Pieces:
+    ) -> ContinuationStream:
         """Return the continuations of many prompts, advanced together, as they come.
 
         Without a client the network is read into this process, once for this object and commit; with one its
@@ -256,23 +256,23 @@ class Network(Summarised):
             return WordSessions(self._open_words(client), prompts, options=wanted, slots=slots)
         return Sessions(self._open(client, wanted), prompts, options=wanted, batch=batch)
 
-    def _open(self, client: Client | None, options: GenerationOptions) -> OpenedCommit:
-        from giaann_dask.inference.sessions import OpenedCommit
+    def _open(self, client: Client | None, options: GenerationOptions) -> NetworkHandle:
+        from giaann_dask.inference.sessions import NetworkHandle
 
         if client is not None:
             strengths, told = options.reasons > 0, reporter_of(client)
-            return OpenedCommit(self._reader, client=client, rows=options.rows, strengths=strengths, observer=told)
+            return NetworkHandle(self._reader, client=client, rows=options.rows, strengths=strengths, observer=told)
         if self._opened is None:
-            self._opened = OpenedCommit(self._reader)
+            self._opened = NetworkHandle(self._reader)
         return self._opened
 
-    def _open_words(self, client: Client | None) -> OpenedWords:
-        from giaann_dask.inference.best.handle import OpenedWords
+    def _open_words(self, client: Client | None) -> TablesHandle:
+        from giaann_dask.inference.best.handle import TablesHandle
 
         if client is not None:
-            return OpenedWords(self._reader, client=client, observer=reporter_of(client))
+            return TablesHandle(self._reader, client=client, observer=reporter_of(client))
         if self._words is None:
-            self._words = OpenedWords(self._reader)
+            self._words = TablesHandle(self._reader)
         return self._words
 
     def table(self, observer: Observer = ignore) -> ConnectionTable:

@@ -18,7 +18,7 @@ from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.diagnostics.monitoring.reporter import reported
 from giaann_dask.encoding.corpus_encoding import encode_corpus
 from giaann_dask.encoding.stream import StreamOptions
-from giaann_dask.encoding.unseen_inputs import InputNews, find_new
+from giaann_dask.encoding.unseen_inputs import UnseenInputs, find_unseen_inputs
 from giaann_dask.errors import SpecificationError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.spec import Specification
@@ -176,12 +176,12 @@ def new_inputs(
     *,
     specification: Specification | None = None,
     text: TextOptions | None = None,
-) -> list[InputNews]:
-    """Return what each input holds that a network, new or existing, does not; see `find_new`."""
+) -> list[UnseenInputs]:
+    """Return what each input holds that a network, new or existing, does not; see `find_unseen_inputs`."""
     path = absolute_place(network)
     store = NetworkStore(path) if (path / "refs").exists() else None
     reader = None if store is None or store.blank() else store.open(store.head())
     wanted = specification or (Specification() if reader is None else reader.manifest().specification)
     # Which words end a column does not change what a part is.
     sources = sources_of(wanted, text or TextOptions(), EverPos())
-    return find_new(names(inputs), sources, () if reader is None else reader.ledger())
+    return find_unseen_inputs(names(inputs), sources, () if reader is None else reader.ledger())

@@ -85,7 +85,7 @@ def serve(network: Path, **values: Any) -> None:
     from giaann_dask.inference.sharded.workers import StateOptions
     from giaann_dask.serving.app import build_app
     from giaann_dask.serving.network_engine import EngineOptions
-    from giaann_dask.serving.options import Limits, LineOptions, ServingOptions
+    from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
     from giaann_dask.serving.reopening import ReopenedEngine
     from giaann_dask.serving.server import address_of, bind
     from giaann_dask.serving.server import serve as run_server
@@ -97,7 +97,7 @@ def serve(network: Path, **values: Any) -> None:
         limits=Limits(
             body_bytes=values["max_body"], prompt_characters=values["max_prompt"], tokens=values["max_tokens"]
         ),
-        line=LineOptions(places=values["places"], waiting=values["waiting"], wait_s=values["wait_s"]),
+        line=QueueOptions(places=values["places"], waiting=values["waiting"], wait_s=values["wait_s"]),
     )
     inference, held = read_inference_options(values, "prediction"), read_size("state_memory", values["state_memory"])
     engine_options = EngineOptions(

@@ -1,9 +1,9 @@
 """The way to Dask: connecting to a cluster, its roles, and bounded waiting for what runs there."""
 
-from giaann_dask.cluster.allocator import giving_back, release_freed
-from giaann_dask.cluster.assignment import deal_regions
+from giaann_dask.cluster.allocator import driver_allocator, trim_memory
+from giaann_dask.cluster.assignment import assign_regions
 from giaann_dask.cluster.connecting import connect, prepare, start_cluster
-from giaann_dask.cluster.memory_budget import data_room, region_room
+from giaann_dask.cluster.memory_budget import data_budget, region_budget
 from giaann_dask.cluster.options import ClusterOptions
 from giaann_dask.cluster.roles import Roles, WorkerMemory, directed, roles_of
 from giaann_dask.cluster.waiting import ask_scheduler, attempt, result, results, task_key, timeout_s, wait_all
@@ -15,13 +15,13 @@ __all__ = [
     "ask_scheduler",
     "attempt",
     "connect",
-    "data_room",
-    "deal_regions",
+    "data_budget",
+    "assign_regions",
     "directed",
-    "giving_back",
+    "driver_allocator",
     "prepare",
-    "region_room",
-    "release_freed",
+    "region_budget",
+    "trim_memory",
     "result",
     "results",
     "roles_of",

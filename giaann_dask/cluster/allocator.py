@@ -80,7 +80,7 @@ def allocator_environment(memory_bytes: int) -> dict[str, str]:
 
 
 @contextmanager
-def keeping_memory(memory_bytes: int | None, workers: int) -> Iterator[None]:
+def worker_allocator(memory_bytes: int | None, workers: int) -> Iterator[None]:
     """Let the worker processes that are started meanwhile keep the memory that they free.
 
     Parameters
@@ -123,12 +123,12 @@ def adopt_environment() -> None:
     for name, parameter in _PARAMETERS.items():
         value = os.environ.get(name, "")
         if mallopt is not None and value.isdecimal():
-            # An int there; -1 stands for what is beyond, which `release_near_limit` bounds.
+            # An int there; -1 stands for what is beyond, which `trim_near_limit` bounds.
             mallopt(parameter, int(value) if int(value) <= _LARGEST_INT else -1)
 
 
 @contextmanager
-def giving_back(client: Client) -> Iterator[None]:
+def driver_allocator(client: Client) -> Iterator[None]:
     """Let malloc of this process give large pieces back at once, while it directs workers for a long time.
 
     Texts and messages otherwise leave holes between small things that stay, which become more and more (measured
@@ -154,7 +154,7 @@ def giving_back(client: Client) -> Iterator[None]:
         mallopt(parameter, _LARGEST_KEPT)
 
 
-def release_freed() -> None:
+def trim_memory() -> None:
     """Give memory of this process that is free back to the system, where the C library can do that.
 
     A process of many threads that lives long otherwise keeps a little more with each of them.
@@ -164,7 +164,7 @@ def release_freed() -> None:
         trim(0)
 
 
-def release_near_limit(worker: Worker) -> None:
+def trim_near_limit(worker: Worker) -> None:
     """Let a worker give kept memory back to the system whenever it nears its memory limit."""
     limit = worker.memory_manager.memory_limit
     if not limit:
@@ -172,6 +172,6 @@ def release_near_limit(worker: Worker) -> None:
 
     def release() -> None:
         if worker.monitor.get_process_memory() > RELEASE_FRACTION * limit:
-            release_freed()
+            trim_memory()
 
     worker.periodic_callbacks["release memory"] = PeriodicCallback(release, RELEASE_INTERVAL_S * 1000)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from giaann_dask.cluster.roles import Roles
 
 
-def deal_regions(owners: Mapping[int, str], weights: Mapping[int, int], roles: Roles) -> dict[int, str]:
+def assign_regions(owners: Mapping[int, str], weights: Mapping[int, int], roles: Roles) -> dict[int, str]:
     """Deal regions to the present storage workers by memory.
 
     A worker's quota is its share of the memory that is free or taken by regions: a region grows, so
@@ -35,7 +35,7 @@ def deal_regions(owners: Mapping[int, str], weights: Mapping[int, int], roles: R
 
     Examples
     --------
-    >>> deal_regions({}, {0: 5, 1: 5, 2: 5, 3: 5}, Roles(("a", "b"), ()))
+    >>> assign_regions({}, {0: 5, 1: 5, 2: 5, 3: 5}, Roles(("a", "b"), ()))
     {0: 'a', 1: 'b', 2: 'a', 3: 'b'}
     """
     if not roles.storage:

@@ -18,10 +18,10 @@ from typing import Any
 import dask
 from distributed import Client, Scheduler, SpecCluster, TimeoutError
 
-from giaann_dask.cluster.allocator import keeping_memory
+from giaann_dask.cluster.allocator import worker_allocator
 from giaann_dask.cluster.fork_server import METHOD_KEY, begin_fork_server, environment_of_workers, forks, imports_main
 from giaann_dask.cluster.options import ClusterOptions
-from giaann_dask.cluster.resilience import LastingNanny, scheduler_arguments, set_defaults
+from giaann_dask.cluster.resilience import RestartingNanny, scheduler_arguments, set_defaults
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
 from giaann_dask.dask_types import register
 from giaann_dask.device import select_device
@@ -73,7 +73,7 @@ def connect(
     if chosen.scheduler is not None or chosen.scheduler_file is not None:
         return _join(chosen)
     _require_device(chosen)
-    kept = keeping_memory(chosen.memory_bytes, chosen.workers or _default_workers())
+    kept = worker_allocator(chosen.memory_bytes, chosen.workers or _default_workers())
     with warnings.catch_warnings(), kept, _starting():
         # A busy dashboard port is told below.
         warnings.simplefilter("ignore")
@@ -106,7 +106,7 @@ def prepare(options: ClusterOptions) -> None:
     if not elsewhere:
         _require_device(options)
     if not (elsewhere or options.workers == 0 or options.device == "cuda") and forks():
-        with keeping_memory(options.memory_bytes, options.workers or _default_workers()):
+        with worker_allocator(options.memory_bytes, options.workers or _default_workers()):
             begin_fork_server(environment_of_workers())
 
 
@@ -153,7 +153,7 @@ def _cuda_cluster(options: ClusterOptions) -> Any:
         "resources": BOTH_ROLES,
         "dashboard_address": options.dashboard or _ANY_LOCAL,
         "worker_dashboard_address": _ANY_LOCAL,
-        "worker_class": LastingNanny,
+        "worker_class": RestartingNanny,
         "preload": list(PRELOAD),
         "scheduler_kwargs": _scheduler_arguments(options),
     }
@@ -195,7 +195,7 @@ def _local_arguments(options: ClusterOptions) -> dict[str, Any]:
     if arguments["processes"]:
         _refuse_while_importing()
         arguments["preload"] = list(PRELOAD)
-        arguments["worker_class"] = LastingNanny
+        arguments["worker_class"] = RestartingNanny
         if options.protocol == "ucx":
             import_optional("ucxx", "cuda")
             arguments["protocol"] = "ucx"
@@ -340,7 +340,7 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
     if options.memory_bytes is not None:
         nanny["memory_limit"] = options.memory_bytes
     workers = {
-        f"{role}-{number}": {"cls": LastingNanny, "options": {**nanny, "resources": {role: 1}}}
+        f"{role}-{number}": {"cls": RestartingNanny, "options": {**nanny, "resources": {role: 1}}}
         for role, count in counts.items()
         for number in range(count)
     }
@@ -356,7 +356,7 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
         },
     }
     _refuse_while_importing()
-    with keeping_memory(options.memory_bytes, len(workers)), _starting():
+    with worker_allocator(options.memory_bytes, len(workers)), _starting():
         cluster = SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.CRITICAL)
     _LOG.info("started a cluster at %s: %s", cluster.scheduler_address, ", ".join(workers))
     return cluster

@@ -19,7 +19,7 @@ ROWS_METRIC = "giaann-rows"
 ROW_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
-def tell_device_memory(worker: Worker) -> None:
+def report_device_memory(worker: Worker) -> None:
     """Let a worker tell how much device memory this process holds."""
     worker.metrics[DEVICE_METRIC] = lambda _: device_bytes()
 
@@ -29,7 +29,7 @@ def bucket_names() -> list[str]:
     return [f"row_seconds_{number}" for number in range(len(ROW_BOUNDS_S) + 1)]
 
 
-class RowTimes:
+class RowServiceMetrics:
     """Counts what a row service answers and asks, for the heartbeats; used on the event loop of a worker only.
 
     Attributes
@@ -40,7 +40,7 @@ class RowTimes:
 
     Examples
     --------
-    >>> times = RowTimes()
+    >>> times = RowServiceMetrics()
     >>> times.answered(rows=12, nbytes=4096, seconds=0.002)
     >>> times.counts["row_requests"], times.counts["row_seconds_2"]
     (1, 1)

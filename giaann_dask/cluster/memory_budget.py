@@ -30,7 +30,7 @@ _LEAST_SHARE = 0.05
 _NARROW = {"memory_target_fraction": 0.75, "memory_spill_fraction": 0.85, "memory_pause_fraction": 0.9}
 
 
-def data_room(limit: int, process_bytes: int = PROCESS_BYTES) -> int:
+def data_budget(limit: int, process_bytes: int = PROCESS_BYTES) -> int:
     """Return how many bytes of a worker's memory limit results of tasks may take.
 
     Parameters
@@ -42,14 +42,14 @@ def data_room(limit: int, process_bytes: int = PROCESS_BYTES) -> int:
 
     Examples
     --------
-    >>> data_room(16 << 30) == int(0.6 * (16 << 30)), data_room(700 << 20) >> 20
+    >>> data_budget(16 << 30) == int(0.6 * (16 << 30)), data_budget(700 << 20) >> 20
     (True, 120)
     """
     beside = _USED_SHARE * limit - min(_TASK_SHARE * limit, _LARGEST_TASK) - process_bytes
     return int(max(min(_DATA_SHARE * limit, beside), _LEAST_SHARE * limit))
 
 
-def region_room(limit: int) -> int:
+def region_budget(limit: int) -> int:
     """Return how many bytes the decoded runs of a region may take, so that a worker can add them up.
 
     Parameters
@@ -59,13 +59,13 @@ def region_room(limit: int) -> int:
 
     Examples
     --------
-    >>> region_room(5 << 30) >> 20
+    >>> region_budget(5 << 30) >> 20
     256
     """
     return int(_REGION_SHARE * limit)
 
 
-def spill_within_room(worker: Worker) -> None:
+def spill_within_budget(worker: Worker) -> None:
     """Let a worker whose limit leaves less room than Dask assumes spill before it is killed.
 
     What was configured otherwise (``distributed.worker.memory.target``) is left as it is.
@@ -74,7 +74,7 @@ def spill_within_room(worker: Worker) -> None:
     limit = manager.memory_limit
     if not limit or not isinstance(data, SpillBuffer) or data.n != int(_DATA_SHARE * limit):
         return
-    room = data_room(limit, worker.monitor.get_process_memory())
+    room = data_budget(limit, worker.monitor.get_process_memory())
     if room < data.n:
         data.n = room
         for name, share in _NARROW.items():

@@ -61,7 +61,7 @@ def set_defaults() -> None:
     dask.config.update_defaults({"distributed": {"worker": default_method()}})
 
 
-class Forgiveness(SchedulerPlugin):  # type: ignore[misc]
+class FailureCountReset(SchedulerPlugin):  # type: ignore[misc]
     """Forgets how many workers died holding a task, when the task finishes, and whom it preferred, when all are gone.
 
     Dask counts that over the whole life of a task, and blames the task in the end. One that lives
@@ -72,7 +72,7 @@ class Forgiveness(SchedulerPlugin):  # type: ignore[misc]
     does not come back: a new worker has another one. So it is let go to any.
     """
 
-    name = "giaann-forgiveness"
+    name = "giaann-failure-count-reset"
 
     def __init__(self) -> None:
         self._scheduler: Scheduler | None = None
@@ -90,7 +90,7 @@ class Forgiveness(SchedulerPlugin):  # type: ignore[misc]
             task.worker_restrictions = None
 
 
-class ShortMemory(SchedulerPlugin):  # type: ignore[misc]
+class HistoryPruning(SchedulerPlugin):  # type: ignore[misc]
     """Lets a scheduler forget the names and kinds of what it was asked for long ago.
 
     Dask writes the kind of every single thing down for its reports on spans of work (`distributed.spans`) and never
@@ -98,7 +98,7 @@ class ShortMemory(SchedulerPlugin):  # type: ignore[misc]
     is asked millions of times.
     """
 
-    name = "giaann-short-memory"
+    name = "giaann-history-pruning"
 
     async def start(self, scheduler: Scheduler) -> None:
         """Begin to forget, once in a while."""
@@ -130,7 +130,7 @@ class LoneWorkerProcess(WorkerProcess):  # type: ignore[misc]
         self._async_process = made
 
 
-class LastingNanny(Nanny):  # type: ignore[misc]
+class RestartingNanny(Nanny):  # type: ignore[misc]
     """A nanny that tries again when its worker, having died, cannot be started.
 
     Dask's own closes then, and the place of the worker is lost for good: with one worker less after
@@ -199,7 +199,7 @@ def scheduler_arguments(hang_timeout_s: float | None = None) -> dict[str, Any]:
     ['plugins', 'worker_ttl']
     """
     set_defaults()
-    arguments: dict[str, Any] = {"plugins": [Forgiveness(), ShortMemory()]}
+    arguments: dict[str, Any] = {"plugins": [FailureCountReset(), HistoryPruning()]}
     if hang_timeout_s is not None:
         arguments["worker_ttl"] = hang_timeout_s
     return arguments

@@ -22,7 +22,7 @@ from giaann_dask.text.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NumberedSummary:
+class ReusedSummary:
     """How a range of a corpus makes its dictionaries grow.
 
     Attributes
@@ -45,7 +45,7 @@ class NumberedSummary:
         return concepts.astype(np.int32), features.astype(np.int32)
 
 
-class CorpusNumbers:
+class CorpusNumbering:
     """Follows, group by group, whether the numbers of a corpus are those that a network would give.
 
     They are as long as the network has seen the beginning of that corpus and nothing else.
@@ -101,7 +101,7 @@ class CorpusNumbers:
         self._since = np.array(self._vocabulary.probable_since, np.int64)
         return True
 
-    def extend(self, vocabulary: Vocabulary, summary: NumberedSummary, sequences: int) -> None:
+    def extend(self, vocabulary: Vocabulary, summary: ReusedSummary, sequences: int) -> None:
         """Let dictionaries grow by the first sequences of a range, as encoding them would."""
         sizes = int(summary.concepts[sequences]), int(summary.features[sequences])
         first = vocabulary.sequences
@@ -109,19 +109,19 @@ class CorpusNumbers:
         vocabulary.continue_as(self._vocabulary, sizes, flagged.tolist(), sequences)
 
 
-def read_numbered(path: str, start: int, stop: int) -> EncodedBlock:
+def read_corpus_numbering(path: str, start: int, stop: int) -> EncodedBlock:
     """Read a range of a corpus in the corpus's own numbers, without words and origins, as a task."""
     return open_corpus(path).numbers(start, stop)
 
 
-def summarise_numbered(block: EncodedBlock) -> NumberedSummary:
+def summarise_reused(block: EncodedBlock) -> ReusedSummary:
     """Return how a range makes its corpus's dictionaries grow, as a task."""
     # Columns show which concepts there are, because each is the concept of a noun of its sequence.
-    return NumberedSummary(_sizes(block.column, block.offsets), _sizes(block.feature, block.offsets))
+    return ReusedSummary(_sizes(block.column, block.offsets), _sizes(block.feature, block.offsets))
 
 
 def first_sequences(block: EncodedBlock, sequences: int) -> EncodedBlock:
-    """Return the first sequences of a block that was read by `read_numbered`, as a task."""
+    """Return the first sequences of a block that was read by `read_corpus_numbering`, as a task."""
     tokens = int(block.offsets[sequences])
     token = {name: getattr(block, name)[:tokens] for name in ("column", "feature", "branch", "occurrence")}
     return dataclasses.replace(block, offsets=block.offsets[: sequences + 1], status=block.status[:sequences], **token)

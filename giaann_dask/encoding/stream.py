@@ -21,11 +21,11 @@ from distributed import Client, Future
 
 from giaann_dask.cluster import ask_scheduler, result, task_key
 from giaann_dask.encoding.corpus_reuse import (
-    CorpusNumbers,
-    NumberedSummary,
+    CorpusNumbering,
+    ReusedSummary,
     first_sequences,
-    read_numbered,
-    summarise_numbered,
+    read_corpus_numbering,
+    summarise_reused,
 )
 from giaann_dask.encoding.groups import Group, GroupLimits
 from giaann_dask.encoding.sources import (
@@ -223,7 +223,7 @@ class EncodingStream:
         self._cursor = (ledger or Ledger()).cursor()
         more = options.words or sources.filter.drop_short or sources.filter.parts_of_speech
         encodes = more or options.first_sequence or vocabulary.delimiter_since is not None
-        self._numbers = CorpusNumbers(None if encodes else vocabulary, options.branches)
+        self._numbers = CorpusNumbering(None if encodes else vocabulary, options.branches)
         self._lexicon = submit_lexicon(client, sources)
         self._counted = self._left_out = 0
         self._to_pass = options.first_sequence
@@ -312,8 +312,8 @@ class EncodingStream:
         if numbered is not None:
             place = (numbered.path, numbered.start, numbered.stop)
             key = task_key("read", *place, self._numbers.written)
-            read = self._client.submit(read_numbered, *place, key=key)
-            growth = self._client.submit(summarise_numbered, read, key=task_key("summarise", read.key))
+            read = self._client.submit(read_corpus_numbering, *place, key=key)
+            growth = self._client.submit(summarise_reused, read, key=task_key("summarise", read.key))
             return _Submitted(group, read, growth, numbered)
         tagged = submit_tag(self._client, group.units, group.skips, self._sources, self._lexicon)
         summary = self._client.submit(summarise, tagged, key=task_key("summarise", tagged.key))
@@ -352,7 +352,7 @@ class EncodingStream:
 
     def _merge_numbered(self, submitted: _Submitted, numbered: CorpusRange) -> StreamedBlock:
         """Let the dictionaries grow by a range of a corpus that is numbered as they are."""
-        summary: NumberedSummary = result(submitted.summary)
+        summary: ReusedSummary = result(submitted.summary)
         earlier, count = self._sizes(), min(self._remaining(len(summary)), len(summary))
         self._numbers.extend(self._vocabulary, summary, count)
         self._counted += count

@@ -16,7 +16,7 @@ from giaann_dask.text.ledger import LedgerEntry
 
 
 @dataclass(frozen=True)
-class InputNews:
+class UnseenInputs:
     """What an input holds that is not known.
 
     Attributes
@@ -35,7 +35,9 @@ class InputNews:
     problem: str = ""
 
 
-def find_new(inputs: Sequence[str], sources: SourceOptions, ledger: Iterable[LedgerEntry]) -> list[InputNews]:
+def find_unseen_inputs(
+    inputs: Sequence[str], sources: SourceOptions, ledger: Iterable[LedgerEntry]
+) -> list[UnseenInputs]:
     """Return what each input holds that neither a ledger nor an input before it does.
 
     Other than in training, a copy of a text is never new, however often it occurs. A part that the ledger
@@ -52,7 +54,7 @@ def find_new(inputs: Sequence[str], sources: SourceOptions, ledger: Iterable[Led
 
     Returns
     -------
-    list of InputNews
+    list of UnseenInputs
         One for each input, in order. An input that cannot be read makes nothing known.
     """
     known = {entry.identity for entry in ledger if entry.complete}
@@ -68,9 +70,9 @@ def find_new(inputs: Sequence[str], sources: SourceOptions, ledger: Iterable[Led
             # Training leaves it out, too.
             pass
         except (InputFormatError, InputEncodingError) as error:
-            news.append(InputNews(name, characters, 0, str(error)))
+            news.append(UnseenInputs(name, characters, 0, str(error)))
             continue
-        news.append(InputNews(name, characters, sum(size for each, size in sizes.items() if each not in known)))
+        news.append(UnseenInputs(name, characters, sum(size for each, size in sizes.items() if each not in known)))
         known.update(sizes)
     return news
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from giaann_dask.errors import OptionError, PromptError, parameter
-from giaann_dask.inference.profiles import AskedRules, fitting_rules, require_v1
+from giaann_dask.inference.profiles import RequestedRules, fitting_rules, require_v1
 from giaann_dask.inference.rows.remote import RowOptions
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.v1.beam import BeamOptions
 from giaann_dask.spec import Specification
-from giaann_dask.text.detokenizer import written
+from giaann_dask.text.detokenizer import detokenize
 from giaann_dask.text.strings import text_fault
 from giaann_dask.text.tagging import check_tagger
 
@@ -132,7 +132,7 @@ class GenerationOptions:
     """
 
     tokens: int = 20
-    inference: AskedRules = field(default_factory=lambda: InferenceOptions(feed="prediction"))
+    inference: RequestedRules = field(default_factory=lambda: InferenceOptions(feed="prediction"))
     beam: BeamOptions = field(default_factory=BeamOptions)
     runners_up: int = 5
     reasons: int = 5
@@ -307,7 +307,7 @@ class Continuation:
     @property
     def text(self) -> str:
         """The generated words, separated by spaces, merged nouns taken apart; of subwords just their own text."""
-        return written((token.word for token in self.tokens), self.subwords)
+        return detokenize((token.word for token in self.tokens), self.subwords)
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""

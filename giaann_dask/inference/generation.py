@@ -42,11 +42,11 @@ from giaann_dask.inference.profiles import (
     sends_strengths,
 )
 from giaann_dask.inference.rows.remote import RegionKeys, row_source
-from giaann_dask.inference.rows.service import Trim
+from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
 from giaann_dask.inference.v1.beam import BeamSession
-from giaann_dask.inference.v1.pull_session import ReplaySession
+from giaann_dask.inference.v1.pull_session import PullSession
 from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.runs.placement import Placement
@@ -144,10 +144,10 @@ def generate(
     """Continue a prepared prompt, as a task."""
     rules = fitting_rules(specification, options.inference)
     weighed = options.reasons > 0 or options.beam.weighs or sends_strengths(rules)
-    rows = row_source(placement, regions, trim=Trim(strengths=weighed))
+    rows = row_source(placement, regions, projection=RowProjection(strengths=weighed))
     network = (specification, rows, changed_flags(flags, change))
     device = rules_device(rules, options.device)
-    session: ReplaySession | BeamSession | V2Session
+    session: PullSession | BeamSession | V2Session
     if options.beam.searches:
         session = BeamSession(*network, beam=options.beam, options=require_v1(rules, "beam search"), device=device)
     else:

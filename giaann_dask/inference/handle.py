@@ -22,7 +22,7 @@ from giaann_dask.inference.rows.remote import RegionKeys, RowOptions
 from giaann_dask.inference.rows.service import install
 from giaann_dask.inference.state.sequence import FlagTable
 from giaann_dask.runs.merging import merge_encoded
-from giaann_dask.runs.minhash import Signatures, join_signatures, sign_neighbours, similar_by_neighbours
+from giaann_dask.runs.minhash import MinHashes, merge_minhashes, minhash_neighbours, similar_by_neighbours
 from giaann_dask.runs.packing import unpack
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
@@ -120,7 +120,7 @@ def changed_flags(base: FlagTable, change: FlagChange) -> FlagTable:
 
 
 @dataclass(frozen=True, eq=False)
-class OpenedRegions:
+class RegionHandles:
     """The regions of a commit on a cluster, kept there as long as this value is.
 
     Attributes
@@ -148,7 +148,7 @@ class OpenedRegions:
         return (self.keys is None, [future.key for future in self.futures])
 
 
-def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> OpenedRegions:
+def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> RegionHandles:
     """Open the regions of a commit where they shall be held.
 
     Where rows are asked for, this waits until all regions are there, for a task that asks takes the
@@ -160,7 +160,7 @@ def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> O
         If the cluster does not answer in time.
     """
     if not regions_are_asked(client, reader, options):
-        return OpenedRegions(tuple(submit_regions(client, reader)), None, {})
+        return RegionHandles(tuple(submit_regions(client, reader)), None, {})
     install(client)
     roles = roles_of(client)
     futures = submit_regions(client, reader, **roles.storing())
@@ -168,7 +168,7 @@ def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> O
     live = zip(reader.placement().live(), futures, strict=True)
     keys: dict[int, tuple[str, ...]] = {region: (str(future.key),) for region, future in live}
     snapshot = f"{reader.path} {reader.commit}"
-    return OpenedRegions(tuple(futures), RegionKeys(snapshot, keys, options), roles.computing())
+    return RegionHandles(tuple(futures), RegionKeys(snapshot, keys, options), roles.computing())
 
 
 def regions_are_asked(client: Client, reader: CommitReader, options: RowOptions) -> bool:
@@ -230,28 +230,28 @@ def submit_flags(client: Client, reader: CommitReader, auxiliary: tuple[str, ...
     if not auxiliary:
         return flags
     place = (path, reader.commit, auxiliary)
-    signed = _submit_by_region(client, reader, sign_region) if NEIGHBOURS in auxiliary else []
+    signed = _submit_by_region(client, reader, minhash_region) if NEIGHBOURS in auxiliary else []
     attached = client.submit(open_attachments, *place, signed, key=task_key("attach", *place))
     return client.submit(add_attachments, flags, attached, key=task_key("add_attachments", *place))
 
 
-def sign_region(path: str, commit: str, identities: Sequence[str]) -> Signatures:
+def minhash_region(path: str, commit: str, identities: Sequence[str]) -> MinHashes:
     """Return the signatures of the neighbours that features have in a region, as a task."""
-    return sign_neighbours(open_region(path, commit, identities))
+    return minhash_neighbours(open_region(path, commit, identities))
 
 
 def open_attachments(
-    path: str, commit: str, auxiliary: tuple[str, ...], signatures: Sequence[Signatures] = ()
+    path: str, commit: str, auxiliary: tuple[str, ...], signatures: Sequence[MinHashes] = ()
 ) -> Attachments:
     """Attach the features of a commit to auxiliary source neurons, as a task."""
     return attachments_of(open_commit(path, commit).saved_vocabulary(), auxiliary, signatures)
 
 
 def attachments_of(
-    vocabulary: Vocabulary, auxiliary: tuple[str, ...], signatures: Sequence[Signatures] = ()
+    vocabulary: Vocabulary, auxiliary: tuple[str, ...], signatures: Sequence[MinHashes] = ()
 ) -> Attachments:
     """Return the auxiliary source neurons of a vocabulary's features; signatures are those of all regions."""
-    alike = similar_by_neighbours(join_signatures(signatures))
+    alike = similar_by_neighbours(merge_minhashes(signatures))
     return attach(vocabulary.features, auxiliary, subwords=vocabulary.delimiter_since is not None, neighbours=alike)
 
 
@@ -262,7 +262,7 @@ def add_attachments(flags: FlagTable, attachments: Attachments) -> FlagTable:
 
 def open_flags_with(reader: CommitReader, flags: FlagTable, auxiliary: tuple[str, ...]) -> FlagTable:
     """Return flags with auxiliary source neurons of these kinds, computed in this process."""
-    signed = [sign_region(*place) for _, place in _places(reader)] if NEIGHBOURS in auxiliary else []
+    signed = [minhash_region(*place) for _, place in _places(reader)] if NEIGHBOURS in auxiliary else []
     return add_attachments(flags, attachments_of(reader.saved_vocabulary(), auxiliary, signed))
 
 

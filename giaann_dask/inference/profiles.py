@@ -16,7 +16,7 @@ from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable
-from giaann_dask.inference.v1.pull_session import ReplaySession
+from giaann_dask.inference.v1.pull_session import PullSession
 from giaann_dask.inference.v1.push_session import Session
 from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import V2Options, V2Settings
@@ -24,11 +24,11 @@ from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.spec import Specification
 from giaann_dask.text.attachments import check_kinds
 
-Rules: TypeAlias = InferenceOptions | V2Options
-AskedRules: TypeAlias = InferenceOptions | V2Options | V2Settings
+InferenceRules: TypeAlias = InferenceOptions | V2Options
+RequestedRules: TypeAlias = InferenceOptions | V2Options | V2Settings
 
 
-def fitting_rules(specification: Specification, asked: AskedRules) -> Rules:
+def fitting_rules(specification: Specification, asked: RequestedRules) -> InferenceRules:
     """Return the rules of inference by which a network predicts.
 
     Parameters
@@ -76,7 +76,7 @@ def fitting_rules(specification: Specification, asked: AskedRules) -> Rules:
     return rules
 
 
-def require_v1(rules: Rules, what: str) -> InferenceOptions:
+def require_v1(rules: InferenceRules, what: str) -> InferenceOptions:
     """Return rules of profile ``v1`` for what knows no others.
 
     Raises
@@ -89,17 +89,17 @@ def require_v1(rules: Rules, what: str) -> InferenceOptions:
     raise OptionError(f"{what} in a network of profile v2", "plain generation there", "leave its options out")
 
 
-def sends_strengths(rules: Rules) -> bool:
+def sends_strengths(rules: InferenceRules) -> bool:
     """Return whether connections send their trained strengths, so that rows are needed with them."""
     return isinstance(rules, V2Options) and rules.dynamics.strengths
 
 
-def auxiliary_kinds(rules: Rules) -> tuple[str, ...]:
+def auxiliary_kinds(rules: InferenceRules) -> tuple[str, ...]:
     """Return the kinds of auxiliary source neurons that send, too."""
     return rules.auxiliary if isinstance(rules, V2Options) else ()
 
 
-def rules_device(rules: Rules, name: str) -> torch.device:
+def rules_device(rules: InferenceRules, name: str) -> torch.device:
     """Return the device of the name that the rules are computed on; those of profile ``v2`` know the CPU only.
 
     Raises
@@ -115,13 +115,13 @@ def open_session(
     rows: RowSource,
     flags: FlagTable,
     *,
-    options: Rules,
+    options: InferenceRules,
     device: torch.device | None = None,
-) -> ReplaySession | V2Session:
+) -> PullSession | V2Session:
     """Return the session that predicts fastest by some rules; the parameters are those of `Session`."""
     if isinstance(options, V2Options):
         return V2Session(specification, rows, flags, options=options, device=device)
-    return ReplaySession(specification, rows, flags, options=options, device=tensor_device(device))
+    return PullSession(specification, rows, flags, options=options, device=tensor_device(device))
 
 
 def open_plain_session(
@@ -129,7 +129,7 @@ def open_plain_session(
     rows: RowSource,
     flags: FlagTable,
     *,
-    options: Rules,
+    options: InferenceRules,
     device: torch.device | None = None,
 ) -> Session | V2Session:
     """Return the session whose traces have the whole state; the parameters are those of `Session`."""

@@ -23,7 +23,7 @@ from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.inference.continuation import GeneratedToken, GenerationOptions
 from giaann_dask.inference.generation import PreparedPrompt, RawToken, best_candidates, in_words, prepare_prompt
 from giaann_dask.inference.handle import (
-    OpenedRegions,
+    RegionHandles,
     changed_flags,
     flags_of,
     open_flags_with,
@@ -31,20 +31,26 @@ from giaann_dask.inference.handle import (
     read_regions,
     submit_flags,
 )
-from giaann_dask.inference.profiles import Rules, auxiliary_kinds, fitting_rules, open_plain_session, rules_device
+from giaann_dask.inference.profiles import (
+    InferenceRules,
+    auxiliary_kinds,
+    fitting_rules,
+    open_plain_session,
+    rules_device,
+)
 from giaann_dask.inference.rows.health import find_trouble, is_lost
 from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
-from giaann_dask.inference.rows.service import Trim
+from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.sequence import FlagTable, StepResult, StepTrace
-from giaann_dask.inference.token_events import Piece, Pieces
+from giaann_dask.inference.token_events import ContinuationStream, TokenEvent
 from giaann_dask.inference.v1.pull_batch import BatchOptions, Prompt
 from giaann_dask.inference.v2.batch import open_batch
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
 
 
-class OpenedCommit:
+class NetworkHandle:
     """A commit opened for sessions in this process; training goes on beside it and changes nothing here.
 
     Parameters
@@ -78,7 +84,7 @@ class OpenedCommit:
         self._flags: dict[tuple[str, ...], FlagTable] = {(): self.flags}
         self._client, self._reader = client, reader
         # Its futures keep the regions on the workers.
-        self._regions: OpenedRegions | None = None
+        self._regions: RegionHandles | None = None
         self.rows: RunRows | RemoteRows
         if client is None:
             self.rows = RunRows.placed(reader.placement(), read_regions(reader))
@@ -88,10 +94,10 @@ class OpenedCommit:
             self.rows = RunRows.placed(reader.placement(), results(self._regions.futures))
         else:
             # Of profile v2 only the train-set settings do without them.
-            trim = Trim(strengths=strengths or self.specification.profile != "v1")
-            self.rows = RemoteRows.of_client(client, reader.placement(), self._regions.keys, trim=trim)
+            projection = RowProjection(strengths=strengths or self.specification.profile != "v1")
+            self.rows = RemoteRows.of_client(client, reader.placement(), self._regions.keys, projection=projection)
 
-    def flags_for(self, rules: Rules) -> FlagTable:
+    def flags_for(self, rules: InferenceRules) -> FlagTable:
         """Return the stored flags with the auxiliary source neurons that rules of inference ask for."""
         kinds = auxiliary_kinds(rules)
         if kinds not in self._flags:
@@ -145,14 +151,14 @@ class _Text:
     steps: list[StepResult] = field(default_factory=list)
 
 
-class Sessions(Pieces):
-    """Many prompts that are continued together, a step at a time; see `Pieces`.
+class Sessions(ContinuationStream):
+    """Many prompts that are continued together, a step at a time; see `ContinuationStream`.
 
     Prompts are drawn as there is room for them, and each is finished as soon as its own end is reached.
 
     Parameters
     ----------
-    opened : OpenedCommit
+    opened : NetworkHandle
         The commit that answers.
     prompts : iterable of str
         Some words each, with at least one noun; may be endless.
@@ -164,7 +170,7 @@ class Sessions(Pieces):
 
     def __init__(
         self,
-        opened: OpenedCommit,
+        opened: NetworkHandle,
         prompts: Iterable[str],
         *,
         options: GenerationOptions | None = None,
@@ -189,13 +195,13 @@ class Sessions(Pieces):
         super().close()
         self._under.clear()
 
-    def _run(self, prompts: Iterator[str]) -> Generator[Piece, None, None]:
+    def _run(self, prompts: Iterator[str]) -> Generator[TokenEvent, None, None]:
         try:
             yield from self._advance(prompts)
         finally:
             self._opened.observer(PromptsAdvanced(left=len(self._under)))
 
-    def _advance(self, prompts: Iterator[str]) -> Generator[Piece, None, None]:
+    def _advance(self, prompts: Iterator[str]) -> Generator[TokenEvent, None, None]:
         waiting = enumerate(prompts)
         more = True
         while more or len(self._batch):
@@ -206,14 +212,14 @@ class Sessions(Pieces):
                     try:
                         self._enter(number, prompt)
                     except PromptError as error:
-                        yield Piece(number, None, True, error=error)
+                        yield TokenEvent(number, None, True, error=error)
             for advance in self._batch.step():
                 text = self._under[advance.number]
                 for trace in advance.traces:
                     text.steps.append(trace.result)
                     if not trace.result.seed:
                         last = advance.finished and trace.result.index == advance.steps[-1]
-                        yield Piece(text.number, self._token(text, trace), last, trace.result.end)
+                        yield TokenEvent(text.number, self._token(text, trace), last, trace.result.end)
                 if advance.finished:
                     del self._under[advance.number]
                 made = sum(not result.seed and result.predicted is not None for result in advance.results)

@@ -16,7 +16,7 @@ from giaann_dask.inference.continuation import Continuation, GeneratedToken
 
 
 @dataclass(frozen=True)
-class Piece:
+class TokenEvent:
     """What is new of one of many continuations.
 
     Attributes
@@ -43,28 +43,28 @@ class Piece:
     seed: int | None = None
 
 
-class Pieces:
-    """Many prompts that are continued; an iterator of `Piece`, and a context manager.
+class ContinuationStream:
+    """Many prompts that are continued; an iterator of `TokenEvent`, and a context manager.
 
     Parameters
     ----------
     commit : str
         The commit that answers.
-    pieces : generator of Piece
+    pieces : generator of TokenEvent
         What is new, as it comes.
     subwords : bool
         Whether tokens are subwords.
     """
 
-    def __init__(self, commit: str, pieces: Generator[Piece, None, None], *, subwords: bool = False) -> None:
+    def __init__(self, commit: str, pieces: Generator[TokenEvent, None, None], *, subwords: bool = False) -> None:
         self._commit, self._pieces, self._subwords = commit, pieces, subwords
         self._words: dict[int, tuple[str, ...]] = {}
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[TokenEvent]:
         """Return this."""
         return self
 
-    def __next__(self) -> Piece:
+    def __next__(self) -> TokenEvent:
         """Return the next piece of any of the prompts."""
         return next(self._pieces)
 
@@ -91,7 +91,7 @@ class Pieces:
             If a prompt cannot be continued.
         """
         tokens: dict[int, list[GeneratedToken]] = {}
-        ended: dict[int, Piece] = {}
+        ended: dict[int, TokenEvent] = {}
         following = 0
         for piece in self:
             if piece.error is not None:
@@ -120,7 +120,7 @@ class PromptSession:
         What its words are drawn with, once the first has come; None where nothing is drawn.
     """
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: ContinuationStream) -> None:
         self._pieces = pieces
         self.tokens: tuple[GeneratedToken, ...] = ()
         self.stop: str | None = None

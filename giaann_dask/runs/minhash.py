@@ -43,8 +43,8 @@ _NEURON_MASK = (1 << NEURON_BITS) - 1
 
 @register_arrays
 @dataclass(frozen=True, slots=True, eq=False)
-class Signatures:
-    """Signatures of the neighbours of features.
+class MinHashes:
+    """MinHashes of the neighbours of features.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Signatures:
     least: Hashes
 
 
-def sign_neighbours(run: Run) -> Signatures:
+def minhash_neighbours(run: Run) -> MinHashes:
     """Return the signatures of the features that are sources in a region.
 
     Parameters
@@ -71,25 +71,25 @@ def sign_neighbours(run: Run) -> Signatures:
     least = np.full((len(known), PARTS), _EMPTY, np.uint64)
     row = np.where(feature > 0, np.searchsorted(known, feature), -1)
     _sign(row, readable(run.pointer, np.int64), readable(run.target, np.int64), least)
-    return Signatures(known, least)
+    return MinHashes(known, least)
 
 
-def join_signatures(parts: Sequence[Signatures]) -> Signatures:
+def merge_minhashes(parts: Sequence[MinHashes]) -> MinHashes:
     """Return the signatures of several regions together, whatever their order."""
     known = np.unique(np.concatenate([np.zeros(0, np.int64), *(part.feature for part in parts)]))
     least = np.full((len(known), PARTS), _EMPTY, np.uint64)
     for part in parts:
         at = np.searchsorted(known, part.feature)
         least[at] = np.minimum(least[at], part.least)
-    return Signatures(known, least)
+    return MinHashes(known, least)
 
 
-def similar_by_neighbours(signatures: Signatures) -> dict[int, list[int]]:
+def similar_by_neighbours(signatures: MinHashes) -> dict[int, list[int]]:
     """Return for each feature the other features that share at least half of their neighbours with it.
 
     Parameters
     ----------
-    signatures : Signatures
+    signatures : MinHashes
         Of the whole network.
 
     Returns

@@ -24,10 +24,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from giaann_dask.serving.completions import complete
 from giaann_dask.serving.engine import Engine
-from giaann_dask.serving.http_errors import Refusal, refusal_of
+from giaann_dask.serving.http_errors import HttpError, http_error_of
 from giaann_dask.serving.metrics import CONTENT_TYPE, Metrics
 from giaann_dask.serving.options import ServingOptions
-from giaann_dask.serving.request_queue import Line
+from giaann_dask.serving.request_queue import RequestQueue
 from giaann_dask.text.strings import escaped
 
 _PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
@@ -43,7 +43,7 @@ _HEADERS = {
 }
 
 
-class Faces:
+class Handlers:
     """What the paths answer.
 
     Parameters
@@ -60,7 +60,7 @@ class Faces:
         # A folder's name need not be UTF-8, as an answer is.
         self._name = options.name or escaped(engine.name)
         self._created = int(time.time())
-        self._line: Line | None = None
+        self._line: RequestQueue | None = None
         self._look: asyncio.Task[str | None] | None = None
         self.metrics.describe(self._name, engine.commit)
         self.metrics.watch("giaann_running", "Prompts that are continued", lambda: self.line.running)
@@ -68,7 +68,7 @@ class Faces:
         self.metrics.watch("giaann_places", "Prompts that can be continued at once", lambda: options.line.places)
 
     @property
-    def line(self) -> Line:
+    def line(self) -> RequestQueue:
         """The waiting line, while the application runs."""
         assert self._line is not None
         return self._line
@@ -76,7 +76,7 @@ class Faces:
     @asynccontextmanager
     async def running(self, app: Starlette) -> AsyncIterator[None]:
         """Open the line, and close it in the end."""
-        self._line = Line(self._engine, self._options.line, self.metrics.prompt_s.observe)
+        self._line = RequestQueue(self._engine, self._options.line, self.metrics.prompt_s.observe)
         try:
             yield
         finally:
@@ -93,7 +93,7 @@ class Faces:
     async def model(self, http: Request) -> Response:
         """Answer ``GET /v1/models/NAME``."""
         if http.path_params["name"] != self._name:
-            raise Refusal(404, f"there is no such model; expected {self._name!r}", code="model_not_found")
+            raise HttpError(404, f"there is no such model; expected {self._name!r}", code="model_not_found")
         return JSONResponse(self._model())
 
     async def health(self, http: Request) -> Response:
@@ -115,7 +115,7 @@ class Faces:
         return {**named, "commit": self._engine.commit}
 
 
-class Door:
+class AuthMiddleware:
     """Lets in who has the key, and counts every answer.
 
     Parameters
@@ -158,11 +158,11 @@ class Door:
             self._metrics.requests.labels(path, str(status)).inc()
             self._metrics.request_s.labels(path).observe(time.monotonic() - started)
 
-    def _refusal(self, http: Request) -> Refusal | None:
+    def _refusal(self, http: Request) -> HttpError | None:
         if self._names is not None and _host(http) not in self._names:
             # A page of another site can give its own name this machine's address.
             message = "the host of the request is not this machine; expected localhost, or a server with a key"
-            return Refusal(403, message, code="wrong_host")
+            return HttpError(403, message, code="wrong_host")
         # Not the path of `http.url`, which the Host header is part of.
         if self._key is None or http.scope["path"] in _OPEN:
             return None
@@ -170,7 +170,7 @@ class Door:
         if hmac.compare_digest(given, self._key):
             return None
         message = "the API key is missing or wrong; expected the header Authorization: Bearer KEY"
-        return Refusal(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+        return HttpError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
 
 def build_app(engine: Engine, options: ServingOptions | None = None) -> Starlette:
@@ -184,7 +184,7 @@ def build_app(engine: Engine, options: ServingOptions | None = None) -> Starlett
         Whom to answer, and how much; host, port and connections are the server's.
     """
     chosen = options or ServingOptions()
-    faces = Faces(engine, chosen)
+    faces = Handlers(engine, chosen)
     routes = [
         Route("/v1/completions", faces.completions, methods=["POST"]),
         Route("/v1/models", faces.models),
@@ -195,8 +195,8 @@ def build_app(engine: Engine, options: ServingOptions | None = None) -> Starlett
     ]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Door, chosen, faces.metrics)],
-        exception_handlers={Refusal: _refuse, HTTPException: _refuse, Exception: _refuse},
+        middleware=[Middleware(AuthMiddleware, chosen, faces.metrics)],
+        exception_handlers={HttpError: _refuse, HTTPException: _refuse, Exception: _refuse},
         lifespan=faces.running,
     )
     # Paths are exact: an address to go to instead would be made of the Host header.
@@ -218,8 +218,8 @@ def _page(name: str) -> Callable[[Request], Awaitable[Response]]:
 async def _refuse(http: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         message = f"{http.method} {http.scope['path'][:200]}: {error.detail}"
-        return Refusal(error.status_code, message, headers=dict(error.headers or {})).response()
-    return refusal_of(error).response()
+        return HttpError(error.status_code, message, headers=dict(error.headers or {})).response()
+    return http_error_of(error).response()
 
 
 def _host(http: Request) -> str:

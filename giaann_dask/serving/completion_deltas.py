@@ -12,13 +12,13 @@ from typing import Any, Literal
 from giaann_dask.serving.engine import Ended, Given, Part, Token
 from giaann_dask.serving.requests import CompletionRequest
 from giaann_dask.serving.stops import StopFinder
-from giaann_dask.text.detokenizer import TextWriter
+from giaann_dask.text.detokenizer import Detokenizer
 
 Finish = Literal["stop", "length"]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class CompletionDelta:
     """What a part adds to a choice.
 
     Attributes
@@ -75,9 +75,9 @@ class Choice:
         self.detailed = request.options.candidates > 0 or request.options.columns > 0
         self._finder = StopFinder(request.stops)
         self._subwords, self._spaced = False, prompt[-1:].isspace()
-        self._writer = TextWriter(False, spaced=self._spaced)
+        self._writer = Detokenizer(False, spaced=self._spaced)
 
-    def add(self, part: Part) -> Piece:
+    def add(self, part: Part) -> CompletionDelta:
         """Take a part of the engine's and return what it adds."""
         piece = self._piece(part)
         self.text += piece.text
@@ -88,18 +88,18 @@ class Choice:
                 self.tokens.append(piece.token)
         return piece
 
-    def _piece(self, part: Part) -> Piece:
+    def _piece(self, part: Part) -> CompletionDelta:
         match part:
             case Given():
                 self.prompt_tokens, self._subwords = len(part.words), part.subwords
-                self._writer = TextWriter(part.subwords, spaced=self._spaced)
-                return Piece(self._prompt if self._echo else "")
+                self._writer = Detokenizer(part.subwords, spaced=self._spaced)
+                return CompletionDelta(self._prompt if self._echo else "")
             case Ended(reason=reason):
                 text = self._finder.feed(self._writer.end()) + self._finder.end()
-                return Piece(text, finish="length" if reason is None else "stop", reason=reason)
+                return CompletionDelta(text, finish="length" if reason is None else "stop", reason=reason)
             case Token():
                 text = self._finder.feed(self._writer.write(part.word))
-                return Piece(text, part, "stop" if self._finder.found else None)
+                return CompletionDelta(text, part, "stop" if self._finder.found else None)
 
     def as_dict(self, index: int) -> dict[str, Any]:
         """Return the whole choice, ready for JSON."""
@@ -109,7 +109,7 @@ class Choice:
             details["tokens"] = [asdict(token) for token in self.tokens]
         return {**values, "giaann": details}
 
-    def piece_as_dict(self, index: int, piece: Piece) -> dict[str, Any]:
+    def piece_as_dict(self, index: int, piece: CompletionDelta) -> dict[str, Any]:
         """Return a piece, ready for JSON, in the same fields as the whole."""
         details: dict[str, Any] = {"stop": piece.reason} | self._kind()
         if self.detailed:

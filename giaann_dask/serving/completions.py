@@ -17,12 +17,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from giaann_dask.serving.completion_deltas import Choice, Piece
+from giaann_dask.serving.completion_deltas import Choice, CompletionDelta
 from giaann_dask.serving.engine import Given
-from giaann_dask.serving.http_errors import Refusal, late, refusal_of
+from giaann_dask.serving.http_errors import HttpError, http_error_of, late
 from giaann_dask.serving.metrics import Metrics
 from giaann_dask.serving.options import ServingOptions
-from giaann_dask.serving.request_queue import Line, Visit
+from giaann_dask.serving.request_queue import RequestQueue, Ticket
 from giaann_dask.serving.requests import CompletionRequest, read_request
 
 Answer = TypeVar("Answer")
@@ -37,7 +37,7 @@ class Conversation:
 
     Parameters
     ----------
-    line : Line
+    line : RequestQueue
         Where its prompts are continued.
     request : CompletionRequest
         What is wanted.
@@ -55,12 +55,12 @@ class Conversation:
 
     Raises
     ------
-    Refusal
+    HttpError
         With status 429, if the line is full.
     """
 
     def __init__(
-        self, line: Line, request: CompletionRequest, options: ServingOptions, metrics: Metrics, model: str
+        self, line: RequestQueue, request: CompletionRequest, options: ServingOptions, metrics: Metrics, model: str
     ) -> None:
         self._request, self._metrics = request, metrics
         self._started = time.monotonic()
@@ -75,7 +75,7 @@ class Conversation:
             "model": model,
             **({} if request.seed is None else {"seed": request.seed}),
         }
-        self._visit: Visit = line.enter(asked)
+        self._visit: Ticket = line.enter(asked)
 
     def leave(self) -> None:
         """Give up what is not done."""
@@ -92,7 +92,7 @@ class Conversation:
         choices = [choice.as_dict(index) for index, choice in enumerate(self._choices)]
         return {**self._head, "choices": choices, "usage": self._usage()}
 
-    async def begin(self) -> list[tuple[int, Piece]]:
+    async def begin(self) -> list[tuple[int, CompletionDelta]]:
         """Wait until all prompts have been read, so that what is wrong with them still gets its status."""
         pieces = []
         unread = set(range(len(self._choices)))
@@ -103,7 +103,7 @@ class Conversation:
                 unread.discard(index)
         return pieces
 
-    async def events(self, pieces: list[tuple[int, Piece]]) -> AsyncIterator[str]:
+    async def events(self, pieces: list[tuple[int, CompletionDelta]]) -> AsyncIterator[str]:
         """Yield server-sent events, from the first pieces to ``[DONE]``; an error is the last of them."""
         try:
             for index, piece in pieces:
@@ -118,12 +118,12 @@ class Conversation:
                 yield _sent({**self._head, "choices": [], "usage": self._usage()})
             yield "data: [DONE]\n\n"
         except Exception as error:
-            yield _sent(refusal_of(error).as_dict())
+            yield _sent(http_error_of(error).as_dict())
 
-    def _event(self, index: int, piece: Piece) -> str:
+    def _event(self, index: int, piece: CompletionDelta) -> str:
         return _sent({**self._head, "choices": [self._choices[index].piece_as_dict(index, piece)]})
 
-    async def _next(self) -> tuple[int, Piece, bool]:
+    async def _next(self) -> tuple[int, CompletionDelta, bool]:
         """Return what comes next of any choice that is not finished, and whether it was the prompt."""
         while True:
             try:
@@ -141,7 +141,7 @@ class Conversation:
                 self._visit.leave(index)
             return index, piece, isinstance(part, Given)
 
-    def _count(self, choice: Choice, piece: Piece) -> None:
+    def _count(self, choice: Choice, piece: CompletionDelta) -> None:
         if piece.token is not None:
             self._metrics.tokens.inc()
             if sum(each.generated for each in self._choices) == 1:
@@ -167,7 +167,7 @@ class EventStream(StreamingResponse):
         What `Conversation.begin` returned.
     """
 
-    def __init__(self, conversation: Conversation, pieces: list[tuple[int, Piece]]) -> None:
+    def __init__(self, conversation: Conversation, pieces: list[tuple[int, CompletionDelta]]) -> None:
         self._conversation = conversation
         # Proxies shall not gather events into blocks.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -184,26 +184,28 @@ class EventStream(StreamingResponse):
             self._conversation.leave()
 
 
-async def complete(http: Request, line: Line, options: ServingOptions, metrics: Metrics, model: str) -> Response:
+async def complete(
+    http: Request, line: RequestQueue, options: ServingOptions, metrics: Metrics, model: str
+) -> Response:
     """Answer ``POST /v1/completions``.
 
     Raises
     ------
-    Refusal
+    HttpError
         If the request is wrong, there is no room, or it takes too long.
     """
     try:
         async with asyncio.timeout(options.timeout_s):
             body = await read_body(http, options.limits.body_bytes)
     except TimeoutError as error:
-        raise Refusal(408, "the body did not come in time", headers={"Connection": "close"}) from error
+        raise HttpError(408, "the body did not come in time", headers={"Connection": "close"}) from error
     except ClientDisconnect:
         metrics.gone.inc()
         return Response(status_code=GONE)
     request = read_request(body, options.limits, draws=line.draws)
     if request.model is not None and request.model != model:
         message = f"there is no model {request.model[:80]!r}; expected {model!r}, or none"
-        raise Refusal(404, message, param="model", code="model_not_found")
+        raise HttpError(404, message, param="model", code="model_not_found")
     conversation = Conversation(line, request, options, metrics, model)
     streaming = False
     try:
@@ -215,10 +217,10 @@ async def complete(http: Request, line: Line, options: ServingOptions, metrics: 
     except ClientDisconnect:
         metrics.gone.inc()
         return Response(status_code=GONE)
-    except Refusal:
+    except HttpError:
         raise
     except Exception as error:
-        raise refusal_of(error) from error
+        raise http_error_of(error) from error
     finally:
         if not streaming:
             conversation.leave()
@@ -229,18 +231,18 @@ async def read_body(http: Request, limit: int) -> bytes:
 
     Raises
     ------
-    Refusal
+    HttpError
         With status 413 or 415.
     """
     if http.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
         # Pages of other sites cannot send this type without being asked whether they may.
-        raise Refusal(415, "the body is not declared as JSON; expected Content-Type: application/json")
+        raise HttpError(415, "the body is not declared as JSON; expected Content-Type: application/json")
     body = bytearray()
     async for piece in http.stream():
         body += piece
         if len(body) > limit:
             message = f"the body has more than {limit} bytes; send less at once"
-            raise Refusal(413, message, code="too_large", headers={"Connection": "close"})
+            raise HttpError(413, message, code="too_large", headers={"Connection": "close"})
     return bytes(body)
 
 

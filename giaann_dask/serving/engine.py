@@ -36,7 +36,7 @@ class CompletionOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ActiveColumn:
     """A concept column that lit up.
 
     Attributes
@@ -81,7 +81,7 @@ class Token:
         How many candidates there were.
     candidates : tuple of Candidate
         Best first, as many as were asked for.
-    columns : tuple of Column
+    columns : tuple of ActiveColumn
         Largest activation first; empty also where an engine does not know the whole state.
     """
 
@@ -90,7 +90,7 @@ class Token:
     value: float
     candidate_count: int
     candidates: tuple[Candidate, ...] = ()
-    columns: tuple[Column, ...] = ()
+    columns: tuple[ActiveColumn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from giaann_dask.errors import GiaannError, PromptError
 from giaann_dask.text.strings import escaped
 
 
-class Refusal(Exception):  # noqa: N818 - an answer, not a failure of ours
+class HttpError(Exception):
     """A request that is answered with an error.
 
     Parameters
@@ -57,26 +57,26 @@ class Refusal(Exception):  # noqa: N818 - an answer, not a failure of ours
         return JSONResponse(self.as_dict(), self.status, self.headers)
 
 
-def busy(message: str, seconds: float) -> Refusal:
+def busy(message: str, seconds: float) -> HttpError:
     """Return the refusal of a server that has too much to do, to be asked again after some seconds."""
     headers = {"Retry-After": str(max(1, math.ceil(seconds)))}
-    return Refusal(429, f"{message}; ask again later", code="rate_limit_exceeded", headers=headers)
+    return HttpError(429, f"{message}; ask again later", code="rate_limit_exceeded", headers=headers)
 
 
-def late(seconds: float) -> Refusal:
+def late(seconds: float) -> HttpError:
     """Return the refusal of a request that took longer than it may."""
     message = f"the request was not answered within {seconds:g} seconds; ask for fewer tokens or prompts"
-    return Refusal(504, message, code="timeout")
+    return HttpError(504, message, code="timeout")
 
 
-def refusal_of(error: BaseException) -> Refusal:
+def http_error_of(error: BaseException) -> HttpError:
     """Return the refusal that an error in the engine becomes; those that are defects are logged."""
-    if isinstance(error, Refusal):
+    if isinstance(error, HttpError):
         return error
     if isinstance(error, PromptError):
-        return Refusal(400, str(error), param="prompt", code="invalid_prompt")
+        return HttpError(400, str(error), param="prompt", code="invalid_prompt")
     if isinstance(error, GiaannError):
         logging.getLogger(__name__).error("%s", error)
-        return Refusal(503, str(error), code="unavailable")
+        return HttpError(503, str(error), code="unavailable")
     logging.getLogger(__name__).error("a defect while answering", exc_info=error)
-    return Refusal(500, f"a defect of the server ({type(error).__name__}); its log says more", code="defect")
+    return HttpError(500, f"a defect of the server ({type(error).__name__}); its log says more", code="defect")

@@ -22,20 +22,20 @@ from giaann_dask.events import PromptsAdvanced
 from giaann_dask.inference.continuation import Candidate
 from giaann_dask.inference.generation import best_candidates, word_and_column
 from giaann_dask.inference.handle import changed_flags
-from giaann_dask.inference.profiles import AskedRules, fitting_rules, open_plain_session, rules_device
+from giaann_dask.inference.profiles import RequestedRules, fitting_rules, open_plain_session, rules_device
 from giaann_dask.inference.rows.remote import RowOptions
-from giaann_dask.inference.sessions import OpenedCommit
-from giaann_dask.inference.sharded.workers import StateOptions, WorkerSpreadSession
-from giaann_dask.inference.state.active_columns import LitColumns
+from giaann_dask.inference.sessions import NetworkHandle
+from giaann_dask.inference.sharded.workers import ShardedSession, StateOptions
+from giaann_dask.inference.state.active_columns import ActiveColumns
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, StepTrace
 from giaann_dask.inference.v1.pull_batch import BatchOptions, Prompt
 from giaann_dask.inference.v1.push_session import Session
 from giaann_dask.inference.v2.batch import open_batch
 from giaann_dask.inference.v2.session import V2Session
-from giaann_dask.serving.engine import Column, CompletionOptions, Ended, Given, Part, Token
+from giaann_dask.serving.engine import ActiveColumn, CompletionOptions, Ended, Given, Part, Token
 from giaann_dask.serving.shared_batch import SharedBatch
-from giaann_dask.serving.step_slots import in_turn
+from giaann_dask.serving.step_slots import with_step_slot
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.tagging import check_tagger
 from giaann_dask.text.vocabulary import Vocabulary
@@ -65,7 +65,7 @@ class EngineOptions:
         goes to the cluster's workers, who say which concept columns are the strongest.
     """
 
-    inference: AskedRules = field(default_factory=lambda: InferenceOptions(feed="prediction"))
+    inference: RequestedRules = field(default_factory=lambda: InferenceOptions(feed="prediction"))
     tagger: str = "lexicon"
     device: str = "auto"
     rows: RowOptions = field(default_factory=RowOptions)
@@ -102,7 +102,7 @@ class NetworkEngine:
         self._options = options or EngineOptions()
         self._client = client
         self._name, self._commit = reader.path.resolve().name, reader.commit
-        self._opened = opened = OpenedCommit(
+        self._opened = opened = NetworkHandle(
             reader, client=client, rows=self._options.rows, observer=reporter_of(client)
         )
         # Taggers load their words when first used: not while a client waits.
@@ -166,17 +166,17 @@ class NetworkEngine:
             session = self._whole(flags, options.columns)
             with one_thread():
                 steps = session.stream(prepared.sequence, options.tokens)
-                yield from _parts(in_turn(steps, self._processors), vocabulary, options)
+                yield from _parts(with_step_slot(steps, self._processors), vocabulary, options)
         else:
             given = Prompt(sequence=prepared.sequence, flags=flags, tokens=options.tokens)
             with closing(self._shared.run(given)) as shared:
                 yield from _parts(shared, vocabulary, options)
 
-    def _whole(self, flags: FlagTable, columns: int) -> WorkerSpreadSession | Session | V2Session:
+    def _whole(self, flags: FlagTable, columns: int) -> ShardedSession | Session | V2Session:
         """Open a session whose traces have the whole activation, or, beyond its budget, the strongest columns."""
         network = (self._opened.specification, self._opened.rows, flags)
         if isinstance(self._rules, InferenceOptions):
-            return WorkerSpreadSession(
+            return ShardedSession(
                 *network,
                 client=self._client,
                 options=self._rules,
@@ -207,12 +207,12 @@ def _token(trace: StepTrace, neuron: int, vocabulary: Vocabulary, options: Compl
     candidates = tuple(
         Candidate(*word_and_column(int(n), vocabulary), float(v)) for n, v in zip(best, values, strict=True)
     )
-    columns = lit_columns(trace, options.columns, vocabulary) if options.columns else ()
+    columns = active_columns(trace, options.columns, vocabulary) if options.columns else ()
     value = float(trace.result.value or 0.0)
     return Token(*word_and_column(neuron, vocabulary), value, len(trace.candidates), candidates, columns)
 
 
-def lit_columns(trace: StepTrace, count: int, vocabulary: Vocabulary) -> tuple[Column, ...]:
+def active_columns(trace: StepTrace, count: int, vocabulary: Vocabulary) -> tuple[ActiveColumn, ...]:
     """Return the concept columns with the largest activation after a step.
 
     Parameters
@@ -229,9 +229,9 @@ def lit_columns(trace: StepTrace, count: int, vocabulary: Vocabulary) -> tuple[C
     tuple of Column
         Those with some activation, the largest first, ties in the order of columns.
     """
-    lit = trace.lit if trace.state is None else LitColumns.of(trace.state)
+    lit = trace.lit if trace.state is None else ActiveColumns.of(trace.state)
     if lit is None:
         return ()
     found = lit.strongest(count)
     pairs = zip(found.column.tolist(), found.activation.tolist(), strict=True)
-    return tuple(Column(vocabulary.concepts[column], activation) for column, activation in pairs)
+    return tuple(ActiveColumn(vocabulary.concepts[column], activation) for column, activation in pairs)

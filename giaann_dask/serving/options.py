@@ -51,7 +51,7 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LineOptions:
+class QueueOptions:
     """How many prompts are continued at once, and how many wait.
 
     Parameters
@@ -103,7 +103,7 @@ class ServingOptions:
         Connections that may be open at once; where there are more, those are closed that have no request under way.
     limits : Limits
         The largest request.
-    line : LineOptions
+    line : QueueOptions
         How much at once.
 
     Raises
@@ -126,7 +126,7 @@ class ServingOptions:
     head_s: float = 10.0
     connections: int = 1_000
     limits: Limits = field(default_factory=Limits)
-    line: LineOptions = field(default_factory=LineOptions)
+    line: QueueOptions = field(default_factory=QueueOptions)
 
     def __post_init__(self) -> None:
         _require_least(self, 1, "connections")

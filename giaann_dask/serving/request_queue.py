@@ -4,7 +4,7 @@ Covers: who is let in, who waits and for how long, who is refused; running gener
 bringing their parts to the event loop; ending those that nobody waits for any more. Does not cover:
 what is generated (`engine`) and how it is answered (`completions`).
 
-Everything but `Line._work` runs on the event loop, so that no lock is needed.
+Everything but `RequestQueue._work` runs on the event loop, so that no lock is needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from queue import SimpleQueue
 
 from giaann_dask.serving.engine import CompletionOptions, Engine, Part
 from giaann_dask.serving.http_errors import busy
-from giaann_dask.serving.options import LineOptions
+from giaann_dask.serving.options import QueueOptions
 
 # Of the time that a generation takes, the last ones count most.
 _NEWEST_SHARE = 0.1
@@ -30,17 +30,17 @@ _CLOSE_S = 5.0
 class _Job:
     """One prompt on its way."""
 
-    def __init__(self, visit: Visit, index: int, prompt: str, options: CompletionOptions) -> None:
+    def __init__(self, visit: Ticket, index: int, prompt: str, options: CompletionOptions) -> None:
         self.visit, self.index, self.prompt, self.options = visit, index, prompt, options
         # Set on the event loop, seen by the thread between two steps.
         self.gone = threading.Event()
         self.expiry: asyncio.TimerHandle | None = None
 
 
-class Visit:
-    """The prompts of one request in the line; made by `Line.enter`, to be left with `leave`."""
+class Ticket:
+    """The prompts of one request in the line; made by `RequestQueue.enter`, to be left with `leave`."""
 
-    def __init__(self, line: Line, asked: Sequence[tuple[str, CompletionOptions]]) -> None:
+    def __init__(self, line: RequestQueue, asked: Sequence[tuple[str, CompletionOptions]]) -> None:
         self.jobs = [_Job(self, index, prompt, options) for index, (prompt, options) in enumerate(asked)]
         self._line = line
         self._parts: asyncio.Queue[tuple[int, Part | BaseException]] = asyncio.Queue()
@@ -70,7 +70,7 @@ class Visit:
             self._line.remove(job)
 
 
-class Line:
+class RequestQueue:
     """Lets so many prompts in, continues some at once, and refuses the others.
 
     To be made and closed on the event loop that serves.
@@ -79,13 +79,13 @@ class Line:
     ----------
     engine : Engine
         Who continues prompts.
-    options : LineOptions
+    options : QueueOptions
         How many at once, how many wait.
     observe : callable, optional
         Told how many seconds the engine worked on a prompt.
     """
 
-    def __init__(self, engine: Engine, options: LineOptions, observe: Callable[[float], None] | None = None) -> None:
+    def __init__(self, engine: Engine, options: QueueOptions, observe: Callable[[float], None] | None = None) -> None:
         self.options = options
         self.running = 0
         self._engine = engine
@@ -108,7 +108,7 @@ class Line:
         """How many prompts wait for a place."""
         return len(self._waiting)
 
-    def enter(self, asked: Sequence[tuple[str, CompletionOptions]]) -> Visit:
+    def enter(self, asked: Sequence[tuple[str, CompletionOptions]]) -> Ticket:
         """Let all prompts of a request in, or none.
 
         Parameters
@@ -124,7 +124,7 @@ class Line:
         room = self.options.places + self.options.waiting - self.running - self.waiting
         if len(asked) > room:
             raise busy(f"{self.running} prompts are continued and {self.waiting} wait", self._advice())
-        visit = Visit(self, asked)
+        visit = Ticket(self, asked)
         for job in visit.jobs:
             job.expiry = self._loop.call_later(self.options.wait_s, self._expire, job)
             self._waiting.append(job)

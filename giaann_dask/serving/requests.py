@@ -12,7 +12,7 @@ from typing import Any
 
 from giaann_dask.inference.continuation import MOST_SEED, SamplingOptions
 from giaann_dask.serving.engine import CompletionOptions
-from giaann_dask.serving.http_errors import Refusal
+from giaann_dask.serving.http_errors import HttpError
 from giaann_dask.serving.options import Limits
 from giaann_dask.text.strings import text_fault
 
@@ -99,7 +99,7 @@ def read_request(body: bytes, limits: Limits, *, draws: bool = False) -> Complet
 
     Raises
     ------
-    Refusal
+    HttpError
         With status 400, naming the field that is wrong.
     """
     fields = _object(body)
@@ -167,9 +167,9 @@ def _object(body: bytes) -> dict[str, Any]:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:
         detail = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
-        raise Refusal(400, f"the body is not JSON ({detail}); expected one object", code="invalid_json") from error
+        raise HttpError(400, f"the body is not JSON ({detail}); expected one object", code="invalid_json") from error
     if not isinstance(fields, dict):
-        raise Refusal(400, f"the body is {_shown(fields)}; expected one JSON object", code="invalid_json")
+        raise HttpError(400, f"the body is {_shown(fields)}; expected one JSON object", code="invalid_json")
     return fields
 
 
@@ -235,5 +235,5 @@ def _shown(value: object) -> str:
     return shown if len(shown) <= 60 else f"{shown[:60]}..."
 
 
-def _wrong(name: str, received: str, expected: str) -> Refusal:
-    return Refusal(400, f"{name[:60]!r} {received}; expected {expected}", param=name[:60], code="invalid_value")
+def _wrong(name: str, received: str, expected: str) -> HttpError:
+    return HttpError(400, f"{name[:60]!r} {received}; expected {expected}", param=name[:60], code="invalid_value")

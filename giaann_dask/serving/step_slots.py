@@ -15,7 +15,7 @@ Step = TypeVar("Step")
 _TURN_S = 0.25
 
 
-def in_turn(steps: Iterator[Step], processors: threading.Semaphore) -> Iterator[Step | None]:
+def with_step_slot(steps: Iterator[Step], processors: threading.Semaphore) -> Iterator[Step | None]:
     """Do each step when a processor is free for it; yield None whenever there is none for a while."""
     while True:
         if not processors.acquire(timeout=_TURN_S):

@@ -15,10 +15,10 @@ from distributed import Client
 from giaann_dask.diagnostics.monitoring.reporter import reporter_of
 from giaann_dask.events import PromptsAdvanced
 from giaann_dask.inference.best.continuation import TextContinuation
-from giaann_dask.inference.best.handle import OpenedWords
+from giaann_dask.inference.best.handle import TablesHandle
 from giaann_dask.inference.continuation import GenerationOptions
 from giaann_dask.serving.engine import CompletionOptions, Ended, Given, Part, Token
-from giaann_dask.serving.step_slots import in_turn
+from giaann_dask.serving.step_slots import with_step_slot
 from giaann_dask.store.network_store import CommitReader
 
 
@@ -43,7 +43,7 @@ class WordEngine:
     def __init__(self, client: Client, reader: CommitReader) -> None:
         self._name, self._opened = (
             reader.path.resolve().name,
-            OpenedWords(reader, client=client, observer=reporter_of(client)),
+            TablesHandle(reader, client=client, observer=reporter_of(client)),
         )
         self._processors = threading.Semaphore(os.cpu_count() or 1)
 
@@ -83,7 +83,7 @@ class WordEngine:
         tell(PromptsAdvanced(entered=1))
         try:
             yield Given(text.prompt)
-            for token in in_turn(iter(text), self._processors):
+            for token in with_step_slot(iter(text), self._processors):
                 if token is None:
                     yield None
                     continue

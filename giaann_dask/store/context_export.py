@@ -16,22 +16,22 @@ from giaann_dask.events import Observer, ignore
 from giaann_dask.increments.contexts import CONTEXTS, EXTENDS, word_key
 from giaann_dask.keys import unpack_target
 from giaann_dask.storage import writing
-from giaann_dask.store.export import Column, Exported, export_names, save_arrays, save_columns, save_dictionaries
+from giaann_dask.store.export import ColumnArray, Exported, export_names, save_arrays, save_columns, save_dictionaries
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.store.ordered_connections import OrderedConnections, ordered_connections
 
 
-def context_columns() -> dict[str, Column]:
+def context_columns() -> dict[str, ColumnArray]:
     """Return how the coordinate arrays are made of a run, by their names.
 
     ``context`` is a key, ``kind`` a place in ``kinds`` of the dictionaries, ``target`` the key of the word, or of
     the shorter context that a longer one extends. Their order is that of context, kind and target.
     """
     return {
-        "context": Column(np.int64, lambda run: np.repeat(run.source, np.diff(run.pointer))),
-        "kind": Column(np.int8, lambda run: unpack_target(run.target)[0]),
-        "target": Column(np.int64, lambda run: unpack_target(run.target)[1]),
-        "count": Column(np.int64, lambda run: run.strength),
+        "context": ColumnArray(np.int64, lambda run: np.repeat(run.source, np.diff(run.pointer))),
+        "kind": ColumnArray(np.int8, lambda run: unpack_target(run.target)[0]),
+        "target": ColumnArray(np.int64, lambda run: unpack_target(run.target)[1]),
+        "count": ColumnArray(np.int64, lambda run: run.strength),
     }
 
 

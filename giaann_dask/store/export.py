@@ -57,7 +57,7 @@ def table_of(run: Run, specification: Specification, vocabulary: Vocabulary) -> 
     return ConnectionTable(**columns, concepts=tuple(vocabulary.concepts), features=tuple(vocabulary.features))
 
 
-def connection_columns(specification: Specification) -> dict[str, Column]:
+def connection_columns(specification: Specification) -> dict[str, ColumnArray]:
     """Return how the coordinate arrays are made of a run, by their names."""
 
     def of_source(part: int) -> Callable[[Run], npt.NDArray[Any]]:
@@ -67,13 +67,13 @@ def connection_columns(specification: Specification) -> dict[str, Column]:
         return lambda run: unpack_neuron(unpack_target(run.target)[1])[part]
 
     return {
-        "src_col": Column(np.int32, of_source(0)),
-        "src_feat": Column(np.int32, of_source(1)),
-        "branch": Column(np.int8, lambda run: unpack_target(run.target)[2]),
-        "seg": Column(np.int8, lambda run: unpack_target(run.target)[0]),
-        "tgt_col": Column(np.int32, of_target(0)),
-        "tgt_feat": Column(np.int32, of_target(1)),
-        "strength": Column(np.float32, lambda run: specification.strengths(run.strength)),
+        "src_col": ColumnArray(np.int32, of_source(0)),
+        "src_feat": ColumnArray(np.int32, of_source(1)),
+        "branch": ColumnArray(np.int8, lambda run: unpack_target(run.target)[2]),
+        "seg": ColumnArray(np.int8, lambda run: unpack_target(run.target)[0]),
+        "tgt_col": ColumnArray(np.int32, of_target(0)),
+        "tgt_feat": ColumnArray(np.int32, of_target(1)),
+        "strength": ColumnArray(np.float32, lambda run: specification.strengths(run.strength)),
     }
 
 
@@ -131,7 +131,7 @@ def _named(vocabulary: Vocabulary, ending: str) -> dict[str, Any]:
     return {name + ending: value for name, value in values.items()}
 
 
-class Column(NamedTuple):
+class ColumnArray(NamedTuple):
     """A coordinate array: its type, and how its values are made of some connections, in their order."""
 
     dtype: npt.DTypeLike
@@ -203,7 +203,7 @@ def export_names(path: str | Path) -> Exported:
 
 
 def save_columns(
-    path: Path, columns: Mapping[str, Column], connections: OrderedConnections, observer: Observer = ignore
+    path: Path, columns: Mapping[str, ColumnArray], connections: OrderedConnections, observer: Observer = ignore
 ) -> None:
     """Write coordinate arrays to an ``.npz`` file, block by block, with the bytes that `save_arrays` would write."""
     total = len(columns) * len(connections)

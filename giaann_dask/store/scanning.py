@@ -80,8 +80,8 @@ def column_pairs(run: Run, concepts: int) -> tuple[Integers, Integers, npt.NDArr
 def find_best_columns(reader: CommitReader, count: int) -> list[int]:
     """Return the columns that are most strongly connected with each other.
 
-    As `giaann_dask.store.connection_table.ConnectionTable.best_connected` chooses them; what is held at once is a region,
-    and a number for each connected pair of columns.
+    As `giaann_dask.store.connection_table.ConnectionTable.best_connected` chooses them; holds one decoded
+    region at a time, and a number for each connected pair of columns.
     """
     manifest = reader.manifest()
     concepts = manifest.saved_concepts
@@ -94,7 +94,7 @@ def find_best_columns(reader: CommitReader, count: int) -> list[int]:
 
 
 def find_columns(reader: CommitReader, names: Sequence[str]) -> list[int]:
-    """Return the numbers of concept columns by name; see `giaann_dask.store.connection_table.ConnectionTable.find_columns`."""
+    """Return the numbers of concept columns by name; see `ConnectionTable.find_columns`."""
     empty = table_of(Run.empty(), reader.manifest().specification, reader.saved_vocabulary())
     return empty.find_columns(names)
 

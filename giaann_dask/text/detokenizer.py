@@ -14,7 +14,7 @@ from collections.abc import Iterable
 _NAMED_BYTES = re.compile(r"<byte:((?:[0-9a-f]{2})+)>")
 
 
-class TextWriter:
+class Detokenizer:
     """Turns tokens into text as they come.
 
     Parameters
@@ -26,10 +26,10 @@ class TextWriter:
 
     Examples
     --------
-    >>> writer = TextWriter(True)
+    >>> writer = Detokenizer(True)
     >>> [writer.write(token) for token in (" ca", "f", "<byte:c3>", "<byte:a9>", " bar")]
     [' ca', 'f', '', 'é', ' bar']
-    >>> TextWriter(False).write("old_mill")
+    >>> Detokenizer(False).write("old_mill")
     ' old mill'
     """
 
@@ -50,7 +50,7 @@ class TextWriter:
         return "" if self._decoder is None else self._decoder.decode(b"", final=True)
 
 
-def written(tokens: Iterable[str], subwords: bool) -> str:
+def detokenize(tokens: Iterable[str], subwords: bool) -> str:
     """Return the text of some tokens; words begin without a space.
 
     Examples
@@ -58,5 +58,5 @@ def written(tokens: Iterable[str], subwords: bool) -> str:
     >>> written(["a", "big_dog"], False), written([" a", "b"], True)
     ('a big dog', ' ab')
     """
-    writer = TextWriter(subwords, spaced=True)
+    writer = Detokenizer(subwords, spaced=True)
     return "".join(writer.write(token) for token in tokens) + writer.end()

@@ -25,7 +25,7 @@ import torch
 from distributed import Client
 from distributed.spans import span
 
-from giaann_dask.cluster import giving_back, task_key
+from giaann_dask.cluster import driver_allocator, task_key
 from giaann_dask.device import one_thread
 from giaann_dask.encoding.sources import SourceOptions, read_units
 from giaann_dask.encoding.stream import StreamedBlock
@@ -39,9 +39,9 @@ from giaann_dask.inference.handle import (
     submit_flags,
     submit_placement,
 )
-from giaann_dask.inference.profiles import Rules, fitting_rules, open_session, sends_strengths
+from giaann_dask.inference.profiles import InferenceRules, fitting_rules, open_session, sends_strengths
 from giaann_dask.inference.rows.remote import RegionKeys, RowOptions, row_source
-from giaann_dask.inference.rows.service import Trim
+from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
@@ -64,7 +64,9 @@ Marks = npt.NDArray[np.bool_]
 _SPAN = "giaann-dask training"
 
 
-def missed(block: EncodedBlock, rows: RowSource, flags: FlagTable, *, rules: Rules, network: Specification) -> Marks:
+def missed(
+    block: EncodedBlock, rows: RowSource, flags: FlagTable, *, rules: InferenceRules, network: Specification
+) -> Marks:
     """Return which tokens of a block are not predicted when every token is fed.
 
     Parameters
@@ -108,10 +110,10 @@ def mark_missed(
     placement: Placement,
     regions: Sequence[Run] | RegionKeys,
     specification: Specification,
-    rules: Rules,
+    rules: InferenceRules,
 ) -> EncodedBlock:
     """Return a block of which only the tokens are taught that a commit misses, as a task."""
-    rows = row_source(placement, regions, trim=Trim(strengths=sends_strengths(rules)))
+    rows = row_source(placement, regions, projection=RowProjection(strengths=sends_strengths(rules)))
     return replace(block, taught=missed(block, rows, changed_flags(flags, change), rules=rules, network=specification))
 
 
@@ -172,7 +174,7 @@ class TrainingRun:
         """Train on everything of the inputs that the network does not hold yet; see `Trainer.train`."""
         # Work without a name gets a new one whenever a cluster was idle, and scheduler and workers keep statistics of
         # every name for ever.
-        with span(_SPAN), giving_back(self._client):
+        with span(_SPAN), driver_allocator(self._client):
             return self._train(inputs, sources)
 
     def _train(self, inputs: Sequence[str], sources: SourceOptions) -> TrainingReport:

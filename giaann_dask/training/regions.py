@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from distributed import Client, Future
 
-from giaann_dask.cluster import data_room, deal_regions, directed, region_room, result, roles_of, task_key
+from giaann_dask.cluster import assign_regions, data_budget, directed, region_budget, result, roles_of, task_key
 from giaann_dask.events import RegionMeasured
 from giaann_dask.runs.compaction import RankedRun, plan_compaction
 from giaann_dask.runs.placement import Placement, Split
@@ -211,7 +211,7 @@ class Regions:
         """Look which workers there are, and deal the regions to those that hold columns."""
         self.roles = roles_of(self._client)
         weights = {region: self._decoded(region) for region in self.runs}
-        self._owners = deal_regions(self._owners, weights, self.roles)
+        self._owners = assign_regions(self._owners, weights, self.roles)
 
     def integrate(self, increments: Sequence[Future]) -> list[Future]:
         """Add a round's increments to every region, and return the newest run of each."""
@@ -244,7 +244,7 @@ class Regions:
             self._split(region, self._pivots[region])
         # No worker can add up a region that takes too much of its memory.
         limits = [memory.limit for memory in self.roles.memory.values() if memory.limit]
-        region_bytes = min([self._budgets.region_bytes, *map(region_room, limits)])
+        region_bytes = min([self._budgets.region_bytes, *map(region_budget, limits)])
         for region in sorted(self.runs.keys() - self._pivots.keys() - self._unsplittable):
             few = len(self.runs) + len(self._pivots) < self._budgets.regions
             if self._decoded(region) > (min(region_bytes, _SMALL_BYTES) if few else region_bytes):
@@ -396,7 +396,7 @@ class Regions:
         if self._budgets.hot_bytes is not None:
             return self._budgets.hot_bytes
         limits = [memory.limit for memory in self.roles.memory.values()]
-        return _HOT_SHARE * sum(map(data_room, limits)) if limits and all(limits) else float("inf")
+        return _HOT_SHARE * sum(map(data_budget, limits)) if limits and all(limits) else float("inf")
 
     def _pack_beyond(self, hot_bytes: float) -> None:
         """Pack runs until what is decoded keeps within a budget; the largest wait longest for compaction."""

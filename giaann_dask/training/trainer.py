@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from distributed import Client
 
-from giaann_dask.cluster import data_room, release_freed, result, results, roles_of, wait_all
+from giaann_dask.cluster import data_budget, result, results, roles_of, trim_memory, wait_all
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError, parameter
@@ -245,7 +245,7 @@ class Trainer:
         limits = [memory.limit for memory in self._regions.roles.memory.values()]
         if not limits or not all(limits) or not self._largest_round:
             return self._options.rounds_in_flight
-        room = int(_FLYING_SHARE * sum(map(data_room, limits))) // self._largest_round
+        room = int(_FLYING_SHARE * sum(map(data_budget, limits))) // self._largest_round
         return max(1, min(self._options.rounds_in_flight, room))
 
     def _snapshot_if_due(self, submitted: Round) -> Snapshot | None:
@@ -334,7 +334,7 @@ class Trainer:
         self._uncommitted = 0
         # A commit that takes longer than the time between two is not followed by the next at once.
         self._last_commit = (time.perf_counter(), self._last_commit[1])
-        release_freed()
+        trim_memory()
         self._observer(Committed(commit, self._manifest.sequences, time.perf_counter() - started))
 
     def _report(self, commit: str, seconds: float) -> TrainingReport:

@@ -19,7 +19,7 @@ from distributed import Client
 
 from giaann_dask.api import Network, TextOptions, TrainingOptions, new_inputs, train
 from giaann_dask.api.texts import names
-from giaann_dask.encoding.unseen_inputs import InputNews
+from giaann_dask.encoding.unseen_inputs import UnseenInputs
 from giaann_dask.errors import InputFormatError, OptionError, parameter
 from giaann_dask.events import Observer
 from giaann_dask.spec import Specification
@@ -103,20 +103,20 @@ class Plan:
 
     Attributes
     ----------
-    train : tuple of InputNews
+    train : tuple of UnseenInputs
         Inputs with text that the network does not hold.
     known : int
         Inputs all of whose text it holds.
     unsettled : tuple of str
         Files that may still be being written.
-    unreadable : tuple of InputNews
+    unreadable : tuple of UnseenInputs
         Files that cannot be read.
     """
 
-    train: tuple[InputNews, ...]
+    train: tuple[UnseenInputs, ...]
     known: int
     unsettled: tuple[str, ...]
-    unreadable: tuple[InputNews, ...]
+    unreadable: tuple[UnseenInputs, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""

@@ -54,7 +54,7 @@ GAUGES = (
 TIERS = ("decoded", "packed", "spilled", "device", "process")
 
 
-class WatchCollector(Collector):
+class MonitoringCollector(Collector):
     """Tells what a board holds whenever the metrics are asked for.
 
     Attributes
@@ -76,7 +76,7 @@ class WatchCollector(Collector):
             yield from metrics_of(self.boards[-1])
 
 
-_COLLECTOR = WatchCollector()
+_COLLECTOR = MonitoringCollector()
 
 
 def offer(board: Board) -> None:

@@ -47,7 +47,7 @@ def add_page(board: Board, scheduler: Scheduler, name: str) -> Callable[[], None
     shared = template_variables(scheduler)
 
     def document(server: Scheduler, extra: dict[str, Any], doc: Any) -> None:
-        page = WatchPage(board)
+        page = MonitoringPage(board)
         add_periodic_callback(doc, page, _PERIOD_MS)
         doc.title = "Dask: GIAANN"
         doc.add_root(page.root)
@@ -65,7 +65,7 @@ def add_page(board: Board, scheduler: Scheduler, name: str) -> Callable[[], None
     return application.stop  # type: ignore[no-any-return]
 
 
-class WatchPage:
+class MonitoringPage:
     """One opened page.
 
     Parameters

@@ -25,7 +25,7 @@ TOPIC = "giaann"
 PAGE = "giaann"
 
 
-class WatchPlugin(SchedulerPlugin):  # type: ignore[misc]
+class MonitoringPlugin(SchedulerPlugin):  # type: ignore[misc]
     """Knows what is trained and used on a scheduler's cluster.
 
     Attributes

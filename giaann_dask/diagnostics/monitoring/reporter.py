@@ -22,7 +22,7 @@ from distributed.protocol.pickle import dumps
 from giaann_dask.cluster import ClusterOptions
 from giaann_dask.cluster import connect as connect_plainly
 from giaann_dask.diagnostics.monitoring.digest import Digest
-from giaann_dask.diagnostics.monitoring.plugin import NAME, TOPIC, WatchPlugin
+from giaann_dask.diagnostics.monitoring.plugin import NAME, TOPIC, MonitoringPlugin
 from giaann_dask.events import Event, Observer, ignore, telling
 
 # Between two messages of a process at least.
@@ -95,7 +95,7 @@ def watch(client: Client) -> bool:
 
 
 def _add_plugin(client: Client) -> bool:
-    arguments = {"plugin": dumps(WatchPlugin()), "name": NAME, "idempotent": True}
+    arguments = {"plugin": dumps(MonitoringPlugin()), "name": NAME, "idempotent": True}
     try:
         client.sync(client.scheduler.register_scheduler_plugin, callback_timeout=_PATIENCE_S, **arguments)
     except Exception as error:

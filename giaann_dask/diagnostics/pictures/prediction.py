@@ -26,7 +26,7 @@ from giaann_dask.inference.continuation import GenerationOptions
 from giaann_dask.inference.generation import word_and_column
 from giaann_dask.inference.handle import changed_flags
 from giaann_dask.inference.profiles import fitting_rules, open_plain_session
-from giaann_dask.inference.sessions import OpenedCommit
+from giaann_dask.inference.sessions import NetworkHandle
 from giaann_dask.inference.state.activation import ActivationState
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.sequence import StepTrace
@@ -36,7 +36,7 @@ from giaann_dask.store.connection_table import Neuron
 from giaann_dask.store.export import table_of
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.store.scanning import require_columns
-from giaann_dask.text.detokenizer import written
+from giaann_dask.text.detokenizer import detokenize
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Prediction:
 
     Attributes
     ----------
-    opened : OpenedCommit
+    opened : NetworkHandle
         The commit that answered.
     vocabulary : Vocabulary
         Its dictionaries, with the words of the prompt.
@@ -123,7 +123,7 @@ class Prediction:
         From the prompt's second token on.
     """
 
-    opened: OpenedCommit
+    opened: NetworkHandle
     vocabulary: Vocabulary
     given: tuple[str, ...]
     steps: tuple[PredictionStep, ...]
@@ -163,7 +163,7 @@ class Prediction:
         return said
 
     def _plain(self, word: str) -> str:
-        return written([word], self.vocabulary.delimiter_since is not None).strip()
+        return detokenize([word], self.vocabulary.delimiter_since is not None).strip()
 
 
 def predict(
@@ -192,7 +192,7 @@ def predict(
     require_columns(reader)
     options = options or GenerationOptions(tokens=10)
     rules = fitting_rules(reader.manifest().specification, options.inference)
-    opened = OpenedCommit(reader, client=client, rows=options.rows, strengths=True)
+    opened = NetworkHandle(reader, client=client, rows=options.rows, strengths=True)
     prepared, vocabulary = opened.prepare(prompt, options.tagger)
     flags = changed_flags(opened.flags_for(rules), prepared.change)
     session = open_plain_session(opened.specification, opened.rows, flags, options=rules)

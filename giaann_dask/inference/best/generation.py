@@ -15,20 +15,20 @@ from giaann_dask.device import one_thread
 from giaann_dask.errors import PromptError
 from giaann_dask.events import PromptsAdvanced
 from giaann_dask.inference.best.continuation import TextContinuation
-from giaann_dask.inference.best.handle import OpenedWords, submit_tables
+from giaann_dask.inference.best.handle import TablesHandle, submit_tables
 from giaann_dask.inference.best.scores import BEST, PooledModel
 from giaann_dask.inference.best.tables import PooledTables
 from giaann_dask.inference.continuation import Continuation, GeneratedToken, GenerationOptions
-from giaann_dask.inference.token_events import Piece, Pieces
+from giaann_dask.inference.token_events import ContinuationStream, TokenEvent
 from giaann_dask.store.network_store import CommitReader
 
 
-class WordSessions(Pieces):
-    """Many prompts that are continued in turn, token by token; see `Pieces`.
+class WordSessions(ContinuationStream):
+    """Many prompts that are continued in turn, token by token; see `ContinuationStream`.
 
     Parameters
     ----------
-    opened : OpenedWords
+    opened : TablesHandle
         The commit that answers.
     prompts : iterable of str
         Some words each; may be endless.
@@ -44,20 +44,20 @@ class WordSessions(Pieces):
     """
 
     def __init__(
-        self, opened: OpenedWords, prompts: Iterable[str], *, options: GenerationOptions, slots: int = 1
+        self, opened: TablesHandle, prompts: Iterable[str], *, options: GenerationOptions, slots: int = 1
     ) -> None:
         options.require_words()
         self._opened, self._options, self._slots = opened, options, slots
         super().__init__(opened.commit, self._run(iter(prompts)))
 
-    def _run(self, prompts: Iterator[str]) -> Generator[Piece, None, None]:
+    def _run(self, prompts: Iterator[str]) -> Generator[TokenEvent, None, None]:
         under: dict[int, TextContinuation] = {}
         try:
             yield from self._advance(prompts, under)
         finally:
             self._opened.observer(PromptsAdvanced(left=len(under)))
 
-    def _advance(self, prompts: Iterator[str], under: dict[int, TextContinuation]) -> Generator[Piece, None, None]:
+    def _advance(self, prompts: Iterator[str], under: dict[int, TextContinuation]) -> Generator[TokenEvent, None, None]:
         waiting, tell, more = enumerate(prompts), self._opened.observer, True
         while more or under:
             while more and len(under) < self._slots:
@@ -67,7 +67,7 @@ class WordSessions(Pieces):
                     try:
                         text = TextContinuation(self._opened.model, prompt, self._options.seeded())
                     except PromptError as error:
-                        yield Piece(number, None, True, error=error)
+                        yield TokenEvent(number, None, True, error=error)
                         continue
                     self._words[number], under[number] = text.prompt, text
                     tell(PromptsAdvanced(entered=1))
@@ -78,7 +78,7 @@ class WordSessions(Pieces):
                 if token is None:
                     del under[number]
                 tell(PromptsAdvanced(left=int(token is None), tokens=int(token is not None)))
-                yield Piece(number, token, token is None, seed=text.seed)
+                yield TokenEvent(number, token, token is None, seed=text.seed)
 
 
 def generate_words(client: Client, reader: CommitReader, prompt: str, options: GenerationOptions) -> Continuation:

@@ -20,7 +20,7 @@ from giaann_dask.runs.run import Run
 from giaann_dask.store.network_store import CommitReader
 
 
-class OpenedWords:
+class TablesHandle:
     """The tables of a commit, in this process.
 
     Parameters

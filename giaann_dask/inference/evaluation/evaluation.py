@@ -29,7 +29,7 @@ from giaann_dask.inference.evaluation.matching import NO_PREDICTION, Predictions
 from giaann_dask.inference.evaluation.predicting import PredictionRule, infer
 from giaann_dask.inference.handle import (
     FlagChange,
-    OpenedRegions,
+    RegionHandles,
     changed_flags,
     flags_of,
     open_regions,
@@ -37,12 +37,12 @@ from giaann_dask.inference.handle import (
     submit_placement,
 )
 from giaann_dask.inference.profiles import (
-    AskedRules,
-    Rules,
+    InferenceRules,
+    RequestedRules,
     auxiliary_kinds,
     fitting_rules,
 )
-from giaann_dask.inference.rows.cache import RowFigures
+from giaann_dask.inference.rows.cache import RowStatistics
 from giaann_dask.inference.rows.remote import RowOptions
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.representations import Summarised, Summary, format_count
@@ -90,7 +90,7 @@ class EvaluationReport(Summarised):
     accuracy : Accuracy
         Top-k accuracy, and steps without candidates, in all, by position and by part of speech. These
         counts are the same for any number of workers.
-    rows : RowFigures or None
+    rows : RowStatistics or None
         How often tasks asked other workers for rows, and what came; it depends on the cluster. None where
         whole regions were copied.
     options : InferenceOptions or V2Options
@@ -112,8 +112,8 @@ class EvaluationReport(Summarised):
     commit: str
     accuracy: Accuracy
     unreached: int = 0
-    rows: RowFigures | None = None
-    options: Rules = field(default_factory=InferenceOptions)
+    rows: RowStatistics | None = None
+    options: InferenceRules = field(default_factory=InferenceOptions)
     code_length: CodeLength | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -177,7 +177,7 @@ class EvaluationOptions:
     (1, 5, 10)
     """
 
-    inference: AskedRules = field(default_factory=InferenceOptions)
+    inference: RequestedRules = field(default_factory=InferenceOptions)
     maximum_sequences: int | None = None
     first_sequence: int = 0
     device: str = "auto"
@@ -280,7 +280,7 @@ def _submit_block(
     client: Client, block: StreamedBlock, flags: Future, change: FlagChange, arguments: tuple[Any, ...]
 ) -> list[Future]:
     rule, placement, regions = arguments
-    assert isinstance(regions, OpenedRegions)
+    assert isinstance(regions, RegionHandles)
     identity = (block.encoded.key, flags.key, *astuple(change))
     block_flags = client.submit(changed_flags, flags, change, key=task_key("flags", identity))
     futures = []
@@ -307,7 +307,7 @@ class _Tally:
         self._bytes = 0
         self._by_status = np.zeros(len(STATUS_NAMES), np.int64)
         self._tokens = self._stopped = self._without = 0
-        self._rows: RowFigures | None = None
+        self._rows: RowStatistics | None = None
 
     def add_statistics(self, statistics: BlockStatistics) -> None:
         self._by_status += np.array(statistics.by_status)
@@ -327,7 +327,7 @@ class _Tally:
         sequences = len(np.unique(predictions.sequence))
         self._observer(SequencesEvaluated(sequences, int((rank == 1).sum()), len(rank)))
 
-    def report(self, seconds: float, commit: str, options: Rules, accuracy: Accuracy) -> EvaluationReport:
+    def report(self, seconds: float, commit: str, options: InferenceRules, accuracy: Accuracy) -> EvaluationReport:
         counts = dict(zip(STATUS_NAMES, self._by_status.tolist(), strict=True))
         inferred = counts.pop(STATUS_NAMES[CANDIDATE])
         return EvaluationReport(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.inference.rows.cache import RowFigures
+from giaann_dask.inference.rows.cache import RowStatistics
 from giaann_dask.keys import unpack_neuron
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -47,7 +47,7 @@ class Predictions:
         Tokens of the sequences, seed tokens included.
     stopped : int
         Sequences that ended before their last token.
-    rows : RowFigures or None
+    rows : RowStatistics or None
         How rows were come by; None where all were here.
     probability : ndarray or None
         That of each token (see `evaluating.code_length`), float64; None where it was not asked for.
@@ -63,7 +63,7 @@ class Predictions:
     runners_up: npt.NDArray[np.int64]
     tokens: int
     stopped: int
-    rows: RowFigures | None = None
+    rows: RowStatistics | None = None
     probability: npt.NDArray[np.float64] | None = None
 
 

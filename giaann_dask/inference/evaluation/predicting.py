@@ -15,9 +15,9 @@ import torch
 from giaann_dask.device import one_thread
 from giaann_dask.inference.evaluation.matching import Predictions
 from giaann_dask.inference.evaluation.recording import StepRecords
-from giaann_dask.inference.profiles import Rules, open_session, rules_device, sends_strengths
+from giaann_dask.inference.profiles import InferenceRules, open_session, rules_device, sends_strengths
 from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, row_source
-from giaann_dask.inference.rows.service import Trim
+from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, SequenceResult, StepTrace
@@ -52,7 +52,7 @@ class PredictionRule:
     """
 
     specification: Specification
-    options: Rules
+    options: InferenceRules
     device: str = "cpu"
     ranks: int = 1
     probability: bool = False
@@ -67,7 +67,7 @@ def infer(
     rule: PredictionRule,
 ) -> Predictions:
     """Predict the tokens of some sequences of a block, keeping what is asked of the candidates, as a task."""
-    rows = row_source(placement, regions, trim=Trim(strengths=sends_strengths(rule.options)))
+    rows = row_source(placement, regions, projection=RowProjection(strengths=sends_strengths(rule.options)))
     records = StepRecords(block, rule.ranks, probability=rule.probability)
     device = rules_device(rule.options, rule.device)
     with one_thread():

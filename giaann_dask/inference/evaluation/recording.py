@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from giaann_dask.inference.evaluation.code_length import token_probability
 from giaann_dask.inference.evaluation.matching import NO_PREDICTION, Predictions
-from giaann_dask.inference.rows.cache import RowFigures
+from giaann_dask.inference.rows.cache import RowStatistics
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.sequence import SequenceResult, StepResult, StepTrace
 from giaann_dask.keys import pack_neuron
@@ -101,7 +101,7 @@ class StepRecords:
         found, block = self._found.get(index), self._block
         return token_probability(found, _neuron(block, token)) if found is not None else 0.0
 
-    def predictions(self, rows: RowFigures | None = None) -> Predictions:
+    def predictions(self, rows: RowStatistics | None = None) -> Predictions:
         """Return what was added, with the figures of the rows that it took."""
         block, token = self._block, np.array(self._token, np.int64)
         columns = np.array(self._steps, np.int64).reshape(-1, 4)

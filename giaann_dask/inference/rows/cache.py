@@ -24,7 +24,7 @@ Rows = dict[int, Row | None]
 
 
 @dataclass(frozen=True, slots=True)
-class RowFigures:
+class RowStatistics:
     """How rows were come by in one process.
 
     Attributes
@@ -59,9 +59,9 @@ class RowFigures:
         wanted = self.hits + self.awaited + self.misses
         return self.hits / wanted if wanted else 0.0
 
-    def __add__(self, other: RowFigures) -> RowFigures:
+    def __add__(self, other: RowStatistics) -> RowStatistics:
         """Return the figures of both."""
-        return RowFigures(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return RowStatistics(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values, the hit rate among them."""
@@ -72,7 +72,7 @@ class RowFigures:
 
         Examples
         --------
-        >>> RowFigures(requests=2, rows=30, received_bytes=4096, hits=3, misses=1).line()
+        >>> RowStatistics(requests=2, rows=30, received_bytes=4096, hits=3, misses=1).line()
         '30 in 2 requests, 4.0 KiB, 75.0 % of those wanted were kept here'
         """
         kept = f"{100 * self.hit_rate:.1f} % of those wanted were kept here"
@@ -84,13 +84,13 @@ class RowCounter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts = dict.fromkeys((each.name for each in fields(RowFigures)), 0)
+        self._counts = dict.fromkeys((each.name for each in fields(RowStatistics)), 0)
 
     @property
-    def figures(self) -> RowFigures:
+    def figures(self) -> RowStatistics:
         """What was counted so far."""
         with self._lock:
-            return RowFigures(**self._counts)
+            return RowStatistics(**self._counts)
 
     def count(self, **more: int) -> None:
         """Add to the figures of these names."""
@@ -99,7 +99,7 @@ class RowCounter:
                 self._counts[name] += count
 
 
-class HotRows:
+class RowCache:
     """The rows used last, within a byte budget; safe to use from several threads.
 
     Its bytes are not a result of a task, so Dask sees them only in the size of the process: keep the
@@ -125,7 +125,7 @@ class HotRows:
         return self._bytes
 
     @property
-    def figures(self) -> RowFigures:
+    def figures(self) -> RowStatistics:
         """What was counted so far."""
         return self._counter.figures
 

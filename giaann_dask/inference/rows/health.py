@@ -16,7 +16,7 @@ from distributed.core import send_recv
 from distributed.protocol import to_serialize
 
 from giaann_dask.inference.rows.remote import RegionKeys
-from giaann_dask.inference.rows.service import OPERATION, Trim
+from giaann_dask.inference.rows.service import OPERATION, RowProjection
 
 _PATIENCE_S = 1.0
 # The reason that nothing here mends.
@@ -85,6 +85,6 @@ async def _answering(client: Client, workers: Iterable[str], within_s: float) ->
 async def _ask_nothing(client: Client, worker: str, within_s: float) -> None:
     comm = await client.rpc.connect(worker, timeout=within_s)
     try:
-        await send_recv(comm, op=OPERATION, questions=to_serialize([]), trim=to_serialize(Trim()))
+        await send_recv(comm, op=OPERATION, questions=to_serialize([]), projection=to_serialize(RowProjection()))
     finally:
         client.rpc.reuse(worker, comm)

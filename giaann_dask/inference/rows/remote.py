@@ -24,8 +24,8 @@ from distributed.protocol import to_serialize
 from distributed.threadpoolexecutor import thread_state
 
 from giaann_dask.errors import ClusterError, OptionError, parameter
-from giaann_dask.inference.rows.cache import HotRows, RowCounter, RowFigures, Rows
-from giaann_dask.inference.rows.service import NAME, OPERATION, RowAnswer, RowQuestion, Trim
+from giaann_dask.inference.rows.cache import RowCache, RowCounter, Rows, RowStatistics
+from giaann_dask.inference.rows.service import NAME, OPERATION, RowProjection, RowRequest, RowResponse
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Row, Run
@@ -122,7 +122,7 @@ class RemoteRows:
         Which tasks hold them.
     home : Worker or Client
         Whose connections and event loop are used.
-    hot : HotRows
+    hot : RowCache
         Cache shared by this process.
     trim : Trim, optional
         Which part of the rows is wanted.
@@ -134,14 +134,14 @@ class RemoteRows:
         regions: RegionKeys,
         *,
         home: Worker | Client,
-        hot: HotRows,
-        trim: Trim | None = None,
+        hot: RowCache,
+        projection: RowProjection | None = None,
     ) -> None:
         self._placement = placement
         self._regions = regions
         self._home = home
         self._hot = hot
-        self._trim = trim or Trim()
+        self._trim = projection or RowProjection()
         self._snapshot = f"{regions.snapshot} {self._trim}"
         self._owners: dict[int, str] = {}
         # Those that did not answer the last time; another holder is asked first, where there is one.
@@ -153,13 +153,15 @@ class RemoteRows:
 
     @classmethod
     def of_client(
-        cls, client: Client, placement: Placement, regions: RegionKeys, *, trim: Trim | None = None
+        cls, client: Client, placement: Placement, regions: RegionKeys, *, projection: RowProjection | None = None
     ) -> RemoteRows:
         """Return rows for use in the process of a client, with a cache of their own."""
-        return cls(placement, regions, home=client, hot=HotRows(), trim=trim)
+        return cls(placement, regions, home=client, hot=RowCache(), projection=projection)
 
     @classmethod
-    def of_task(cls, placement: Placement, regions: RegionKeys, *, trim: Trim | None = None) -> RemoteRows:
+    def of_task(
+        cls, placement: Placement, regions: RegionKeys, *, projection: RowProjection | None = None
+    ) -> RemoteRows:
         """Return rows for use in a task, with the cache of its worker.
 
         Raises
@@ -170,15 +172,15 @@ class RemoteRows:
         worker = get_worker()
         if NAME not in worker.plugins:
             raise ClusterError("this worker does not know the row service", "one that does", "install it first")
-        return cls(placement, regions, home=worker, hot=worker.plugins[NAME].hot, trim=trim)
+        return cls(placement, regions, home=worker, hot=worker.plugins[NAME].hot, projection=projection)
 
     @property
-    def figures(self) -> RowFigures:
+    def figures(self) -> RowStatistics:
         """What this process has counted so far, over all its tasks."""
         return self._hot.figures
 
     @property
-    def own_figures(self) -> RowFigures:
+    def own_figures(self) -> RowStatistics:
         """What was counted through this object, so in one task; each request is counted where it was made."""
         return self._counter.figures
 
@@ -304,10 +306,10 @@ class RemoteRows:
                 groups.setdefault(self._owners[region], []).append(region)
         return groups
 
-    async def _request(self, owner: str, regions: list[int], wanted: dict[int, Integers]) -> dict[int, RowAnswer]:
+    async def _request(self, owner: str, regions: list[int], wanted: dict[int, Integers]) -> dict[int, RowResponse]:
         """Return the answers of one owner, by region; forget it as the owner of what it does not answer."""
         # Another request may need an owner again that this one forgets; it then asks the scheduler too.
-        questions = [RowQuestion(self._regions.keys[region], wanted[region]) for region in regions]
+        questions = [RowRequest(self._regions.keys[region], wanted[region]) for region in regions]
         began = time.perf_counter()
         try:
             call = self._call(owner, questions)
@@ -320,11 +322,11 @@ class RemoteRows:
             # Of its other regions too, so that a worker that is gone is waited for once.
             self._owners = {region: one for region, one in self._owners.items() if one != owner}
             self._silent.add(owner)
-        answers: list[RowAnswer | None] = reply["answers"] if reply else [None] * len(regions)
+        answers: list[RowResponse | None] = reply["answers"] if reply else [None] * len(regions)
         found = {region: answer for region, answer in zip(regions, answers, strict=True) if answer is not None}
         for region in set(regions) - set(found):
             self._owners.pop(region, None)
-        figures = RowFigures(
+        figures = RowStatistics(
             requests=1 if reply else 0,
             rows=sum(answer.answered for answer in found.values()),
             received_bytes=sum(answer.rows.nbytes for answer in found.values()),
@@ -334,11 +336,11 @@ class RemoteRows:
             counter.count(**asdict(figures))
         return found
 
-    async def _call(self, owner: str, questions: list[RowQuestion]) -> dict[str, Any] | None:
+    async def _call(self, owner: str, questions: list[RowRequest]) -> dict[str, Any] | None:
         if isinstance(self._home, Worker) and owner == self._home.address:
             reply: dict[str, Any] = self._home.plugins[NAME].answer(questions, self._trim)
             return {"answers": reply["answers"].data}
-        message = {"op": OPERATION, "questions": to_serialize(questions), "trim": to_serialize(self._trim)}
+        message = {"op": OPERATION, "questions": to_serialize(questions), "projection": to_serialize(self._trim)}
         # As `rpc` does, which would knock at the door of a dead worker for half a minute.
         comm = await self._home.rpc.connect(owner, timeout=min(_CONNECT_S, self._regions.options.request_s))
         try:
@@ -348,14 +350,16 @@ class RemoteRows:
             self._home.rpc.reuse(owner, comm)
 
 
-def row_source(placement: Placement, regions: Sequence[Run] | RegionKeys, *, trim: Trim) -> RunRows | RemoteRows:
+def row_source(
+    placement: Placement, regions: Sequence[Run] | RegionKeys, *, projection: RowProjection
+) -> RunRows | RemoteRows:
     """Return, in a task, the rows of regions that it was given, or asked for where it was given their keys."""
     if isinstance(regions, RegionKeys):
-        return RemoteRows.of_task(placement, regions, trim=trim)
+        return RemoteRows.of_task(placement, regions, projection=projection)
     return RunRows.placed(placement, regions)
 
 
-def _absorb(region: int, answer: RowAnswer, wanted: dict[int, Integers], rows: Rows) -> None:
+def _absorb(region: int, answer: RowResponse, wanted: dict[int, Integers], rows: Rows) -> None:
     """Take an answer's rows; leave what it does not reach to the next request."""
     neurons = wanted.pop(region)
     for neuron in neurons[: answer.answered].tolist():

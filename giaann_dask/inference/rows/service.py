@@ -22,9 +22,9 @@ from distributed.protocol import to_serialize
 from distributed.protocol.pickle import dumps
 
 from giaann_dask.cluster import ask_scheduler
-from giaann_dask.cluster.heartbeat import ROWS_METRIC, RowTimes
+from giaann_dask.cluster.heartbeat import ROWS_METRIC, RowServiceMetrics
 from giaann_dask.errors import ClusterError
-from giaann_dask.inference.rows.cache import HotRows
+from giaann_dask.inference.rows.cache import RowCache
 from giaann_dask.keys import SEGMENT_SHIFT
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.run import Run
@@ -38,7 +38,7 @@ Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Trim:
+class RowProjection:
     """Which part of rows is wanted.
 
     Attributes
@@ -60,7 +60,7 @@ class Trim:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowQuestion:
+class RowRequest:
     """Some neurons of one region.
 
     Attributes
@@ -76,7 +76,7 @@ class RowQuestion:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowAnswer:
+class RowResponse:
     """Their rows, as far as an answer may be large.
 
     Attributes
@@ -96,22 +96,22 @@ class RowService(WorkerPlugin):  # type: ignore[misc]
 
     Attributes
     ----------
-    hot : HotRows
+    hot : RowCache
         Rows that tasks of this worker have asked from others.
-    times : RowTimes
+    times : RowServiceMetrics
         What was answered and asked so far, and how long it took; told with heartbeats.
     """
 
     name = NAME
     idempotent = True
-    hot: HotRows
-    times: RowTimes
+    hot: RowCache
+    times: RowServiceMetrics
 
     def setup(self, worker: Worker) -> None:
         """Add the handler to a worker that starts; called by Dask."""
         self._worker = worker
-        self.hot = HotRows()
-        self.times = times = RowTimes()
+        self.hot = RowCache()
+        self.times = times = RowServiceMetrics()
         worker.metrics[ROWS_METRIC] = lambda _: dict(times.counts)
         worker.handlers[OPERATION] = self.answer
 
@@ -120,12 +120,12 @@ class RowService(WorkerPlugin):  # type: ignore[misc]
         worker.handlers.pop(OPERATION, None)
         worker.metrics.pop(ROWS_METRIC, None)
 
-    def answer(self, questions: Sequence[RowQuestion], trim: Trim) -> dict[str, Any]:
+    def answer(self, questions: Sequence[RowRequest], projection: RowProjection) -> dict[str, Any]:
         """Answer one request; called on the event loop.
 
         Parameters
         ----------
-        questions : sequence of RowQuestion
+        questions : sequence of RowRequest
             For one region each.
         trim : Trim
             Which part of the rows is wanted.
@@ -133,11 +133,11 @@ class RowService(WorkerPlugin):  # type: ignore[misc]
         Returns
         -------
         dict
-            ``answers``: a `RowAnswer` for each question, or None where this worker does not have all runs
+            ``answers``: a `RowResponse` for each question, or None where this worker does not have all runs
             of the region.
         """
         began = time.perf_counter()
-        answers: list[RowAnswer | None] = []
+        answers: list[RowResponse | None] = []
         room = ANSWER_BYTES
         for question in questions:
             try:
@@ -145,13 +145,13 @@ class RowService(WorkerPlugin):  # type: ignore[misc]
             except KeyError:
                 answers.append(None)
                 continue
-            found = answer_question(runs, question.neurons, trim, room)
+            found = select_rows(runs, question.neurons, projection, room)
             room -= found.rows.nbytes
             answers.append(found)
         self._count([answer for answer in answers if answer is not None], time.perf_counter() - began)
         return {"answers": to_serialize(answers)}
 
-    def _count(self, answers: Sequence[RowAnswer], seconds: float) -> None:
+    def _count(self, answers: Sequence[RowResponse], seconds: float) -> None:
         rows, nbytes = sum(answer.answered for answer in answers), sum(answer.rows.nbytes for answer in answers)
         if answers:
             # Those that only ask whether anybody is there have no questions.
@@ -183,7 +183,7 @@ def install(client: Client) -> None:
             )
 
 
-def answer_question(runs: Sequence[Run], neurons: Integers, trim: Trim, limit: int) -> RowAnswer:
+def select_rows(runs: Sequence[Run], neurons: Integers, projection: RowProjection, limit: int) -> RowResponse:
     """Return the rows of some neurons, added up over the runs of their region.
 
     Parameters
@@ -192,33 +192,33 @@ def answer_question(runs: Sequence[Run], neurons: Integers, trim: Trim, limit: i
         Of the region.
     neurons : ndarray
         Neuron keys, strictly ascending, int64.
-    trim : Trim
+    trim : RowProjection
         Which part of the rows is wanted.
     limit : int
         Bytes after which no further row is added; one row is answered at least.
 
     Returns
     -------
-    RowAnswer
+    RowResponse
 
     Examples
     --------
     >>> run = Run(np.array([5]), np.array([0, 2]), np.array([1, 3]), np.array([10, 20], np.int32))
-    >>> answer_question([run, run], np.array([4, 5]), Trim(), 1000).rows.strength
+    >>> select_rows([run, run], np.array([4, 5]), Trim(), 1000).rows.strength
     array([20, 40], dtype=int32)
     """
     places = [_places(run, neurons) for run in runs]
-    entry = 12 if trim.strengths else 8
+    entry = 12 if projection.strengths else 8
     total = np.cumsum(sum((end - begin for begin, end in places), np.zeros(len(neurons), np.int64)) * entry)
     answered = min(int(np.searchsorted(total, limit)) + 1, len(neurons))
     taken = [
-        _take(run, neurons[:answered], begin[:answered], end[:answered], trim.segments)
+        _take(run, neurons[:answered], begin[:answered], end[:answered], projection.segments)
         for run, (begin, end) in zip(runs, places, strict=True)
     ]
     rows = merge_runs(taken)
-    if not trim.strengths:
+    if not projection.strengths:
         rows = Run(rows.source, rows.pointer, rows.target, rows.strength[:0])
-    return RowAnswer(answered, rows)
+    return RowResponse(answered, rows)
 
 
 def _places(run: Run, neurons: Integers) -> tuple[Integers, Integers]:

@@ -26,7 +26,7 @@ from giaann_dask.inference.state.activation import (
     propagate,
     source_activity,
 )
-from giaann_dask.inference.state.active_columns import LitColumns
+from giaann_dask.inference.state.active_columns import ActiveColumns
 from giaann_dask.inference.state.candidates import TokenTimes, score_candidates
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.spec import BRANCH_BITS, NEURON_BITS, Specification
@@ -44,7 +44,7 @@ class Call:
     Attributes
     ----------
     what : str
-        A method of `PartHolder`.
+        A method of `StateActor`.
     part : int
         Number of the part, chosen by who asks; different for every part of every sequence.
     arguments : tuple
@@ -56,7 +56,7 @@ class Call:
     arguments: tuple[Any, ...] = ()
 
 
-class PartHolder:
+class StateActor:
     """Holds parts and changes them in the order asked.
 
     Parameters
@@ -133,9 +133,9 @@ class PartHolder:
         self._parts[part], high = chosen_entries(state, ~above), chosen_entries(state, above)
         return pivot, (high.key.cpu().numpy(), high.value.cpu().numpy(), high.time.cpu().numpy())
 
-    def columns(self, part: int, count: int) -> LitColumns:
+    def columns(self, part: int, count: int) -> ActiveColumns:
         """Return what is needed to know the strongest columns of the whole state, so many."""
-        return LitColumns.of(self._part(part)).needed(count)
+        return ActiveColumns.of(self._part(part)).needed(count)
 
     def entries(self, part: int) -> Entries:
         """Return all entries."""

@@ -27,9 +27,9 @@ from giaann_dask.cluster import results, roles_of
 from giaann_dask.errors import ClusterError, OptionError, parameter
 from giaann_dask.inference.rows.source import RowSource, as_tensor
 from giaann_dask.inference.sharded.session import ENTRY_BYTES, reduce_candidates
-from giaann_dask.inference.sharded.state_actor import Call, PartHolder
+from giaann_dask.inference.sharded.state_actor import Call, StateActor
 from giaann_dask.inference.state.activation import ActivationState, Pulse
-from giaann_dask.inference.state.active_columns import LitColumns
+from giaann_dask.inference.state.active_columns import ActiveColumns
 from giaann_dask.inference.state.candidates import Candidates, TokenTimes
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable
@@ -99,7 +99,7 @@ class HeldState:
         return bisect_right(self.starts, neuron) - 1
 
 
-class WorkerSpreadSession(Stepper[HeldState]):
+class ShardedSession(Stepper[HeldState]):
     """Advances one sequence at a time; what its state has beyond a budget is on workers. Answers as `Session`.
 
     Until the budget is passed nothing is asked of the cluster. Traces have the state as long as all of it is here, then
@@ -136,7 +136,7 @@ class WorkerSpreadSession(Stepper[HeldState]):
     ) -> None:
         super().__init__(specification, rows, flags, options=options, device=device)
         self._client, self._limits = client, state or StateOptions()
-        self._holders: list[Any] = [PartHolder(specification, self.options, str(self.device))]
+        self._holders: list[Any] = [StateActor(specification, self.options, str(self.device))]
         self._actors: list[Future] = []
 
     def _begin(self) -> HeldState:
@@ -178,11 +178,11 @@ class WorkerSpreadSession(Stepper[HeldState]):
         (entries,) = self._ask(state, {0: ()}, "entries")
         return ActivationState(*(as_tensor(array, self.device) for array in entries))
 
-    def _lit(self, state: HeldState) -> LitColumns | None:
+    def _lit(self, state: HeldState) -> ActiveColumns | None:
         if len(state.parts) == 1 or not self._limits.columns:
             return None
         wanted = dict.fromkeys(range(len(state.parts)), (self._limits.columns,))
-        return LitColumns.joined(self._ask(state, wanted, "columns")).strongest(self._limits.columns)
+        return ActiveColumns.joined(self._ask(state, wanted, "columns")).strongest(self._limits.columns)
 
     def _change(self, state: HeldState, what: str, neuron: int) -> HeldState:
         place = state.place(neuron)
@@ -212,7 +212,7 @@ class WorkerSpreadSession(Stepper[HeldState]):
         if not self._actors:
             # Nobody else, in this process or another, may find these actors by their keys.
             name = f"part-holder-{uuid.uuid4().hex}"
-            arguments = (PartHolder, self.specification, self.options)
+            arguments = (StateActor, self.specification, self.options)
             self._actors = [
                 self._client.submit(*arguments, actor=True, workers=[worker], key=f"{name}-{number}")
                 for number, worker in enumerate(roles_of(self._client).compute)

@@ -19,7 +19,7 @@ _NEURON_MASK = (1 << NEURON_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LitColumns:
+class ActiveColumns:
     """Concept columns with some activation.
 
     Attributes
@@ -34,7 +34,7 @@ class LitColumns:
     activation: npt.NDArray[np.float64]
 
     @classmethod
-    def of(cls, state: ActivationState) -> LitColumns:
+    def of(cls, state: ActivationState) -> ActiveColumns:
         """Return all lit columns of a state, ascending."""
         if not len(state):
             return cls(np.zeros(0, np.int64), np.zeros(0))
@@ -42,23 +42,23 @@ class LitColumns:
         return cls._summed(column, state.value.cpu().numpy().astype(np.float64))
 
     @classmethod
-    def joined(cls, parts: Sequence[LitColumns]) -> LitColumns:
+    def joined(cls, parts: Sequence[ActiveColumns]) -> ActiveColumns:
         """Return the columns of several parts, ascending; one that is in several parts has their sum."""
         return cls._summed(
             np.concatenate([part.column for part in parts]), np.concatenate([part.activation for part in parts])
         )
 
     @classmethod
-    def _summed(cls, column: npt.NDArray[np.int64], activation: npt.NDArray[np.float64]) -> LitColumns:
+    def _summed(cls, column: npt.NDArray[np.int64], activation: npt.NDArray[np.float64]) -> ActiveColumns:
         found, place = np.unique(column, return_inverse=True)
         total = np.bincount(place, weights=activation, minlength=len(found)).astype(np.float64, copy=False)
         return cls(found[total > 0], total[total > 0])
 
-    def strongest(self, count: int) -> LitColumns:
+    def strongest(self, count: int) -> ActiveColumns:
         """Return those with the largest activation, the largest first, ties in the order of columns."""
         return self._chosen(self._by_activation()[:count])
 
-    def needed(self, count: int) -> LitColumns:
+    def needed(self, count: int) -> ActiveColumns:
         """Return what a part has to say so that as many can be chosen of all: its strongest, its first and last.
 
         Parts follow each other, so that only the first and last column can be in another one, too.
@@ -69,5 +69,5 @@ class LitColumns:
     def _by_activation(self) -> npt.NDArray[np.int64]:
         return np.argsort(-self.activation, kind="stable")
 
-    def _chosen(self, places: npt.NDArray[np.int64]) -> LitColumns:
-        return LitColumns(self.column[places], self.activation[places])
+    def _chosen(self, places: npt.NDArray[np.int64]) -> ActiveColumns:
+        return ActiveColumns(self.column[places], self.activation[places])

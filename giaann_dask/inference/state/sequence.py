@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from giaann_dask.errors import PromptError
 from giaann_dask.inference.state.activation import ActivationState
-from giaann_dask.inference.state.active_columns import LitColumns
+from giaann_dask.inference.state.active_columns import ActiveColumns
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.text.attachments import Attachments
 
@@ -172,7 +172,7 @@ class StepTrace:
     result: StepResult
     candidates: Candidates | None
     state: ActivationState | None
-    lit: LitColumns | None = None
+    lit: ActiveColumns | None = None
 
 
 Observer: TypeAlias = Callable[[StepTrace], None]

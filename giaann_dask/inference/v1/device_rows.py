@@ -1,6 +1,6 @@
 """The rows that a batch holds, once more on a device, and searches in them.
 
-Covers: following what `HeldRows` holds, what a row reaches in the last segment, and which of many rows reach
+Covers: following what `BatchRows` holds, what a row reaches in the last segment, and which of many rows reach
 which of many neurons. Does not cover: where rows come from (`replay.held_rows`) and what follows from what is
 found (`replay.tensors`).
 """
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from giaann_dask.inference.rows.source import as_tensor
-from giaann_dask.inference.v1.held_rows import HeldRows
+from giaann_dask.inference.v1.held_rows import BatchRows
 from giaann_dask.spec import BRANCH_BITS, NEURON_BITS
 
 _NEURON_MASK = (1 << NEURON_BITS) - 1
@@ -36,7 +36,7 @@ class DeviceRows:
         self._rows, self._size = 0, 0
         self._target, self._bounds = self._nothing()
 
-    def follow(self, held: HeldRows) -> None:
+    def follow(self, held: BatchRows) -> None:
         """Take what is held now; only rows that came since the last time are copied."""
         if held.moves != self._moves:
             self._moves = held.moves

@@ -29,7 +29,7 @@ def fetch_rows(source: RowSource, neurons: Sequence[int]) -> list[Row | None]:
     return [found[neuron] for neuron in neurons]
 
 
-class HeldRows:
+class BatchRows:
     """Rows in use, and as many used before as a limit allows.
 
     Parameters

@@ -40,8 +40,8 @@ from giaann_dask.inference.v1.tables import (
     REJECTED,
     Floats,
     Integers,
+    KernelRules,
     RowTable,
-    Rules,
     Slots,
 )
 from giaann_dask.keys import SEGMENT_SHIFT
@@ -67,7 +67,7 @@ def _pointer(context: Any, address: Any) -> Any:
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def advance(
-    slots: Slots, which: Integers, until: Integers, table: RowTable, rules: Rules
+    slots: Slots, which: Integers, until: Integers, table: RowTable, rules: KernelRules
 ) -> tuple[Integers, Integers, Floats]:
     """Do the steps of some slots up to those given, or to where a sequence ends for lack of a prediction.
 
@@ -80,7 +80,7 @@ def advance(
         Slots, and the number of steps that each shall have done, int64.
     table : RowTable
         The rows.
-    rules : Rules
+    rules : KernelRules
         Of the network and of inference.
 
     Returns
@@ -114,7 +114,7 @@ def advance(
 
 
 @nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
-def _step(slots: Slots, slot: int, w: int, table: RowTable, rules: Rules) -> tuple[Integers, Floats]:
+def _step(slots: Slots, slot: int, w: int, table: RowTable, rules: KernelRules) -> tuple[Integers, Floats]:
     """Do one step of a sequence (contract, section 8); where it is not completed, `done` stays."""
     found, worth = np.empty(0, np.int64), np.empty(0, np.float32)
     source = slots.source[slot, w]
@@ -159,7 +159,7 @@ def _targets(at: int, table: RowTable) -> Integers:
 
 
 @nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
-def _connected(at: int, table: RowTable, rules: Rules) -> Integers:
+def _connected(at: int, table: RowTable, rules: KernelRules) -> Integers:
     """Return the neurons that a row reaches in the last segment, ascending, distinct."""
     if at < 0:
         return np.empty(0, np.int64)
@@ -177,7 +177,7 @@ def _connected(at: int, table: RowTable, rules: Rules) -> Integers:
 
 
 @nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
-def _activity(slots: Slots, slot: int, steps: int, neuron: int, table: RowTable, rules: Rules) -> int:
+def _activity(slots: Slots, slot: int, steps: int, neuron: int, table: RowTable, rules: KernelRules) -> int:
     """Return how many branches of a neuron are active after some steps (contract, section 8.4a)."""
     one, place = np.array([neuron]), np.zeros(1, np.int64)
     acted = 0
@@ -196,7 +196,7 @@ def _activity(slots: Slots, slot: int, steps: int, neuron: int, table: RowTable,
 
 
 @nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
-def _active_branches(state: Entries, place: int, rules: Rules) -> int:
+def _active_branches(state: Entries, place: int, rules: KernelRules) -> int:
     active = 0
     for branch in range(rules.branches):
         positive = False
@@ -208,7 +208,7 @@ def _active_branches(state: Entries, place: int, rules: Rules) -> int:
 
 @nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
 def _score(
-    slots: Slots, slot: int, w: int, connected: Integers, table: RowTable, rules: Rules
+    slots: Slots, slot: int, w: int, connected: Integers, table: RowTable, rules: KernelRules
 ) -> tuple[Integers, Floats, int, int]:
     """Score the connected neurons in step w (contract, section 8.6b).
 
@@ -250,7 +250,7 @@ def _score(
 
 
 @nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
-def _worth(state: Entries, place: int, times: tuple[int, int], rules: Rules) -> np.float32:
+def _worth(state: Entries, place: int, times: tuple[int, int], rules: KernelRules) -> np.float32:
     """Return the sum over segments of the largest value over branches that have an entry."""
     value, time, found = state
     total = np.float32(0)
@@ -269,7 +269,7 @@ def _worth(state: Entries, place: int, times: tuple[int, int], rules: Rules) -> 
 
 
 @nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
-def _empty_entries(neurons: int, rules: Rules) -> Entries:
+def _empty_entries(neurons: int, rules: KernelRules) -> Entries:
     """Return the entries of some neurons before the first step, shape ``(segments, neurons, branches)``."""
     shape = (rules.segments, neurons, rules.branches)
     return np.zeros(shape, np.float32), np.zeros(shape, np.int32), np.zeros(shape, np.bool_)
@@ -296,7 +296,7 @@ def _reachable(
     chosen: tuple[Integers, Integers],
     last: Integers,
     table: RowTable,
-    rules: Rules,
+    rules: KernelRules,
 ) -> Integers:
     """Return the places of neurons whose last segment can have been reached from the first, one after the other.
 
@@ -350,7 +350,7 @@ def _replay(
     part: Integers,
     state: Entries,
     table: RowTable,
-    rules: Rules,
+    rules: KernelRules,
 ) -> None:
     """Do some steps for some neurons and for a range of segments.
 
@@ -387,7 +387,7 @@ def _replay(
 
 
 @nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
-def _act(source: int, burst: int, step: int, neurons: Integers, state: Entries, rules: Rules) -> bool:
+def _act(source: int, burst: int, step: int, neurons: Integers, state: Entries, rules: KernelRules) -> bool:
     """Deactivate a source and burst a neuron, where they are among some; return whether one was burst."""
     place = _place(neurons, source)
     if place >= 0:
@@ -408,7 +408,7 @@ def _burst(state: Entries, place: int) -> None:
 
 
 @nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
-def _deactivate(state: Entries, place: int, rules: Rules) -> None:
+def _deactivate(state: Entries, place: int, rules: KernelRules) -> None:
     """Set the strongest branch of a neuron to 0; the lowest of equal ones."""
     best, most = 0, np.float32(-1)
     for branch in range(rules.branches):
@@ -421,7 +421,7 @@ def _deactivate(state: Entries, place: int, rules: Rules) -> None:
 
 
 @nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
-def _select(s: int, neurons: Integers, places: Integers, search: Integers, value: Floats, rules: Rules) -> int:
+def _select(s: int, neurons: Integers, places: Integers, search: Integers, value: Floats, rules: KernelRules) -> int:
     """Write down the neurons of which a connection in a segment could change anything; return how many.
 
     In `search`: their places, their keys, and where their search begins.
@@ -467,7 +467,7 @@ def _take(
     search: Integers,
     count: int,
     state: Entries,
-    rules: Rules,
+    rules: KernelRules,
 ) -> None:
     """Take in what one segment of a row sends to the neurons found (contract, section 8.4)."""
     drive, now = pulse

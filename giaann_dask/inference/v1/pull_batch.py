@@ -32,9 +32,9 @@ from giaann_dask.inference.state.sequence import (
     StepTrace,
     StopReason,
 )
-from giaann_dask.inference.v1.held_rows import HeldRows
+from giaann_dask.inference.v1.held_rows import BatchRows
 from giaann_dask.inference.v1.kernels import advance
-from giaann_dask.inference.v1.tables import INTERNAL, NO_CONNECTIONS, NONE, Rules, empty_slots, widened
+from giaann_dask.inference.v1.tables import INTERNAL, NO_CONNECTIONS, NONE, KernelRules, empty_slots, widened
 from giaann_dask.inference.v1.tensors import TensorSteps
 from giaann_dask.spec import FEATURE_BITS, MAXIMUM_FEATURES, Specification
 
@@ -163,7 +163,7 @@ class Batch:
 
     Attributes
     ----------
-    held : HeldRows
+    held : BatchRows
         Rows in use, with counts of those wanted and fetched.
     """
 
@@ -178,8 +178,8 @@ class Batch:
     ) -> None:
         self.options, self.batch = options or InferenceOptions(), batch or BatchOptions()
         self._specification = specification
-        self._rules = Rules.of(Layout.of(specification, torch.device("cpu")), self.options)
-        self.held = HeldRows(rows, specification.segments, self.batch.held_bytes)
+        self._rules = KernelRules.of(Layout.of(specification, torch.device("cpu")), self.options)
+        self.held = BatchRows(rows, specification.segments, self.batch.held_bytes)
         self._tensors = None if device is None else TensorSteps(self._rules, device)
         self._slots = empty_slots(self.batch.slots, 32)
         self._under: dict[int, _Under] = {}

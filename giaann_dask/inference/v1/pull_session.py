@@ -27,7 +27,7 @@ from giaann_dask.inference.v1.push_session import Session
 from giaann_dask.spec import Specification
 
 
-class ReplaySession:
+class PullSession:
     """Advances one sequence at a time and computes only the neurons that can win.
 
     The parameters are those of `Session`, and so is every value of every result. Traces have no state.

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from giaann_dask.inference.rows.source import RowSource, as_tensor
 from giaann_dask.inference.state.activation import ActivationState, Layout, Pulse
-from giaann_dask.inference.state.active_columns import LitColumns
+from giaann_dask.inference.state.active_columns import ActiveColumns
 from giaann_dask.inference.state.candidates import Candidates, TokenTimes, connected_targets
 from giaann_dask.inference.state.options import Feed, InferenceOptions
 from giaann_dask.inference.state.sequence import (
@@ -213,7 +213,7 @@ class Stepper(ABC, Generic[State]):
         """Return the state for a trace, where all of it is known."""
         return None
 
-    def _lit(self, state: State) -> LitColumns | None:
+    def _lit(self, state: State) -> ActiveColumns | None:
         """Return the strongest columns for a trace of a prediction, where the state is not known but they are."""
         return None
 

@@ -24,7 +24,7 @@ INTERNAL = 2
 GOES_ON, NO_CONNECTIONS, NO_CANDIDATES, REJECTED = range(4)
 
 
-class Rules(NamedTuple):
+class KernelRules(NamedTuple):
     """What the kernels read of a specification and of options, as integers.
 
     Attributes
@@ -50,7 +50,7 @@ class Rules(NamedTuple):
     drives: Floats
 
     @classmethod
-    def of(cls, layout: Layout, options: InferenceOptions) -> Rules:
+    def of(cls, layout: Layout, options: InferenceOptions) -> KernelRules:
         """Return the rules of a network and of options."""
         segments = layout.last_segment + 1
         boolean = {"boolf": layout.column_segments, "boolf+c": 0, "intf+c": segments}

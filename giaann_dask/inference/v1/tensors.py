@@ -19,7 +19,7 @@ from torch import Tensor
 
 from giaann_dask.inference.rows.source import as_tensor
 from giaann_dask.inference.v1.device_rows import DeviceRows
-from giaann_dask.inference.v1.held_rows import HeldRows
+from giaann_dask.inference.v1.held_rows import BatchRows
 from giaann_dask.inference.v1.tables import (
     GOES_ON,
     INTERNAL,
@@ -29,7 +29,7 @@ from giaann_dask.inference.v1.tables import (
     REJECTED,
     Floats,
     Integers,
-    Rules,
+    KernelRules,
     Slots,
 )
 from giaann_dask.keys import SEGMENT_SHIFT
@@ -91,7 +91,7 @@ class _Entries:
     found: Tensor
 
     @classmethod
-    def empty(cls, pairs: int, rules: Rules, device: torch.device) -> _Entries:
+    def empty(cls, pairs: int, rules: KernelRules, device: torch.device) -> _Entries:
         """Return the entries before the first step."""
         value = torch.zeros((rules.segments, pairs, rules.branches), dtype=torch.float32, device=device)
         return cls(value, value.to(torch.int32), value.to(torch.bool))
@@ -106,13 +106,13 @@ class TensorSteps:
 
     Parameters
     ----------
-    rules : Rules
+    rules : KernelRules
         Of the network and of inference.
     device : torch.device
         Where rows and entries live.
     """
 
-    def __init__(self, rules: Rules, device: torch.device) -> None:
+    def __init__(self, rules: KernelRules, device: torch.device) -> None:
         self._rules, self._device = rules, device
         self._rows = DeviceRows(device, rules.segments)
         self._segment = torch.arange(rules.segments, dtype=torch.int64, device=device)
@@ -120,7 +120,7 @@ class TensorSteps:
 
     @torch.inference_mode()
     def advance(
-        self, slots: Slots, which: Integers, until: Integers, held: HeldRows
+        self, slots: Slots, which: Integers, until: Integers, held: BatchRows
     ) -> tuple[Integers, Integers, Floats]:
         """Do the steps of some slots up to those given; everything is as in `replay.kernels.advance`."""
         self._rows.follow(held)

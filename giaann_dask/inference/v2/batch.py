@@ -20,7 +20,7 @@ import torch
 
 from giaann_dask.device import tensor_device
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.profiles import Rules
+from giaann_dask.inference.profiles import InferenceRules
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.sequence import StepTrace
 from giaann_dask.inference.v1.pull_batch import Advance, Batch, BatchOptions, Prompt
@@ -160,7 +160,7 @@ def open_batch(
     specification: Specification,
     rows: RowSource,
     *,
-    options: Rules,
+    options: InferenceRules,
     batch: BatchOptions | None = None,
     device: torch.device | None = None,
 ) -> PromptBatch:

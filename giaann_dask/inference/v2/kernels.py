@@ -23,7 +23,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.inference.v2.tables import FREE, NEVER, Clock, Floats, Integers, LegacyRules, LifRules, Table
+from giaann_dask.inference.v2.tables import FREE, NEVER, Clock, EntryTable, Floats, Integers, LegacyRules, LifRules
 from giaann_dask.keys import SEGMENT_SHIFT
 from giaann_dask.spec import BRANCH_BITS, MAXIMUM_FEATURES, NEURON_BITS
 
@@ -40,7 +40,7 @@ SQUASHED_ONE = np.float32(0.00499999523162841796875)
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def find(table: Table, neuron: int) -> int:
+def find(table: EntryTable, neuron: int) -> int:
     """Return the slot of a neuron, `FREE` where it has none."""
     mask = len(table.neuron) - 1
     slot = ((neuron * _SPREAD) >> 32) & mask
@@ -52,7 +52,7 @@ def find(table: Table, neuron: int) -> int:
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def take(table: Table, neuron: int, moment: int) -> int:
+def take(table: EntryTable, neuron: int, moment: int) -> int:
     """Return the slot of a neuron, a new one where it has none; there must be free ones left."""
     mask = len(table.neuron) - 1
     slot = ((neuron * _SPREAD) >> 32) & mask
@@ -66,7 +66,7 @@ def take(table: Table, neuron: int, moment: int) -> int:
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def move(old: Table, new: Table) -> None:
+def move(old: EntryTable, new: EntryTable) -> None:
     """Copy all slots of a table into an empty, larger one."""
     for slot in range(len(old.neuron)):
         if old.neuron[slot] != FREE:
@@ -90,7 +90,7 @@ def squashed(x: np.float32) -> np.float32:
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def lif_catch_up(table: Table, slot: int, moment: int, advanced: npt.NDArray[np.bool_], rules: LifRules) -> None:
+def lif_catch_up(table: EntryTable, slot: int, moment: int, advanced: npt.NDArray[np.bool_], rules: LifRules) -> None:
     """Move a slot of the dynamics with a soma on to a moment (contract, sections 7b, 7h and 7i)."""
     value = table.value[slot, 0]
     last, top = len(value) - 1, rules.columns - 1
@@ -114,7 +114,7 @@ def lif_catch_up(table: Table, slot: int, moment: int, advanced: npt.NDArray[np.
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def lif_catch_up_all(table: Table, moment: int, advanced: npt.NDArray[np.bool_], rules: LifRules) -> None:
+def lif_catch_up_all(table: EntryTable, moment: int, advanced: npt.NDArray[np.bool_], rules: LifRules) -> None:
     """Move all slots on to a moment."""
     for slot in range(len(table.neuron)):
         if table.neuron[slot] != FREE:
@@ -123,7 +123,7 @@ def lif_catch_up_all(table: Table, moment: int, advanced: npt.NDArray[np.bool_],
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def lif_advance(
-    table: Table,
+    table: EntryTable,
     source: int,
     row: tuple[Integers, Floats],
     token: int,
@@ -180,7 +180,7 @@ def lif_advance(
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def lif_settle(table: Table, following: int, token: int, advanced: npt.NDArray[np.bool_], rules: LifRules) -> None:
+def lif_settle(table: EntryTable, following: int, token: int, advanced: npt.NDArray[np.bool_], rules: LifRules) -> None:
     """End a step whose advance is noted, and burst the next source (section 7i)."""
     slot = take(table, following, 2 * token + 1)
     lif_catch_up(table, slot, 2 * token + 1, advanced, rules)
@@ -189,7 +189,7 @@ def lif_settle(table: Table, following: int, token: int, advanced: npt.NDArray[n
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def legacy_catch_up(table: Table, slot: int, moment: int, rules: LegacyRules) -> None:
+def legacy_catch_up(table: EntryTable, slot: int, moment: int, rules: LegacyRules) -> None:
     """Move a slot of the dynamics without a soma on to a moment (sections 8.2 and 8.4)."""
     value = table.value[slot]
     for now in range(table.stamp[slot] + 1, moment + 1):
@@ -204,7 +204,7 @@ def legacy_catch_up(table: Table, slot: int, moment: int, rules: LegacyRules) ->
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def legacy_catch_up_all(table: Table, moment: int, rules: LegacyRules) -> None:
+def legacy_catch_up_all(table: EntryTable, moment: int, rules: LegacyRules) -> None:
     """Move all slots on to a moment."""
     for slot in range(len(table.neuron)):
         if table.neuron[slot] != FREE:
@@ -225,7 +225,7 @@ def strongest(value: Floats) -> int:
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def legacy_burst(table: Table, neuron: int, moment: int, rules: LegacyRules) -> None:
+def legacy_burst(table: EntryTable, neuron: int, moment: int, rules: LegacyRules) -> None:
     """Add the burst to the strongest branch of a neuron."""
     slot = take(table, neuron, moment)
     legacy_catch_up(table, slot, moment, rules)
@@ -236,7 +236,7 @@ def legacy_burst(table: Table, neuron: int, moment: int, rules: LegacyRules) -> 
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def legacy_clear(table: Table, source: int, moment: int, rules: LegacyRules) -> None:
+def legacy_clear(table: EntryTable, source: int, moment: int, rules: LegacyRules) -> None:
     """Set the strongest branch of a source to 0; its entries stay (section 8.6)."""
     slot = find(table, source)
     if slot != FREE:
@@ -247,7 +247,7 @@ def legacy_clear(table: Table, source: int, moment: int, rules: LegacyRules) -> 
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _kept(table: Table, slot: int, branch: int, segment: int, now: int, rules: LegacyRules) -> bool:
+def _kept(table: EntryTable, slot: int, branch: int, segment: int, now: int, rules: LegacyRules) -> bool:
     """Return whether the entry before a connection's own lets it pass (section 8.3)."""
     if not rules.exact or segment <= rules.columns:
         return True
@@ -256,7 +256,9 @@ def _kept(table: Table, slot: int, branch: int, segment: int, now: int, rules: L
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def legacy_advance(table: Table, source: int, row: tuple[Integers, Floats], clock: Clock, rules: LegacyRules) -> int:
+def legacy_advance(
+    table: EntryTable, source: int, row: tuple[Integers, Floats], clock: Clock, rules: LegacyRules
+) -> int:
     """Send along a source's row, silence the source and return the gate (sections 8.2 to 8.6)."""
     target, strength = row
     moment, last = 2 * clock.token, table.value.shape[2] - 1
@@ -291,7 +293,7 @@ def legacy_advance(table: Table, source: int, row: tuple[Integers, Floats], cloc
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _is_reached(table: Table, slot: int) -> bool:
+def _is_reached(table: EntryTable, slot: int) -> bool:
     """Return whether a neuron has an entry in its last segment, on any branch."""
     reached = False
     for branch in range(table.there.shape[1]):
@@ -310,7 +312,7 @@ def _weight(time: int, segment: int, segments: int, columns: int, times: tuple[i
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def legacy_scores(
-    table: Table, connected: Integers, clock: Clock, rules: LegacyRules, powers: Floats
+    table: EntryTable, connected: Integers, clock: Clock, rules: LegacyRules, powers: Floats
 ) -> tuple[Integers, Floats]:
     """Return the connected neurons that can be predicted with their scores (section 8.7).
 

@@ -109,7 +109,7 @@ class LegacyOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectionOptions:
+class CandidateSelection:
     """Which candidates a mode lets pass (contract, sections 7g and 9).
 
     Parameters
@@ -143,7 +143,7 @@ class SelectionOptions:
             )
 
     @classmethod
-    def reference(cls) -> SelectionOptions:
+    def reference(cls) -> CandidateSelection:
         """Return the rule of the published implementation, with its defects."""
         return cls(test="column", filtered=False)
 
@@ -156,7 +156,7 @@ class V2Options:
     ----------
     dynamics : LifOptions or LegacyOptions
         How activation spreads; it must be that for which the network was trained.
-    selection : SelectionOptions
+    selection : CandidateSelection
         Which candidates can be predicted.
     feed : {"target", "prediction"}
         What is the source of the next step in the prediction phase.
@@ -171,7 +171,7 @@ class V2Options:
     """
 
     dynamics: LifOptions | LegacyOptions = field(default_factory=LifOptions)
-    selection: SelectionOptions = field(default_factory=SelectionOptions)
+    selection: CandidateSelection = field(default_factory=CandidateSelection)
     feed: Feed = "target"
     auxiliary: tuple[str, ...] = ()
 
@@ -259,7 +259,7 @@ def settings(
     strict_reference : bool
         Whether the reference's defects of selection are kept.
     enforce_delimiter : bool
-        As in `SelectionOptions`.
+        As in `CandidateSelection`.
 
     Raises
     ------
@@ -280,9 +280,9 @@ def settings(
             "at most one of them",
             "leave one of them out",
         )
-    selection = SelectionOptions(enforce_delimiter=enforce_delimiter)
+    selection = CandidateSelection(enforce_delimiter=enforce_delimiter)
     if strict_reference:
-        selection = SelectionOptions.reference()
+        selection = CandidateSelection.reference()
     dynamics: LifOptions | LegacyOptions = LifOptions() if lif else LegacyOptions()
     if name == "train" and lif:
         dynamics = LifOptions(threshold=0.004, soma_decay=1.0, column_decay=1.0, strengths=False, clear_source=True)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.inference.state.sequence import FlagTable, Mode
-from giaann_dask.inference.v2.options import SelectionOptions
+from giaann_dask.inference.v2.options import CandidateSelection
 from giaann_dask.keys import unpack_neuron
 from giaann_dask.spec import FEATURE_BITS
 
@@ -38,7 +38,7 @@ class Selected(NamedTuple):
 
 
 def passing(
-    neuron: Integers, source: int, mode: Mode | None, flags: FlagTable, number: int, options: SelectionOptions
+    neuron: Integers, source: int, mode: Mode | None, flags: FlagTable, number: int, options: CandidateSelection
 ) -> npt.NDArray[np.bool_] | None:
     """Return which neurons a mode lets follow a source, None for all.
 
@@ -54,7 +54,7 @@ def passing(
         Stored flags, read where delimiters are enforced.
     number : int
         Of the sequence.
-    options : SelectionOptions
+    options : CandidateSelection
         Which test.
     """
     if not len(neuron) or mode is None or (mode == "delimiter" and not options.enforce_delimiter):
@@ -67,7 +67,7 @@ def passing(
 
 
 def select(
-    neuron: Integers, score: Floats, passes: npt.NDArray[np.bool_] | None, options: SelectionOptions
+    neuron: Integers, score: Floats, passes: npt.NDArray[np.bool_] | None, options: CandidateSelection
 ) -> Selected:
     """Return the best candidate, as far as the options test them; without a test all pass.
 

@@ -18,7 +18,7 @@ from giaann_dask.inference.state.activation import ActivationState
 from giaann_dask.inference.v2 import kernels
 from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import LegacyOptions, LifOptions
-from giaann_dask.inference.v2.tables import FREE, NEVER, Clock, Floats, Integers, LegacyRules, LifRules, Table
+from giaann_dask.inference.v2.tables import FREE, NEVER, Clock, EntryTable, Floats, Integers, LegacyRules, LifRules
 from giaann_dask.keys import SEGMENT_SHIFT, pack_target
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, NEURON_BITS
 
@@ -86,10 +86,10 @@ class SequenceState(ABC):
             kernels.move(self._table, larger)
             self._table = larger
 
-    def _empty(self, slots: int) -> Table:
+    def _empty(self, slots: int) -> EntryTable:
         shape = (slots, self._branches, self._layout.segments)
         flags = (1, 1, 1) if self._layout.soma else shape
-        return Table(
+        return EntryTable(
             neuron=np.full(slots, FREE, np.int64),
             stamp=np.zeros(slots, np.int64),
             value=np.zeros(shape, np.float32),

@@ -18,7 +18,7 @@ FREE = -1
 NEVER = -1
 
 
-class Table(NamedTuple):
+class EntryTable(NamedTuple):
     """Entries of the neurons of a sequence; a neuron's slot is its place in the arrays.
 
     Attributes
