@@ -5,7 +5,7 @@
 Covers: the rate of training undisturbed and with one worker that runs for a share of the time only
 (it is stopped and continued many times a second), against the rate that is left when only its own
 work is lost: (workers - 1 + share) / workers of the undisturbed one. Does not cover: workers
-that hang (`tests/test_fault_plans.py`).
+that hang (`tests/training/test_fault_plans.py`).
 
 Needs a processor for every worker, and one more: with fewer, the others run on what the slow one
 leaves, and it seems to cost less than it does. On a machine with fewer, ``--processor 0.35`` gives

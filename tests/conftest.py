@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from village import SENTENCES, SMALL_PARTS, Undisturbed, write_village
+from support.village import SENTENCES, SMALL_PARTS, Undisturbed, write_village
 
 import giaann_dask as gd
 

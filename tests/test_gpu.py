@@ -10,9 +10,9 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from random_networks import FEATURES, SPECIFICATIONS, assert_same, random_prompts, random_run
-from random_networks import OPTIONS as OPTIONS_OF_INFERENCE
-from tagged_tokens import EVER, OPTIONS, TOKENS
+from support.random_networks import FEATURES, SPECIFICATIONS, assert_same, random_prompts, random_run
+from support.random_networks import OPTIONS as OPTIONS_OF_INFERENCE
+from support.tagged_tokens import EVER, OPTIONS, TOKENS
 
 from giaann_dask.device import select_device
 from giaann_dask.increments.connections import connect_batch

@@ -1,0 +1,189 @@
+"""How workers keep freed memory: the variables, what goes before them, and giving it back near the limit."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
+
+import dask
+import pytest
+from distributed import Client
+from distributed.spill import SpillBuffer
+from support.village import write_village
+
+import giaann_dask as gd
+from giaann_dask.cluster import allocator
+from giaann_dask.cluster.allocator import allocator_environment, driver_allocator, trim_near_limit, worker_allocator
+from giaann_dask.cluster.memory_budget import PROCESS_BYTES, data_budget, region_budget, spill_within_budget
+
+CONFIGURED = "distributed.nanny.pre-spawn-environ"
+
+
+@pytest.mark.parametrize("limit", [1 << 26, 1 << 30, 1 << 40])
+def test_less_is_kept_than_makes_dask_spill(limit: int) -> None:
+    found = allocator_environment(limit)
+    assert int(found["MALLOC_TRIM_THRESHOLD_"]) + int(found["MALLOC_TOP_PAD_"]) < allocator.RELEASE_FRACTION * limit
+    assert dask.config.get("distributed.worker.memory.target") > allocator.RELEASE_FRACTION
+
+
+def test_what_the_user_configured_stays() -> None:
+    with dask.config.set({CONFIGURED: {"MALLOC_ARENA_MAX": 4, "MALLOC_TRIM_THRESHOLD_": 65536, "A": "b"}}):
+        with worker_allocator(1 << 30, 1):
+            found = dask.config.get(CONFIGURED)
+        assert dask.config.get(CONFIGURED)["MALLOC_TRIM_THRESHOLD_"] == 65536
+    assert (found["MALLOC_ARENA_MAX"], found["A"]) == (4, "b")
+    assert found["MALLOC_TRIM_THRESHOLD_"] == str(1 << 28), "Dask's own default is no wish of the user"
+
+
+def test_without_a_limit_a_worker_has_its_share() -> None:
+    thresholds = []
+    for workers in (1, 4):
+        with worker_allocator(None, workers):
+            thresholds.append(int(dask.config.get(CONFIGURED)["MALLOC_TRIM_THRESHOLD_"]))
+    assert thresholds[0] // 4 == pytest.approx(thresholds[1], abs=1)
+
+
+@pytest.mark.parametrize(("used", "released"), [(0.4, 0), (0.6, 1)])
+def test_kept_memory_is_given_back_near_the_limit(monkeypatch: pytest.MonkeyPatch, used: float, released: int) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda _: SimpleNamespace(malloc_trim=calls.append))
+    worker: Any = SimpleNamespace(
+        memory_manager=SimpleNamespace(memory_limit=1000),
+        monitor=SimpleNamespace(get_process_memory=lambda: 1000 * used),
+        periodic_callbacks={},
+    )
+    trim_near_limit(worker)
+    (callback,) = worker.periodic_callbacks.values()
+    callback.callback()
+    assert calls == [0] * released
+    worker.memory_manager.memory_limit = None
+    worker.periodic_callbacks.clear()
+    trim_near_limit(worker)
+    assert not worker.periodic_callbacks, "there is no limit to come near to"
+
+
+def variables() -> dict[str, str]:
+    return dict(os.environ)
+
+
+@pytest.mark.cluster
+def test_workers_start_with_these_variables_and_this_process_does_not() -> None:
+    before = variables()
+    client: Client
+    limit = 1 << 30
+    with gd.connect(options=gd.ClusterOptions(workers=1, memory_limit=str(limit))) as client:
+        (found,) = client.run(variables).values()
+    assert allocator_environment(limit).items() <= found.items()
+    assert {name: variables().get(name) for name in allocator_environment(limit)} == {
+        name: before.get(name) for name in allocator_environment(limit)
+    }
+
+
+PIECES = 8
+
+
+def mapped_pieces() -> int:
+    """Return how many of some pieces of a megabyte malloc takes from the system one by one."""
+    look = ctypes.CDLL(None).mallinfo2
+    look.restype = MallocFigures
+    before = look().hblks
+    pieces = [bytes(1 << 20) for _ in range(PIECES)]
+    found = look().hblks - before
+    assert len(pieces) == PIECES
+    return int(found)
+
+
+class MallocFigures(ctypes.Structure):
+    """What mallinfo2(3) returns."""
+
+    _fields_: ClassVar = [(name, ctypes.c_size_t) for name in ("a", "b", "c", "hblks", "d", "e", "f", "g", "h", "i")]
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs malloc of glibc 2.33 or later")
+def test_large_pieces_are_given_back_while_a_training_goes_on(tmp_path: Path) -> None:
+    # malloc takes pieces as large as it has seen freed from its heap from then on.
+    assert len(bytes(1 << 24)) == 1 << 24
+    seen: list[int] = []
+    text = write_village(tmp_path / "a.txt", 100)
+    with gd.connect(workers=1) as client:
+        before = mapped_pieces()
+        gd.train(text, tmp_path / "net", client=client, observer=lambda _: seen.append(mapped_pieces()))
+    # Other threads may take or give some back meanwhile.
+    assert max(seen) >= PIECES - 2
+    assert before < 2
+    assert mapped_pieces() < 2
+
+
+@pytest.mark.parametrize(("workers", "environment"), [({0: 1}, {}), ({}, {"MALLOC_MMAP_THRESHOLD_": "1000000"})])
+def test_malloc_is_left_alone_where_workers_compute_here_or_the_user_has_set_it(
+    monkeypatch: pytest.MonkeyPatch, workers: dict[int, int], environment: dict[str, str]
+) -> None:
+    calls: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        allocator.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=lambda *pair: calls.append(pair) or 1)
+    )
+    monkeypatch.setattr(allocator, "Worker", int)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    client: Any = SimpleNamespace(cluster=SimpleNamespace(workers=workers))
+    with driver_allocator(client):
+        pass
+    assert not calls
+    monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
+    with driver_allocator(cast(Client, SimpleNamespace(cluster=None))):
+        assert calls == [(-3, 1 << 18)]
+    assert calls == [(-3, 1 << 18), (-3, 1 << 25)]
+
+
+def test_a_small_limit_leaves_data_what_process_and_task_do_not_need() -> None:
+    limit = 700 << 20
+    assert data_budget(limit) + PROCESS_BYTES + 3 * region_budget(limit) < 0.95 * limit, "else its nanny kills it"
+    assert data_budget(1 << 40) == int(0.6 * (1 << 40)), "as Dask has it"
+    assert 0 < data_budget(1 << 26) < 1 << 26
+
+
+class NarrowMemory(SimpleNamespace):
+    """The memory manager of a worker, with Dask's thresholds."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            memory_limit=limit, memory_target_fraction=0.6, memory_spill_fraction=0.7, memory_pause_fraction=0.8
+        )
+
+
+@pytest.mark.parametrize(
+    ("limit", "configured", "adapted"), [(700 << 20, 0.6, True), (700 << 20, 0.5, False), (1 << 40, 0.6, False)]
+)
+def test_a_worker_with_little_room_spills_earlier(tmp_path: Path, limit: int, configured: float, adapted: bool) -> None:
+    with SpillBuffer(str(tmp_path), int(configured * limit)) as data:
+        worker: Any = SimpleNamespace(
+            memory_manager=NarrowMemory(limit),
+            data=data,
+            monitor=SimpleNamespace(get_process_memory=lambda: 280 << 20),
+        )
+        spill_within_budget(worker)
+        assert data.n == (data_budget(limit, 280 << 20) if adapted else int(configured * limit))
+        manager = worker.memory_manager
+        thresholds = (manager.memory_target_fraction, manager.memory_spill_fraction, manager.memory_pause_fraction)
+        assert (thresholds == (0.6, 0.7, 0.8)) is not adapted
+        assert thresholds == tuple(sorted(thresholds))
+        assert thresholds[-1] < 0.95
+
+
+def test_a_worker_without_limit_or_with_other_data_is_left_alone() -> None:
+    for limit, data in ((None, {}), (1 << 28, {})):
+        worker: Any = SimpleNamespace(memory_manager=SimpleNamespace(memory_limit=limit), data=data)
+        spill_within_budget(worker)
+        assert vars(worker.memory_manager) == {"memory_limit": limit}
+
+
+@pytest.mark.cluster
+def test_workers_that_are_started_have_room_for_their_tasks() -> None:
+    limit = 600 << 20
+    with gd.connect(options=gd.ClusterOptions(workers=1, memory_limit=str(limit))) as client:
+        (room,) = client.run(lambda dask_worker: dask_worker.data.n).values()
+    assert 0 < room < 0.4 * limit

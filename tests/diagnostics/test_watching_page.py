@@ -1,0 +1,165 @@
+"""The page of Dask's dashboard in a real browser, headless, while a network is trained on a cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.village import write_village
+
+import giaann_dask as gd
+from giaann_dask.text.reading import ReadOptions
+
+pytest.importorskip("bokeh", reason="needs bokeh (extra dashboard)")
+webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra dev)")
+from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
+
+from giaann_dask.diagnostics.monitoring.board import Board, RegionState  # noqa: E402
+from giaann_dask.diagnostics.monitoring.histories import Sample  # noqa: E402
+from giaann_dask.diagnostics.monitoring.page import MonitoringPage, region_columns, short, time_columns  # noqa: E402
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+DRIVER = shutil.which("chromedriver")
+# No word to the outside; started as root only where tests are.
+FLAGS = (
+    *("--headless", "--disable-gpu", "--disable-quic", "--no-first-run", "--window-size=1280,900", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *(("--no-sandbox",) if os.geteuid() == 0 else ()),
+)
+# Where pictures of the page are left, for those who want to look at it.
+PICTURES = os.environ.get("GIAANN_PICTURES")
+_COLUMN = "return Array.from(Bokeh.documents[0].get_model_by_name(arguments[0]).get_array(arguments[1]))"
+_TEXT = "return Bokeh.documents[0].get_model_by_name(arguments[0]).text"
+_FITS = (
+    "return [document.documentElement.scrollWidth <= innerWidth, document.documentElement.scrollHeight <= innerHeight]"
+)
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path / 'profile'}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    driver.set_page_load_timeout(60)
+    yield driver
+    driver.quit()
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(
+    not (BROWSER and DRIVER), reason="needs Chromium and its driver (Debian: chromium, chromium-driver)"
+)
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_running_training_is_seen(browser: Any, tmp_path: Path, workers: int) -> None:
+    text, stop = write_village(tmp_path / "village.txt", 2_000), threading.Event()
+    options = gd.TrainingOptions(batch_sequences=50, block_characters=20_000, commit_sequences=400)
+    reading = gd.TextOptions(reading=ReadOptions(part_characters=8_000))
+    reports = []
+
+    def train(client: Any) -> None:
+        how = {"text": reading, "options": options, "stop": stop}
+        reports.append(gd.train([text] * 20, tmp_path / "net", client=client, **how)[1])
+
+    with gd.connect(workers=workers, dashboard="127.0.0.1:0") as client:
+        work = threading.Thread(target=train, args=(client,))
+        work.start()
+        try:
+            browser.get(f"http://127.0.0.1:{client.cluster.scheduler.http_server.port}/giaann")
+            see_training(browser, {f"worker {number}" for number in range(max(workers, 1))})
+            if PICTURES:
+                browser.save_screenshot(str(Path(PICTURES) / "watching.png"))
+        finally:
+            stop.set()
+            work.join(120)
+        assert reports[0].stopped, "it was seen while it ran"
+        wait(browser, lambda b: tiles(b)["sequences trained"] == short(reports[0].sequences))
+        wait(browser, lambda b: reports[0].commit[:12] in b.execute_script(_TEXT, "commits"))
+        assert tiles(browser)["rounds connecting + integrating"] == "0 + 0"
+
+
+def see_training(browser: Any, workers: set[str]) -> None:
+    """Wait until the page says what a training does, and look whether it says so well."""
+    assert "Giaann" in [link.text for link in browser.find_elements("css selector", ".navbar a")]
+    wait(browser, lambda b: max(column(b, "over_time", "trained"), default=0) > 0)
+    assert max(column(browser, "over_time", "connections")) > max(column(browser, "over_time", "trained"))
+    assert max(column(browser, "over_time", "moved")) > 1000
+    assert max(column(browser, "over_time", "process_bytes")) > 1 << 26
+    assert column(browser, "over_time", "ago") == sorted(column(browser, "over_time", "ago"))
+    wait(browser, lambda b: set(column(b, "sizes", "worker")) == workers)
+    assert sorted(column(browser, "sizes", "name")) == [str(number) for number in range(8)]
+    assert column(browser, "sizes", "value") == sorted(column(browser, "sizes", "value"), reverse=True)
+    assert sum(column(browser, "busiest", "value")) == pytest.approx(1)
+    stages = column(browser, "stages", "stage")
+    assert [stage for stage in stages if stage in ("connect", "route", "integrate")] == [
+        "integrate",
+        "route",
+        "connect",
+    ]
+    wait(browser, lambda b: "Commits, the last of" in b.execute_script(_TEXT, "commits"))
+    shown = tiles(browser)
+    assert int(shown["rounds"].replace(",", "")) > 0
+    assert shown["regions"] == "8"
+    assert re.fullmatch(r"\d+ s ago", shown["last commit"])
+    assert browser.execute_script(_FITS) == [True, True], "a window of 1280 by 900 shows all of it"
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def wait(browser: Any, condition: Any) -> Any:
+    return WebDriverWait(browser, 60, poll_frequency=0.2).until(condition)
+
+
+def column(browser: Any, source: str, name: str) -> list[Any]:
+    """Return what the page draws, from its own document."""
+    return list(browser.execute_script(_COLUMN, source, name))
+
+
+def tiles(browser: Any) -> dict[str, str]:
+    texts = re.findall(r">([^<>]+)</div>", browser.execute_script(_TEXT, "tiles"))
+    return dict(zip(texts[1::2], texts[::2], strict=True))
+
+
+def test_figures_over_time_are_those_of_the_samples() -> None:
+    samples = [
+        Sample(10.0 * n, {"sequences": 50 * n, "rounds": n, "increment_bytes": 640 * n, "decoded_bytes": 7.0 * n})
+        for n in range(4)
+    ]
+    rows = {"row_requests": 20, "row_seconds": 0.05, "row_seconds_1": 10, "row_seconds_4": 10, "prompts_in_flight": 3}
+    asked = {"asked_requests": 20, "asked_seconds": 0.1}
+    found = time_columns([*samples, Sample(40.0, {**samples[-1].values, **rows, **asked})], 40.0, 60.0)
+    assert found["ago"][0] == pytest.approx(-40 / 60)
+    # Over two changes, the last of which has not come.
+    assert found["trained"] == [0, 5, 5, 5, 2.5]
+    assert found["moved"] == [0, 640, 640, 640, 640]
+    assert found["decoded_bytes"] == [0, 7, 14, 21, 21]
+    last = {name: values[-1] for name, values in found.items()}
+    assert (last["row_requests"], last["prompts_in_flight"]) == (2, 3)
+    assert (last["answer_ms"], last["asked_ms"]) == (pytest.approx(2.5), pytest.approx(5))
+    assert 5 < last["late_ms"] <= 10
+
+
+def test_regions_are_sorted_and_coloured_by_worker() -> None:
+    regions = [RegionState(n, 10 * n, n, 100 * n, 1, n, n / 10, f"storage-{n % 2}") for n in range(1, 5)]
+    found = region_columns(regions, "nbytes")
+    assert found["name"] == ["4", "3", "2", "1"]
+    assert found["colour"][0] == found["colour"][2] != found["colour"][1] == found["colour"][3]
+    assert region_columns(regions, "share")["text"][0] == "40.0 %"
+    assert region_columns([], "share")["name"] == []
+
+
+def test_words_of_others_are_no_markup() -> None:
+    board = Board()
+    message = {"source": "a", "client": "b", "ended": False, "totals": {"commits": 1}, "gauges": {}}
+    board.take({**message, "commits": [["<b>1</b>", 5, 0.25, 0.0]]}, 0.0)
+    page = MonitoringPage(board)
+    texts = [model.text for model in page.root.references() if hasattr(model, "text") and isinstance(model.text, str)]
+    assert any("&lt;b&gt;1" in text for text in texts)
+    assert not any("<b>1" in text for text in texts)

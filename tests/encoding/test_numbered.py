@@ -1,0 +1,179 @@
+"""Reading a corpus in its own numbers equals encoding it again: dictionaries, ledger, sizes and increments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from distributed import Client
+from support.village import write_village
+
+import giaann_dask as gd
+from giaann_dask.cluster import result
+from giaann_dask.encoding.sources import SourceOptions
+from giaann_dask.encoding.stream import EncodingStream, StreamOptions
+from giaann_dask.increments.connections import connect_batch
+from giaann_dask.runs.placement import Placement
+from giaann_dask.spec import Specification
+from giaann_dask.text.blocks import FilterOptions
+from giaann_dask.text.ledger import Ledger
+from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.vocabulary import Vocabulary
+
+SPECIFICATION = Specification()
+
+
+@pytest.fixture(scope="module")
+def client() -> Any:
+    with gd.connect(workers=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def corpora(client: Client, tmp_path_factory: pytest.TempPathFactory) -> list[gd.EncodedCorpus]:
+    """Two corpora of a few parts each, with sequences of every status."""
+    folder, found = tmp_path_factory.mktemp("corpora"), []
+    for seed in (2, 3):
+        text = write_village(folder / f"{seed}.txt", 300, seed)
+        text.write_text(
+            text.read_text() + "\n\nIt was as we all had said it was , too .\n\nDogs dogs dogs dogs dogs dogs dogs !"
+        )
+        options = gd.TextOptions(reading=ReadOptions(part_characters=2000))
+        found.append(gd.encode(text, folder / f"corpus-{seed}", client=client, text=options))
+    return found
+
+
+State = tuple[Vocabulary, Ledger]
+
+
+def read(
+    client: Client, inputs: list[gd.EncodedCorpus], branches: int = 2, state: State | None = None, **options: Any
+) -> tuple[list[str], Any]:
+    """Return the tasks' names, and everything that training takes from the blocks of some corpora.
+
+    What a network has seen before is changed as training does.
+    """
+    vocabulary, ledger = state or (Vocabulary(), Ledger())
+    limits = FilterOptions(seed_tokens=SPECIFICATION.seed_tokens, maximum_tokens=SPECIFICATION.maximum_tokens)
+    sources = SourceOptions(tagger="lexicon", ever=inputs[0].ever(), filter=limits)
+    stream = EncodingStream(client, vocabulary, sources, StreamOptions(branches=branches, **options), ledger)
+    names, found, encoded = [], [], []
+    for block in stream.blocks([str(corpus.path) for corpus in inputs]):
+        names.append(block.encoded.key.rsplit("-", 1)[0])
+        encoded.append(result(block.encoded))
+        last = result(block.statistics).last_trained
+        for position, entry in block.ledger:
+            ledger.record(position, entry)
+        place = (block.mapping.first_sequence, block.mapping.sequences, block.sizes, block.sizes_after(-1))
+        sizes = [block.sizes_after(q) for q in range(block.mapping.sequences)]
+        found.append((place, sizes, last, vars(result(block.statistics)), block.characters))
+    runs = connect_batch(encoded, SPECIFICATION, Placement(SPECIFICATION.regions), torch.device("cpu"))
+    tables = [getattr(t, n).tobytes() for r in runs.values() for t in r for n in ("source", "target", "strength")]
+    flags = (vocabulary.delimiter, vocabulary.probable_since)
+    counted = (vocabulary.sequences, stream.counted)
+    return names, (vocabulary.concepts, vocabulary.features, flags, counted, ledger.entries, found, tables)
+
+
+@pytest.mark.parametrize("limit", [None, 1, 150, 302, 450])
+@pytest.mark.parametrize("block", [500, 1_000_000])
+def test_equals_encoding_again(client: Client, corpora: list[gd.EncodedCorpus], limit: int | None, block: int) -> None:
+    options = {"maximum_sequences": limit, "block_characters": block}
+    again, expected = read(client, corpora, words=True, **options)
+    names, found = read(client, corpora, words=False, **options)
+    assert set(again) == {"encode"}
+    # The second corpus continues the first one, so its own numbers are not the network's.
+    assert names[0] in {"read", "cut"}
+    assert (names[-1] == "encode") == (limit is None or limit > len(corpora[0]))
+    assert found == expected
+
+
+@pytest.mark.parametrize("before", [1, 150, 302])
+@pytest.mark.parametrize("limit", [None, 303, 450])
+@pytest.mark.parametrize("block", [500, 1_000_000])
+def test_going_on_equals_encoding_again(
+    client: Client, corpora: list[gd.EncodedCorpus], before: int, limit: int | None, block: int
+) -> None:
+    whole = len(corpora[0])
+    states: list[State] = [(Vocabulary(), Ledger()) for _ in range(2)]
+    for state in states:
+        read(client, corpora, state=state, words=True, maximum_sequences=before)
+    options = {"maximum_sequences": limit, "block_characters": block}
+    _, expected = read(client, corpora, state=states[0], words=True, **options)
+    names, found = read(client, corpora, state=states[1], words=False, **options)
+    assert (names[0] == "encode") == (before >= whole)
+    assert (names[-1] == "encode") == (limit is None or limit > whole)
+    assert found == expected
+
+
+def test_going_on_after_all_parts_but_one_equals_encoding_again(
+    client: Client, corpora: list[gd.EncodedCorpus]
+) -> None:
+    """Where a part is complete, the first group to be read begins with a part of its own."""
+    entries = corpora[0].ledger()
+    before = sum(entry.sequences for entry in entries[:-1])
+    states: list[State] = [(Vocabulary(), Ledger()) for _ in range(2)]
+    for state in states:
+        read(client, corpora[:1], state=state, words=True, maximum_sequences=before)
+        assert [entry.complete for entry in state[1].entries] == [True] * (len(entries) - 1)
+    _, expected = read(client, corpora[:1], state=states[0], words=True)
+    names, found = read(client, corpora[:1], state=states[1], words=False)
+    assert set(names) == {"read"}
+    assert found == expected
+
+
+def test_a_network_of_other_text_encodes_again(client: Client, corpora: list[gd.EncodedCorpus]) -> None:
+    """As many sequences, and the first parts in the ledger, but other words before them."""
+    states: list[State] = [(Vocabulary(), Ledger()) for _ in range(2)]
+    for state in states:
+        read(client, corpora[1:], state=state, words=True, maximum_sequences=100)
+        read(client, corpora[:1], state=state, words=True, maximum_sequences=100)
+        state[0].sequences = 100
+    _, expected = read(client, corpora[:1], state=states[0], words=True)
+    names, found = read(client, corpora[:1], state=states[1], words=False)
+    assert set(names) == {"encode"}
+    assert found == expected
+
+
+def test_flags_that_other_text_has_set_are_kept() -> None:
+    whole = Vocabulary(["dog"], ["", "the", "of"], [False, False, True], [-1, -1, 7], 9)
+    earlier = {"concepts": ["dog"], "features": ["", "the", "of"], "delimiter": [False, False, True]}
+    for since, sequences, begins in (([-1, -1, 7], 8, True), ([-1, -1, -1], 7, True), ([-1, 3, 7], 8, False)):
+        assert Vocabulary(**earlier, probable_since=since, sequences=sequences).begins(whole) == begins
+    assert not Vocabulary(
+        **{**earlier, "delimiter": [False, True, True]}, probable_since=[-1, -1, 7], sequences=8
+    ).begins(whole)
+    assert not Vocabulary(**earlier, probable_since=[-1, -1, 7], sequences=10).begins(whole)
+    assert not Vocabulary.of_subwords(["a"]).begins(Vocabulary.of_subwords(["a"]))
+
+
+def test_other_branches_are_encoded_again(client: Client, corpora: list[gd.EncodedCorpus]) -> None:
+    names, _ = read(client, corpora[:1], branches=3, words=False)
+    assert set(names) == {"encode"}
+
+
+@pytest.mark.slow
+def test_a_network_of_a_corpus_equals_one_of_its_text(
+    client: Client, corpora: list[gd.EncodedCorpus], tmp_path: Path
+) -> None:
+    corpus = corpora[0]
+    text = corpus.path.with_name("2.txt")
+    reading = gd.TextOptions(reading=ReadOptions(part_characters=2000))
+    for limit in (None, 123):
+        options = gd.TrainingOptions(maximum_sequences=limit, block_characters=3000, batch_sequences=100)
+        networks = [
+            gd.train(source, tmp_path / f"{name}-{limit}", client=client, options=options, text=reading)[0]
+            for name, source in (("text", text), ("corpus", corpus.path))
+        ]
+        for ours, theirs in zip(
+            *(network.export(network.path.with_suffix(".npz")) for network in networks), strict=True
+        ):
+            assert ours.read_bytes() == theirs.read_bytes()
+        assert networks[0].manifest.connections == networks[1].manifest.connections
+        assert len({network.manifest.last_trained for network in networks}) == 1
+    # What was trained is told by content, so going on with the text trains the rest only.
+    whole, report = gd.train(text, tmp_path / "corpus-123", client=client, text=reading)
+    assert report.sequences == len(corpus) - 123
+    for ours in whole.export(tmp_path / "continued.npz"):
+        assert ours.read_bytes() == (tmp_path / ours.name.replace("continued", "text-None")).read_bytes()

@@ -1,0 +1,329 @@
+"""Sequences in batches against each by itself: the same steps, whatever else is in the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from support.conformance import golden_run, inference_files
+from support.golden_steps import (
+    EWT_FOLDERS,
+    EWT_SAMPLE,
+    SYN_FOLDER,
+    BatchFollower,
+    TensorFollower,
+    alone,
+    follow,
+    split_rows,
+)
+from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, random_prompts, random_run
+from support.village import write_village
+
+import giaann_dask as gd
+from giaann_dask.cluster import result
+from giaann_dask.encoding.sources import SourceOptions
+from giaann_dask.encoding.stream import EncodingStream, StreamOptions
+from giaann_dask.errors import OptionError, PromptError
+from giaann_dask.inference.evaluation.predicting import PredictionRule, infer, predict_together, prepared_sequences
+from giaann_dask.inference.evaluation.recording import StepRecords
+from giaann_dask.inference.handle import flags_of, read_regions
+from giaann_dask.inference.rows.source import RunRows
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.inference.v1.pull_batch import Batch, BatchOptions, Prompt, run_prompts, run_sequences
+from giaann_dask.inference.v1.pull_session import PullSession
+from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.keys import pack_neuron
+from giaann_dask.runs.run import Row, Run
+from giaann_dask.spec import Specification
+from giaann_dask.text.blocks import FilterOptions
+from giaann_dask.text.segmentation import EncodedBlock
+
+NO_FLAGS = FlagTable(np.zeros(FEATURES, bool), np.full(FEATURES, 0))
+
+
+class CountingRows:
+    """Rows that are asked for together, with what was asked."""
+
+    def __init__(self, rows: RunRows) -> None:
+        self._rows = rows
+        self.asked: list[list[int]] = []
+        self.ahead: list[list[int]] = []
+
+    def row(self, neuron: int) -> Row | None:
+        return self._rows.row(neuron)
+
+    def rows(self, neurons: Sequence[int]) -> dict[int, Row | None]:
+        self.asked.append(list(neurons))
+        return self._rows.rows(neurons)
+
+    def prefetch(self, neurons: Sequence[int]) -> None:
+        self.ahead.append(list(neurons))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(SPECIFICATIONS),
+    st.sampled_from(OPTIONS),
+    st.sampled_from([0.05, 0.2, 0.5]),
+    st.integers(3, 12),
+    st.integers(1, 24),
+    st.builds(
+        BatchOptions, slots=st.integers(1, 5), held_bytes=st.sampled_from([0, 3000, 1 << 30]), ahead=st.booleans()
+    ),
+    st.integers(1, 5),
+    st.sampled_from([None, torch.device("cpu")]),
+)
+def test_the_same_steps_as_alone(
+    seed: int,
+    specification: Specification,
+    options: InferenceOptions,
+    fullness: float,
+    size: int,
+    longest: int,
+    batch: BatchOptions,
+    regions: int,
+    device: torch.device | None,
+) -> None:
+    rng = np.random.default_rng(seed)
+    neurons = np.unique(pack_neuron(rng.integers(0, 3, size), rng.integers(0, FEATURES, size)))
+    run = random_run(rng, specification, neurons, fullness)
+    prompts = random_prompts(rng, neurons, longest)
+    whole = RunRows([run], lambda _: 0)
+    found: dict[int, list[StepTrace]] = {}
+    one = Batch(specification, split_rows(run, regions), options=options, batch=batch, device=device)
+    finished = []
+    for advance in run_prompts(one, prompts):
+        found.setdefault(advance.number, []).extend(advance.traces)
+        assert [trace.result for trace in advance.traces] == list(advance.results)
+        finished += [advance.number] * advance.finished
+    assert sorted(finished) == list(range(len(prompts)))
+    for number, prompt in enumerate(prompts):
+        traces = alone(prompt, specification, whole, options)
+        assert_same(traces, found[number])
+        event(f"predicted {any(trace.result.predicted is not None for trace in traces)}")
+
+
+@pytest.fixture(scope="module")
+def syn_run() -> Run:
+    return golden_run(SYN_FOLDER)
+
+
+@pytest.mark.parametrize("path", inference_files(SYN_FOLDER), ids=lambda path: path.name[6:-9])
+def test_synthetic_steps(path: Path, syn_run: Run) -> None:
+    follow(path, syn_run, BatchFollower)
+
+
+@pytest.mark.parametrize("path", inference_files(SYN_FOLDER)[::16], ids=lambda path: path.name[6:-9])
+def test_a_sample_of_synthetic_steps_as_tensors(path: Path, syn_run: Run) -> None:
+    follow(path, syn_run, TensorFollower)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", inference_files(SYN_FOLDER), ids=lambda path: path.name[6:-9])
+def test_synthetic_steps_as_tensors(path: Path, syn_run: Run) -> None:
+    follow(path, syn_run, TensorFollower)
+
+
+@pytest.mark.parametrize("name", EWT_FOLDERS)
+def test_ewt_sample(name: str, shared_folder: Path) -> None:
+    folder = shared_folder / "golden" / "v1" / name
+    run = golden_run(folder)
+    for file in EWT_SAMPLE:
+        follow(folder / file, run, BatchFollower)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [BatchFollower, TensorFollower])
+@pytest.mark.parametrize("name", EWT_FOLDERS)
+def test_ewt_steps(name: str, shared_folder: Path, kind: type[BatchFollower]) -> None:
+    folder = shared_folder / "golden" / "v1" / name
+    run = golden_run(folder)
+    for path in inference_files(folder):
+        follow(path, run, kind)
+
+
+def dense_rows(seed: int = 3) -> tuple[np.ndarray, Run]:
+    rng = np.random.default_rng(seed)
+    neurons = np.unique(pack_neuron(rng.integers(0, 4, 12), rng.integers(0, FEATURES, 12)))
+    return neurons, random_run(rng, SPECIFICATIONS[0], neurons, 0.5)
+
+
+def test_distinct_sources_are_asked_for_together() -> None:
+    neurons, run = dense_rows()
+    rows = CountingRows(RunRows([run], lambda _: 0))
+    batch = Batch(SPECIFICATIONS[0], rows, batch=BatchOptions(slots=4))
+    sequence = PreparedSequence(neuron=neurons[:5], noun=np.ones(5, bool), number=1)
+    for _ in range(4):
+        batch.enter(Prompt(sequence=sequence, flags=NO_FLAGS, tokens=4))
+    while len(batch):
+        batch.step()
+    assert rows.asked[0] == neurons[:5].tolist()
+    every = [neuron for asked in rows.asked for neuron in asked]
+    assert len(every) == len(set(every)) == batch.held.fetched
+    assert batch.held.wanted > batch.held.fetched
+    # What is fed next is asked for as soon as it is known.
+    assert rows.ahead
+    assert rows.ahead == rows.asked[1:]
+
+
+def test_rows_that_nobody_needs_are_let_go() -> None:
+    neurons, run = dense_rows()
+    prompts = [
+        Prompt(sequence=PreparedSequence(neuron=np.roll(neurons, n)[:3], noun=np.ones(3, bool), number=1),
+               flags=NO_FLAGS, tokens=1)
+        for n in range(6)
+    ]  # fmt: skip
+    few, many = (
+        Batch(SPECIFICATIONS[0], RunRows([run], lambda _: 0), batch=BatchOptions(slots=1, held_bytes=held))
+        for held in (0, 1 << 30)
+    )
+    assert [x.steps for x in run_sequences(few, prompts)] == [x.steps for x in run_sequences(many, prompts)]
+    assert len(few.held) < len(many.held)
+    assert few.held.fetched > many.held.fetched
+
+
+def test_a_full_batch_takes_no_more_and_one_may_leave() -> None:
+    neurons, run = dense_rows()
+    batch = Batch(SPECIFICATIONS[0], RunRows([run], lambda _: 0), batch=BatchOptions(slots=1))
+    prompt = Prompt(
+        sequence=PreparedSequence(neuron=neurons[:3], noun=np.ones(3, bool), number=1), flags=NO_FLAGS, tokens=9
+    )
+    number = batch.enter(prompt)
+    with pytest.raises(OptionError, match="full batch"):
+        batch.enter(prompt)
+    batch.step()
+    batch.leave(number)
+    assert (len(batch), batch.room) == (0, 1)
+    assert batch.step() == []
+    assert batch.enter(prompt) == number + 1
+    with pytest.raises(OptionError, match="slots is 0"):
+        BatchOptions(slots=0)
+
+
+def test_one_by_one_is_the_same_session() -> None:
+    neurons, run = dense_rows()
+    rows, rng = RunRows([run], lambda _: 0), np.random.default_rng(1)
+    pushed = Session(SPECIFICATIONS[0], rows, NO_FLAGS)
+    replayed = PullSession(SPECIFICATIONS[0], rows, NO_FLAGS)
+    for _ in range(3):
+        sequence = PreparedSequence(neuron=rng.choice(neurons, 14), noun=rng.random(14) < 0.4, number=1)
+        traces: tuple[list[StepTrace], list[StepTrace]] = ([], [])
+        one = pushed.run_sequence(sequence, observer=traces[0].append)
+        other = replayed.run_sequence(sequence, observer=traces[1].append)
+        assert (other.steps, other.stop) == (one.steps, one.stop)
+        assert_same(*traces)
+        streams = [replayed.stream(sequence, 6) for _ in range(2)]
+        both = list(zip(*streams, strict=True))
+        expected = pushed.generate(sequence, 6)
+        assert [a.result for a, b in both] == [b.result for a, b in both] == list(expected.steps)
+        assert replayed.generate(sequence, 6).tokens == expected.tokens
+        for step in expected.steps:
+            assert replayed.explain(expected.steps, step.index) == pushed.explain(expected.steps, step.index)
+
+
+def test_a_row_without_connections_explains_nothing() -> None:
+    """A source of rows may answer an empty row instead of none."""
+    neurons, run = dense_rows()
+
+    class EmptyRows(CountingRows):
+        def row(self, neuron: int) -> Row | None:
+            return self._rows.row(neuron) or Row(np.zeros(0, np.int64), np.zeros(0, np.int32))
+
+    silent = int(neurons.max()) + 1
+    neuron = np.array([run.source[0], silent, *run.source[1:7]])
+    prompt = PreparedSequence(neuron=neuron, noun=np.ones(8, bool), number=1)
+    session = Session(SPECIFICATIONS[0], EmptyRows(RunRows([run], lambda _: 0)), NO_FLAGS)
+    generation = session.generate(prompt, 3)
+    assert generation.tokens
+    assert session.explain(generation.steps, 8)
+
+
+@pytest.fixture(scope="module")
+def village_network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
+    folder = tmp_path_factory.mktemp("village")
+    with gd.connect(workers=0) as client:
+        network, _ = gd.train(write_village(folder / "village.txt", 600), folder / "net", client=client)
+    return network
+
+
+def test_sessions_give_what_generate_gives(village_network: gd.Network) -> None:
+    prompts = [
+        "The old miller carried the",
+        "The quiet captain crossed the boat near the grey",
+        "The teacher painted the",
+    ]
+    options = gd.GenerationOptions(tokens=8, reasons=2)
+    expected = [village_network.generate(prompt, options=options) for prompt in prompts]
+    assert sum(len(continuation.tokens) for continuation in expected) > 4
+    batch = BatchOptions(slots=2)
+    assert list(village_network.sessions(prompts, options=options, batch=batch).continuations()) == expected
+    with gd.connect(workers=0) as client:
+        asked = replace(options, rows=replace(options.rows, way="asked"))
+        assert list(village_network.sessions(prompts, client=client, options=asked).continuations()) == expected
+    for prompt, continuation in zip(prompts, expected, strict=True):
+        with village_network.session(prompt, options=options) as session:
+            assert tuple(session) == session.tokens == continuation.tokens
+            assert session.stop == continuation.stop
+
+
+@pytest.mark.parametrize("kept", [{}, {"ranks": 5, "probability": True}])
+@pytest.mark.parametrize("feed", ["target", "prediction"])
+def test_an_evaluation_as_tensors_is_the_same(village_network: gd.Network, feed: Any, kept: dict[str, Any]) -> None:
+    block, flags = village_block(village_network)
+    regions = read_regions(village_network._reader)
+    placement, specification = village_network._reader.placement(), village_network.manifest.specification
+    rule = PredictionRule(specification=specification, options=InferenceOptions(feed=feed), **kept)
+    expected = infer(block, (3, 40), flags, placement, regions, rule)
+    records = StepRecords(block, rule.ranks, probability=rule.probability)
+    device, rows = torch.device("cpu"), RunRows.placed(placement, regions)
+    batch = Batch(specification, rows, options=InferenceOptions(feed=feed), batch=BatchOptions(slots=9), device=device)
+    predict_together(batch, prepared_sequences(block, (3, 40)), flags, records)
+    found = records.predictions()
+    assert len(found.predicted) > 20
+    for name in (field.name for field in fields(expected)):
+        value = getattr(expected, name)
+        if isinstance(value, np.ndarray):
+            assert value.tobytes() == getattr(found, name).tobytes(), name
+        elif name != "rows":
+            assert value == getattr(found, name), name
+
+
+def village_block(network: gd.Network) -> tuple[EncodedBlock, FlagTable]:
+    """Encode other sentences with a network's dictionaries."""
+    reader = network._reader
+    vocabulary = reader.saved_vocabulary()
+    specification = reader.manifest().specification
+    limits = FilterOptions(seed_tokens=specification.seed_tokens, maximum_tokens=specification.maximum_tokens)
+    sources = SourceOptions(tagger="lexicon", ever=reader.ever(), filter=limits)
+    text = write_village(network.path.parent / "other.txt", 60, 4)
+    with gd.connect(workers=0) as client:
+        (block,) = EncodingStream(client, vocabulary, sources, StreamOptions()).blocks([str(text)])
+        return result(block.encoded), flags_of(vocabulary)
+
+
+def test_a_prompt_that_cannot_be_continued_leaves_the_others_alone(village_network: gd.Network) -> None:
+    prompts = ["The miller carried the", "of the and", "The miller carried the"]
+    with village_network.sessions(iter(prompts), options=gd.GenerationOptions(tokens=3)) as sessions:
+        pieces = list(sessions)
+    assert [piece.number for piece in pieces if isinstance(piece.error, PromptError)] == [1]
+    tokens = [[p.token for p in pieces if p.number == number and p.token] for number in range(3)]
+    assert tokens[0] == tokens[2]
+    assert tokens[0]
+    with pytest.raises(PromptError, match="lacks a noun"):
+        next(village_network.session(prompts[1]))
+
+
+def test_closed_sessions_end(village_network: gd.Network) -> None:
+    sessions = village_network.sessions(iter(lambda: "The miller carried the", None))
+    assert next(sessions).token is not None
+    sessions.close()
+    assert list(sessions) == []

@@ -1,0 +1,256 @@
+"""Generation with profile ``best``: what scoring finds most probable, anywhere, with reasons that add up."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from support.village import write_village
+
+import giaann_dask as gd
+from giaann_dask.cli import run
+from giaann_dask.errors import OptionError, PromptError
+from giaann_dask.increments.contexts import TokenStream
+from giaann_dask.inference.best.continuation import TextContinuation
+from giaann_dask.inference.best.handle import TablesHandle
+from giaann_dask.inference.continuation import Continuation
+from giaann_dask.serving.app import build_app
+from giaann_dask.serving.engine import Ended, Given, Token
+from giaann_dask.serving.http_errors import HttpError
+from giaann_dask.serving.options import Limits
+from giaann_dask.serving.requests import read_request
+from giaann_dask.serving.word_engine import WordEngine
+from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.text.splitting import sentence_ended
+
+PROMPT = "The zyx miller went home. The miller carried the"
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
+    folder = tmp_path_factory.mktemp("words")
+    text = write_village(folder / "text.txt", 400)
+    with gd.connect(workers=0) as client:
+        return gd.train(text, folder / "net", client=client, specification=gd.Specification(profile="best"))[0]
+
+
+@pytest.fixture(scope="module")
+def opened(network: gd.Network) -> TablesHandle:
+    return TablesHandle(NetworkStore(network.path).open(network.commit))
+
+
+def drawn(temperature: float, seed: int, **options: int) -> gd.GenerationOptions:
+    sampling = gd.SamplingOptions(temperature=temperature, seed=seed)
+    return gd.GenerationOptions(sampling=sampling, **{"tokens": 12, "reasons": 0, **options})
+
+
+def sentences(continuation: Continuation) -> list[list[str]]:
+    """Divide a prompt of two sentences and what follows, as it is divided while it grows."""
+    found: list[list[str]] = [[]]
+    for word in (*continuation.prompt, *(token.word for token in continuation.tokens)):
+        if sentence_ended(found[-1]):
+            found.append([])
+        found[-1].append(word.lower())
+    return found
+
+
+@pytest.mark.parametrize("prompt", [PROMPT, f"{PROMPT} boat."])
+def test_takes_what_scoring_finds_most_probable(network: gd.Network, opened: TablesHandle, prompt: str) -> None:
+    found = network.generate(prompt, options=gd.GenerationOptions(tokens=30, reasons=0))
+    assert found.stop is None
+    assert len(found.tokens) == 30
+    divided = sentences(found)
+    assert len(divided) > 1 + prompt.endswith(".")
+    scores = opened.model.score(TokenStream.from_documents([divided]))
+    assert scores.matches[len(found.prompt) :].all()
+    assert not scores.matches[: len(found.prompt)].all()
+    told = [math.log(token.candidates[0].value) for token in found.tokens]
+    assert np.allclose(told, scores.log_probability[len(found.prompt) :], rtol=0, atol=1e-9)
+
+
+def test_the_same_on_a_cluster_and_in_sessions(network: gd.Network) -> None:
+    options = drawn(0.8, 3, reasons=2)
+    alone = [network.generate(prompt, options=options) for prompt in (PROMPT, "A boat")]
+    with gd.connect(workers=0) as client:
+        assert network.generate(PROMPT, client=client, options=options) == alone[0]
+        with network.sessions([PROMPT, "A boat"], client=client, options=options) as sessions:
+            assert list(sessions.continuations()) == alone
+    with network.sessions([PROMPT, " ", "A boat"], options=options) as sessions:
+        pieces = list(sessions)
+    assert [piece.number for piece in pieces if piece.error is not None] == [1]
+    assert [piece.token for piece in pieces if piece.number == 2 and piece.token] == [*alone[1].tokens]
+    with network.session(PROMPT, options=options) as session:
+        assert tuple(session) == alone[0].tokens
+
+
+def test_draws_by_probability(opened: TablesHandle) -> None:
+    options = [drawn(1.0, seed, tokens=1, runners_up=3) for seed in range(300)]
+    tokens = [next(iter(TextContinuation(opened.model, "The old", option))) for option in options]
+    likely = max(tokens[0].candidates, key=lambda candidate: candidate.value)
+    share = sum(token.word == likely.word for token in tokens) / len(tokens)
+    assert 0.05 < likely.value < 0.95
+    # Four standard deviations of such a share.
+    assert abs(share - likely.value) < 4 * math.sqrt(likely.value * (1 - likely.value) / len(tokens))
+    again = next(iter(TextContinuation(opened.model, "The old", options[7])))
+    assert again == tokens[7]
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-320, 1e-100, 1e-12])
+def test_the_lowest_temperatures_take_the_most_probable_word(network: gd.Network, temperature: float) -> None:
+    greedy = network.generate(PROMPT, options=drawn(0, 1))
+    assert network.generate(PROMPT, options=drawn(temperature, 1)).tokens == greedy.tokens
+    shown = ["generate", str(network.path), PROMPT, "--tokens", "2", "--seed", "1", "--temperature", str(temperature)]
+    assert run(shown) == 0
+
+
+@pytest.mark.parametrize("temperature", [math.nan, math.inf, -math.inf, -1e-320, 10.1, 1e308])
+def test_temperatures_that_cannot_be(network: gd.Network, temperature: float) -> None:
+    with pytest.raises(OptionError, match="temperature"):
+        gd.SamplingOptions(temperature=temperature)
+    assert run(["generate", str(network.path), PROMPT, f"--temperature={temperature}"]) == 2
+    with pytest.raises(HttpError, match="temperature") as caught:
+        read_request(json.dumps({"prompt": PROMPT, "temperature": temperature}).encode(), Limits(), draws=True)
+    assert caught.value.status == 400
+
+
+def test_reasons_tell_how_two_words_differ(opened: TablesHandle) -> None:
+    steps = {}
+    for seed in range(40):
+        text = TextContinuation(opened.model, PROMPT, drawn(2.0, seed, tokens=1, reasons=100, runners_up=100_000))
+        token = next(iter(text))
+        steps[token.word] = token
+    base = dict(zip(opened.model.tables.words, opened.model.words_with(()).base.tolist(), strict=True))
+    # By how much all contexts together raise a word over itself, but for what all words are divided by.
+    raised = {
+        word: math.log(token.candidates[0].value / base[word]) - sum(reason.contribution for reason in token.reasons)
+        for word, token in steps.items()
+        if word in base
+    }
+    left = [value for word, value in raised.items() if any("after" in r.word for r in steps[word].reasons)]
+    assert len(left) > 3
+    # Words that no context of the chain was seen before keep what it leaves to all of these.
+    seen = [w for w in raised if any(r.segment in (1, 2, 3, 4) for r in steps[w].reasons)]
+    assert len(seen) > 1
+    assert np.ptp([raised[word] for word in seen]) < 1e-5
+
+
+def test_command_and_refusals(network: gd.Network, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    command = ["generate", str(network.path), "The old miller", "--tokens", "5", "--workers", "0"]
+    assert run([*command, "--temperature", "0.5", "--seed", "2", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    wanted = network.generate("The old miller", options=drawn(0.5, 2, tokens=5))
+    assert told["text"] == wanted.text
+    assert run([*command, "--explain"]) == 0
+    assert "times as probable" in capsys.readouterr().out
+    assert run([*command, "--beam-width", "2", "--beam-depth", "2"]) == 2
+    with pytest.raises(OptionError, match="beam search"):
+        network.generate("The old", options=gd.GenerationOptions(beam=gd.BeamOptions(width=2, depth=2)))
+    for wrong in (" ", "The old \ud83d", "The old \0", b"The old"):
+        with pytest.raises(PromptError, match="prompt"):
+            network.generate(wrong)  # type: ignore[arg-type]
+        with network.session(wrong) as session, pytest.raises(PromptError, match="prompt"):  # type: ignore[arg-type]
+            next(session)
+    capsys.readouterr()
+    assert run(["generate", str(network.path), "The old \udcff", "--workers", "0"]) == 2
+    assert "not UTF-8, at character 8" in capsys.readouterr().err
+    with pytest.raises(OptionError, match="temperature"):
+        gd.SamplingOptions(temperature=-1.0)
+    with gd.connect(workers=0) as client:
+        columns, _ = gd.train(write_village(tmp_path / "t.txt", 20), tmp_path / "v1", client=client)
+        with pytest.raises(OptionError, match="temperature"):
+            columns.generate("The old miller", client=client, options=drawn(1.0, 0))
+
+
+def test_without_a_seed_every_text_is_another_and_its_seed_is_told(
+    network: gd.Network, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unseeded = gd.GenerationOptions(tokens=20, reasons=0, sampling=gd.SamplingOptions(temperature=2.0))
+    with gd.connect(workers=0) as client:
+        found = [network.generate(PROMPT, client=client, options=unseeded) for _ in range(4)]
+    with network.sessions([PROMPT] * 4, options=unseeded) as sessions:
+        found += sessions.continuations()
+    with network.session(PROMPT, options=unseeded) as session:
+        words = [token.word for token in session]
+    seeds = [continuation.seed for continuation in found]
+    assert len({*seeds, session.seed}) == 9
+    assert len({continuation.text for continuation in found}) > 4
+    for continuation in found[3:5]:
+        assert continuation.seed is not None
+        assert network.generate(PROMPT, options=drawn(2.0, continuation.seed, tokens=20)) == continuation
+    assert session.seed is not None
+    again = network.generate(PROMPT, options=drawn(2.0, session.seed, tokens=20))
+    assert [token.word for token in again.tokens] == words
+    greedy = network.generate(PROMPT, options=drawn(0, 5, tokens=2))
+    assert greedy.seed is None
+    assert "seed" not in greedy.as_dict()
+    command = ["generate", str(network.path), PROMPT, "--tokens", "20", "--temperature", "2"]
+    assert run([*command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert run([*command, "--seed", str(told["seed"])]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        told["text"],
+        f"(drawn with --seed {told['seed']}, which draws the same again)",
+    ]
+
+
+def test_choices_of_a_request_differ_and_are_made_again_by_their_seeds(network: gd.Network) -> None:
+    reader = NetworkStore(network.path).open(network.commit)
+    with gd.connect(workers=0) as client:
+        engine = WordEngine(client, reader)
+
+    with TestClient(build_app(engine), "http://127.0.0.1") as http:
+
+        def ask(**fields: Any) -> Any:
+            body = {"prompt": PROMPT, "max_tokens": 20, "temperature": 2, **fields}
+            return http.post("/v1/completions", json=body).json()
+
+        first = ask(n=4)
+        assert [choice["index"] for choice in first["choices"]] == [0, 1, 2, 3]
+        assert len({choice["text"] for choice in first["choices"]}) > 2
+        assert first["choices"][0]["giaann"]["seed"] == first["seed"]
+        assert first["usage"]["prompt_tokens"] == len(network.generate(PROMPT).prompt)
+        assert first["usage"]["completion_tokens"] == 80
+        again = ask(n=4, seed=first["seed"], best_of=4)
+        assert again["choices"] == first["choices"]
+        alone = ask(seed=first["choices"][2]["giaann"]["seed"])
+        assert alone["choices"][0]["text"] == first["choices"][2]["text"]
+        both = ask(n=2, prompt=[PROMPT, "A boat"], seed=first["seed"])
+        assert [choice["text"] for choice in both["choices"][:2]] == [choice["text"] for choice in first["choices"][:2]]
+        assert len({ask()["choices"][0]["text"] for _ in range(4)}) > 2
+        assert "seed" not in ask(temperature=0, seed=4)
+        streamed = http.post("/v1/completions", json={"prompt": PROMPT, "temperature": 2, "n": 2, "stream": True})
+        parts = [json.loads(line[6:]) for line in streamed.text.splitlines() if line.startswith("data: {")]
+        assert len({(part["seed"], part["choices"][0]["giaann"]["seed"]) for part in parts}) == 2
+        for wrong, said in (
+            ({"n": 2, "temperature": 0}, "at temperature 0"),
+            ({"n": 17}, "1 to 16"),
+            ({"n": 9, "prompt": ["a", "b"]}, "16 choices"),
+            ({"n": 2, "best_of": 3}, "all choices"),
+            ({"best_of": True}, "all choices"),
+        ):
+            refused = ask(**wrong)["error"]
+            assert refused["param"] in wrong
+            assert said in refused["message"]
+
+
+def test_serving(network: gd.Network) -> None:
+    reader, options = NetworkStore(network.path).open(network.commit), drawn(0.7, 5, tokens=8)
+    body = {"prompt": PROMPT, "max_tokens": 8, "candidates": 2, "temperature": 0.7, "seed": 5}
+    asked = read_request(json.dumps(body).encode(), Limits(), draws=True).options
+    with gd.connect(workers=0) as client:
+        engine = WordEngine(client, reader)
+        wanted = network.generate(PROMPT, client=client, options=options)
+    given, *tokens, ended = engine.complete(PROMPT, asked)
+    assert (engine.name, engine.commit, engine.draws, engine.trouble()) == ("net", network.commit, True, None)
+    assert given == Given(wanted.prompt)
+    assert ended == Ended(None)
+    told = [(token.word, token.value, token.candidates) for token in tokens if isinstance(token, Token)]
+    assert told == [(token.word, token.candidates[0].value, token.candidates[:2]) for token in wanted.tokens]
+    for wrong in ({"temperature": 3}, {"temperature": True}, {"temperature": "hot"}, {"seed": -1}, {"top_p": 0.5}):
+        with pytest.raises(HttpError, match=next(iter(wrong))):
+            read_request(json.dumps({**body, **wrong}).encode(), Limits(), draws=True)

@@ -1,0 +1,273 @@
+"""Profile ``best`` through a network: the same counts, tokens and probabilities as its pure functions."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.village import write_village
+
+import giaann_dask as gd
+from giaann_dask.cli import run
+from giaann_dask.errors import EmptyInputError, GiaannError, OptionError, SpecificationError
+from giaann_dask.increments.context_counts import ContextCounts, count_contexts, subtract_counts
+from giaann_dask.increments.contexts import CONTEXTS, TokenStream, word_key
+from giaann_dask.inference.best.ngram import backoff_matches, kneser_ney
+from giaann_dask.inference.best.reading import read_documents
+from giaann_dask.inference.best.scores import BEST, NAMES, PooledModel
+from giaann_dask.inference.best.tables import PooledTables, build_tables
+from giaann_dask.spec_profiles import CHAIN_NAMES, CONTEXT_NAMES
+from giaann_dask.store.export import read_whole
+from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.text.reading import ReadOptions
+
+DATA = Path(__file__).resolve().parent.parent / "data" / "synthetic"
+TRAIN, TEST = DATA / "train.conllu.gz", DATA / "test.conllu.gz"
+RULE = gd.Specification(profile="best")
+KINDS = [CONTEXT_NAMES.index(name) for name in RULE.contexts]
+FILES = ("npz", "json", "neurons.npz")
+
+
+def stream_of(*paths: Path) -> TokenStream:
+    return TokenStream.from_documents(read_documents(paths))
+
+
+@cache
+def pure_tables() -> PooledTables:
+    """Of all kinds of contexts, those that a network leaves out among them."""
+    counts = count_contexts(stream_of(TRAIN))
+    return build_tables([counts.run], counts.words)
+
+
+def trained(text: Any, folder: Path, client: Any = None, **options: Any) -> gd.Network:
+    rule = gd.Specification(profile="best", regions=options.pop("regions", 8))
+    part = gd.TextOptions(reading=ReadOptions(part_characters=options.pop("part", 262_144)))
+    wanted = gd.TrainingOptions(**options)
+    if client is not None:
+        return gd.train(text, folder, client=client, specification=rule, text=part, options=wanted)[0]
+    with gd.connect(workers=0) as own:
+        return gd.train(text, folder, client=own, specification=rule, text=part, options=wanted)[0]
+
+
+def counts_of(network: gd.Network) -> ContextCounts:
+    store = NetworkStore(network.path)
+    reader = store.open(network.commit)
+    words = sorted(reader.saved_vocabulary().features[1:], key=lambda word: (word_key(word), word))
+    return ContextCounts(read_whole(reader), tuple(words))
+
+
+def plain(counts: ContextCounts) -> object:
+    run = counts.run
+    return [array.tolist() for array in (run.source, run.pointer, run.target, run.strength)], counts.words
+
+
+def exported(network: gd.Network, folder: Path) -> list[bytes]:
+    network.export(folder / network.path.name)
+    return [(folder / f"{network.path.name}.{kind}").read_bytes() for kind in FILES]
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
+    return trained(TRAIN, tmp_path_factory.mktemp("best") / "net")
+
+
+def test_specification() -> None:
+    assert tuple(kind.name for kind in CONTEXTS) == CONTEXT_NAMES
+    weighed = {name for name, weight in zip(NAMES, BEST.weights, strict=True) if weight}
+    assert weighed | set(CHAIN_NAMES) == set(RULE.contexts), "what is weighed is counted, and nothing else"
+    assert gd.Specification.from_dict(json.loads(json.dumps(RULE.as_dict()))) == RULE
+    assert gd.Specification(profile="best", contexts=reversed(CONTEXT_NAMES)).contexts == CONTEXT_NAMES
+    assert "contexts" not in gd.Specification().as_dict() | gd.Specification(profile="v2").as_dict()
+    assert RULE.strengths(np.array([3])).tolist() == [3.0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lif": True},
+        {"branches": 2},
+        {"tokens": "subwords"},
+        {"placement": "balanced"},
+        {"strength_limit": 7.0},
+        {"pos_factors": {"NOUN": 2.0}},
+        {"maximum_tokens": 90},
+        {"contexts": ("all", "1")},
+        {"contexts": (*CHAIN_NAMES, "7")},
+        {"profile": "v1", "contexts": CHAIN_NAMES},
+        {"profile": "v2", "contexts": CHAIN_NAMES},
+    ],
+)
+def test_options_without_meaning_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(SpecificationError):
+        gd.Specification(**{"profile": "best", **options})
+
+
+def test_a_network_holds_the_counts_of_its_text(network: gd.Network) -> None:
+    stream = stream_of(TRAIN)
+    assert plain(counts_of(network)) == plain(count_contexts(stream, kinds=KINDS))
+    manifest = network.manifest
+    assert (manifest.tokens, manifest.connections) == (len(stream), len(counts_of(network).run))
+    assert (manifest.trained, manifest.sequences) == (260, 260)
+    assert network.describe()["connections"] == manifest.connections
+
+
+@pytest.mark.slow
+def test_plain_text_of_any_sentences(tmp_path: Path) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text("Hm. The CAT sat; the cat Slept!\n\nOne\n\n" + "so it goes on " * 40 + ".\n", encoding="utf-8")
+    found = trained(text, tmp_path / "net")
+    assert plain(counts_of(found)) == plain(count_contexts(stream_of(text), kinds=KINDS))
+    assert "cat" in counts_of(found).words
+    assert "CAT" not in counts_of(found).words
+    (tmp_path / "short.txt").write_text("Hm.\n")
+    with gd.connect(workers=0) as client, pytest.raises(EmptyInputError):
+        found.score(tmp_path / "short.txt", client=client)
+
+
+def test_blocks_batches_regions_and_stops_do_not_matter(network: gd.Network, tmp_path: Path) -> None:
+    expected = exported(network, tmp_path)
+    for number, options in enumerate(
+        (
+            {"batch_sequences": 40, "block_characters": 9_000, "part": 3_000, "regions": 3},
+            {"batch_sequences": 40, "region_bytes": 15_000, "hot_bytes": 10_000, "accumulate": 2},
+        )
+    ):
+        folder = tmp_path / f"net{number}"
+        if number:
+            partly = trained(TRAIN, folder, maximum_sequences=101, commit_seconds=0.01, **options)
+            assert partly.manifest.sequences == 101
+        whole = trained(TRAIN, folder, **options)
+        assert [a == b for a, b in zip(exported(whole, tmp_path), expected, strict=True)] == [True, number > 0, True]
+        assert trained(TRAIN, folder, **options).commit == whole.commit, "nothing is left to count"
+    assert whole.describe()["regions"] > 8, "regions of counts are split as others are"
+
+
+def test_text_is_taken_away_exactly(network: gd.Network, tmp_path: Path) -> None:
+    both = trained([TRAIN, TEST], tmp_path / "both")
+    rest = subtract_counts(counts_of(both), count_contexts(stream_of(TEST), kinds=KINDS))
+    assert plain(rest) == plain(counts_of(network))
+
+
+def test_probabilities_are_those_of_the_pure_path(network: gd.Network) -> None:
+    stream, tables = stream_of(TEST), pure_tables()
+    expected = PooledModel(tables, BEST).score(stream)
+    with gd.connect(workers=0) as client:
+        options = gd.ScoringOptions(baseline="ngram", tokens_per_task=333)
+        found = network.score(TEST, client=client, options=options)
+        some = network.score(TEST, client=client, options=gd.ScoringOptions(first_sequence=20, maximum_sequences=30))
+    assert found.scores.log_probability.tobytes() == expected.log_probability.tobytes()
+    assert found.predicted == expected.summary(8)
+    assert found.every == expected.summary()
+    assert found.sequences == int((stream.place == 0).sum())
+    assert found.baseline is not None
+    smoothed = kneser_ney(tables).score(stream)
+    assert found.baseline.smoothed.log_probability.tobytes() == smoothed.log_probability.tobytes()
+    assert found.baseline.backoff.tolist() == backoff_matches(tables, stream).tolist()
+    assert len(found.lines()) == 2
+    assert some.sequences == 30
+    first = int(np.flatnonzero(stream.place == 0)[20])
+    assert some.scores.place.tolist() == stream.place[first : first + some.every.tokens].tolist()
+
+
+def test_ngrams_of_the_tokens_that_v1_predicts(tmp_path: Path) -> None:
+    text = gd.TextOptions(tagger="gold")
+    limit = gd.TrainingOptions(maximum_sequences=150)
+    with gd.connect(workers=0) as client:
+        columns, _ = gd.train(TRAIN, tmp_path / "v1", client=client, text=text, options=limit)
+        found = columns.evaluate(TEST, client=client, text=text)
+        beside = columns.compare_ngrams(TEST, TRAIN, client=client, text=text)
+        with pytest.raises(OptionError, match="profile v1"):
+            columns.score(TEST, client=client)
+    figures = beside.as_dict(8)
+    assert {figures[name]["tokens"] for name in ("backoff", "kneser_ney", "best")} == {found.prediction_tokens}
+    assert len(beside.smoothed.place) == found.tokens
+    assert 0.02 < figures["backoff"]["top1"] < 0.5
+    assert len(beside.lines(8)) == 3
+
+
+def test_what_needs_columns_is_refused(network: gd.Network, tmp_path: Path) -> None:
+    sources: list[Any] = [
+        lambda client: network.evaluate(TEST, client=client),
+        lambda _: network.draw(),
+        lambda _: network.table(),
+        lambda client: network.compare_ngrams(TEST, TRAIN, client=client),
+        lambda client: gd.encode(TRAIN, tmp_path / "corpus", client=client, specification=RULE),
+        lambda client: gd.train(
+            TRAIN, tmp_path / "x", client=client, specification=RULE, text=gd.TextOptions(ever_pos="corpus")
+        ),
+    ]
+    with gd.connect(workers=0) as client:
+        for refused in sources:
+            with pytest.raises(GiaannError, match="best"):
+                refused(client)
+        corpus = gd.encode(TRAIN, tmp_path / "corpus", client=client, text=gd.TextOptions(tagger="gold"))
+        with pytest.raises(SpecificationError, match="raw words"):
+            gd.train(corpus.path, tmp_path / "x", client=client, specification=RULE)
+    assert not (tmp_path / "x").exists()
+
+
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(tmp_path / "net")
+    made = ["train", str(TRAIN), "--network", folder, "--profile", "best", "--contexts", "all", "--workers", "0"]
+    measured = ["evaluate", folder, str(TEST), "--workers", "0"]
+    for command in (made, [*measured, "--baseline", "ngram"], ["inspect", folder]):
+        assert run([*command, "--json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    report, told = (json.loads(line) for line in lines[1:])
+    assert report["baseline"]["kneser_ney"]["tokens"] == report["prediction_tokens"] == 1120
+    assert 1 < report["perplexity"] < 100
+    assert told["specification"]["contexts"] == list(CONTEXT_NAMES)
+    for option in (["--top-k", "0"], ["--timing", "exact"], ["--baseline-text", "x"], ["--settings", "train"]):
+        assert run([*measured, *option]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert run(["draw", folder, "--out", str(tmp_path / "net.svg")]) == 2
+    assert run([*made[:-4], "--contexts", "1", "--workers", "0"]) == 2
+
+
+def check_workers(tmp_path: Path, workers: int) -> None:
+    text = write_village(tmp_path / "village.txt", 600)
+    unseen = write_village(tmp_path / "unseen.txt", 100, 5)
+    alone = trained(text, tmp_path / "alone")
+    options = {"part": 6_000, "batch_sequences": 100, "block_characters": 6_000, "commit_seconds": 0.5}
+    with gd.connect(workers=workers) as client:
+        spread = trained(text, tmp_path / "spread", client, **options)
+        found = spread.score(unseen, client=client, options=gd.ScoringOptions(tokens_per_task=200, baseline="ngram"))
+    with gd.connect(workers=0) as client:
+        expected = alone.score(unseen, client=client, options=gd.ScoringOptions(baseline="ngram"))
+    assert exported(spread, tmp_path) == exported(alone, tmp_path)
+    assert found.scores.log_probability.tobytes() == expected.scores.log_probability.tobytes()
+    assert {**found.as_dict(), **_ignored(expected)} == expected.as_dict()
+
+
+def _ignored(report: Any) -> dict[str, Any]:
+    return {name: report.as_dict()[name] for name in ("seconds", "tokens_per_second", "commit")}
+
+
+@pytest.mark.cluster
+def test_two_workers_count_and_score_alike(tmp_path: Path) -> None:
+    check_workers(tmp_path, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+@pytest.mark.parametrize("workers", [1, 4])
+def test_other_numbers_of_workers_count_and_score_alike(tmp_path: Path, workers: int) -> None:
+    check_workers(tmp_path, workers)
+
+
+def test_unseen_characters_are_stored(tmp_path: Path) -> None:
+    text = tmp_path / "odd.conllu.gz"
+    row = "\t".join(["{}", "{}", *"_" * 8])
+    words = ["İstanbul", "ﬁ", "𝔘", "a b", "Straße", "ΟΔΟΣ"] * 2
+    lines = [row.format(number, word) for number, word in enumerate(words, 1)]
+    text.write_bytes(gzip.compress(("\n".join(lines) + "\n\n").encode()))
+    found = trained(text, tmp_path / "net")
+    assert plain(counts_of(found)) == plain(count_contexts(stream_of(text), kinds=KINDS))
+    with gd.connect(workers=0) as client:
+        report = found.score(text, client=client)
+    assert report.every.unknown == 0

@@ -1,0 +1,59 @@
+"""Every step of every golden inference file, recomputed and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from support.conformance import (
+    golden_run,
+    inference_files,
+)
+from support.golden_steps import EWT_FOLDERS, EWT_SAMPLE, SYN_FOLDER, follow
+
+from giaann_dask.runs.run import Run
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Small tensors: threads that wait for each other cost more than they bring."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def syn_run() -> Run:
+    return golden_run(SYN_FOLDER)
+
+
+@pytest.mark.parametrize("path", inference_files(SYN_FOLDER), ids=lambda path: path.name[6:-9])
+def test_synthetic_steps(path: Path, syn_run: Run) -> None:
+    follow(path, syn_run)
+
+
+def test_synthetic_files_are_all_there() -> None:
+    assert len(inference_files(SYN_FOLDER)) == 48
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EWT_FOLDERS)
+def test_ewt_sample(name: str, shared_folder: Path) -> None:
+    folder = shared_folder / "golden" / "v1" / name
+    run = golden_run(folder)
+    for file in EWT_SAMPLE:
+        follow(folder / file, run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EWT_FOLDERS)
+def test_ewt_steps(name: str, shared_folder: Path) -> None:
+    folder = shared_folder / "golden" / "v1" / name
+    run = golden_run(folder)
+    files = inference_files(folder)
+    assert len(files) == 34
+    for path in files:
+        follow(path, run)

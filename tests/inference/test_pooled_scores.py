@@ -1,0 +1,210 @@
+"""Profile ``best``: true probabilities, smoothing as published, and that pooled evidence helps."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from giaann_dask.errors import EmptyInputError, OptionError
+from giaann_dask.increments.context_counts import count_contexts
+from giaann_dask.increments.contexts import EXTENDS, TokenStream
+from giaann_dask.inference.best.kernel import score_tokens
+from giaann_dask.inference.best.ngram import backoff_matches, kneser_ney
+from giaann_dask.inference.best.scores import NAMES, PooledModel, PoolingOptions, choose_weights, sequence_weights
+from giaann_dask.inference.best.spelling import Spelling
+from giaann_dask.inference.best.tables import build_tables
+from giaann_dask.keys import pack_target, unpack_target
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.run import Run
+
+Documents = list[list[list[str]]]
+DATA = Path(__file__).resolve().parent.parent / "data" / "synthetic"
+WORDS = st.sampled_from(["a", "b", "the", "cats", "walking", "1984"])
+SOME = st.lists(st.lists(st.lists(WORDS, min_size=1, max_size=8), min_size=1, max_size=4), min_size=1, max_size=3)
+OTHERS = st.lists(st.lists(st.lists(WORDS | st.text(max_size=3), min_size=1, max_size=6), min_size=1), min_size=1)
+WEIGHTS = st.lists(st.floats(-1, 1.5), min_size=len(NAMES) + 3, max_size=len(NAMES) + 3)
+
+
+def model_of(documents: Documents, options: PoolingOptions | None = None) -> PooledModel:
+    counts = count_contexts(TokenStream.from_documents(documents))
+    return PooledModel(build_tables([counts.run], counts.words), options or PoolingOptions(remembered_tokens=0))
+
+
+def synthetic(name: str) -> Documents:
+    text = gzip.decompress((DATA / f"{name}.conllu.gz").read_bytes()).decode("utf-8")
+    sentences = [
+        [line.split("\t")[1] for line in block.split("\n") if line and line[0].isdigit()]
+        for block in text.split("\n\n")
+    ]
+    return [[sentence] for sentence in sentences if sentence]
+
+
+@settings(max_examples=20, deadline=None)
+@given(SOME, OTHERS, WEIGHTS, st.integers(0, 4), st.sampled_from([0, 2, 50]))
+def test_probabilities_sum_to_one(
+    trained: Documents, text: Documents, weights: list[float], chain: int, remembered: int
+) -> None:
+    options = PoolingOptions(chain=chain, remembered_tokens=remembered).with_weights(np.array(weights))
+    model, stream = model_of(trained, options), TokenStream.from_documents(text)
+    scores = model.score(stream)
+    assert np.isfinite(scores.log_probability).all()
+    for token in {0, len(stream) // 2, len(stream) - 1}:
+        chance, others = model.distribution(stream, token)
+        assert others >= 0
+        assert math.fsum([*chance.values(), others]) == pytest.approx(1, abs=1e-6)
+        word = stream.words[stream.index[token]]
+        assert math.log(chance[word]) == pytest.approx(scores.log_probability[token], abs=1e-6)
+        best = max(chance.values())
+        assert (chance[word] >= best) >= bool(scores.matches[token])
+        if scores.matches[token]:
+            assert chance[word] == pytest.approx(best)
+
+
+def test_spelling_is_a_distribution() -> None:
+    spelling = Spelling.learn(["ab", "abc", "b"])
+    alphabet = ["", *("".join(letters) for n in (1, 2, 3, 4) for letters in itertools.product("abcd", repeat=n))]
+    assert 0.5 < np.exp(spelling.log_probability(alphabet)).sum() < 1
+    assert np.isfinite(Spelling.learn([]).log_probability(["", "ü", "\ud800"])).all()
+    assert spelling.log_probability(["abc"]) > spelling.log_probability(["cba"])
+
+
+def test_regions_may_come_in_any_order() -> None:
+    counts = count_contexts(TokenStream.from_documents(synthetic("train")[:40]))
+    run = counts.run
+    source = np.repeat(run.source, np.diff(run.pointer))
+    parts = []
+    for region in range(3):
+        rows, entries = run.source % 3 == region, source % 3 == region
+        pointer = np.append(0, np.cumsum(np.diff(run.pointer)[rows]))
+        parts.append(Run(run.source[rows], pointer, run.target[entries], run.strength[entries]))
+    whole, dealt = build_tables([run], counts.words), build_tables(reversed(parts), counts.words[::-1])
+    assert whole.words == dealt.words
+    for name in ("base", "keys", "pointer", "word", "evidence", "discounted", "freed"):
+        assert getattr(whole, name).tobytes() == getattr(dealt, name).tobytes(), name
+
+
+def test_smoothing_counts_distinct_contexts() -> None:
+    # "francisco" is as frequent as "york" and "paris" together, but follows one word only.
+    trained = [[["in", "paris"], ["to", "york"], ["from", "paris"], ["at", "york"], *[["san", "francisco"]] * 8]]
+    model = model_of(trained)
+    chance, _ = model.distribution(TokenStream.from_documents([[["near", "x"]]]), 1)
+    assert chance["paris"] > chance["francisco"]
+    chance, _ = model.distribution(TokenStream.from_documents([[["san", "x"]]]), 1)
+    assert max(chance, key=lambda word: chance[word]) == "francisco"
+
+
+def test_backoff_takes_the_longest_context() -> None:
+    trained = [[["a", "b", "c"], ["x", "b", "d"], ["y", "b", "d"], ["c", "c", "c"]]]
+    tables = model_of(trained).tables
+    hits = backoff_matches(tables, TokenStream.from_documents([[["a", "b", "c"], ["z", "b", "d"], ["q", "z", "c"]]]))
+    # The word that most sentences begin with is not decided here, so only what follows a word is.
+    assert hits.reshape(3, 3)[:, 2].tolist() == [True, True, True]
+    with pytest.raises(OptionError, match="order"):
+        kneser_ney(tables, 6)
+
+
+def test_words_of_the_document_are_remembered() -> None:
+    model = model_of(synthetic("train")[:20], PoolingOptions(recent_weights=(0.3, 0.3, 0.3)))
+    text = [[["Zorgon", "ate"], ["then", "Zorgon", "ate"]], [["then", "Zorgon", "ate"]]]
+    scores = model.score(TokenStream.from_documents(text)).log_probability
+    assert scores[3] > scores[0] + 1, "a word that was read becomes more probable"
+    assert scores[6] < scores[3] - 1, "not in another document"
+
+
+def test_scores_do_not_depend_on_where_scoring_begins() -> None:
+    options = PoolingOptions().with_weights(np.full(len(NAMES) + 3, 0.1))
+    model, stream = model_of(synthetic("train")[:60], options), TokenStream.from_documents(synthetic("test")[:10])
+    text, table, pooling = model.text(stream), model.evidence, options.pooling
+    logs, best, rank = score_tokens(text, table, pooling, 0, len(stream), np.zeros(0))
+    middle = len(stream) // 3
+    parts = [score_tokens(text, table, pooling, *ends, np.zeros(0)) for ends in ((0, middle), (middle, len(stream)))]
+    assert np.concatenate([part[0] for part in parts]).tobytes() == logs.tobytes()
+    assert np.concatenate([part[1] for part in parts]).tolist() == best.tolist()
+    assert np.concatenate([part[2] for part in parts]).tolist() == rank.tolist()
+
+
+def test_rank_counts_the_words_that_are_more_probable() -> None:
+    options = PoolingOptions().with_weights(np.full(len(NAMES) + 3, 0.1))
+    model, stream = model_of(synthetic("train")[:60], options), TokenStream.from_documents(synthetic("test")[:10])
+    scores = model.score(stream)
+    found = []
+    for token in range(0, len(stream), 3):
+        chance, _ = model.distribution(stream, token)
+        words, came = list(chance), stream.words[stream.index[token]]
+        order = sorted(range(len(words)), key=lambda at: (-chance[words[at]], at))
+        found.append(order.index(words.index(came)))
+    assert scores.rank[::3].tolist() == found
+    assert len(set(found)) > 5
+    shares = [scores.top_k(k) for k in (1, 2, 10, 1000)]
+    assert shares == sorted(shares)
+    assert shares[0] == scores.matches.mean()
+
+
+def test_gradient_is_that_of_the_score() -> None:
+    options = PoolingOptions(remembered_tokens=30).with_weights(np.full(len(NAMES) + 3, 0.1))
+    model, stream = model_of(synthetic("train")[:40], options), TokenStream.from_documents([synthetic("test")[0] * 2])
+    _, slope = model.gradient(stream, model.text(stream))
+    for at in (0, 5, len(NAMES), len(NAMES) + 1):
+        values = np.array((*options.weights, *options.recent_weights))
+        sides = []
+        for step in (0.01, -0.01):
+            moved = values.copy()
+            moved[at] += step
+            nearby = replace(model, options=options.with_weights(moved))
+            sides.append(nearby.score(stream).log_probability.mean())
+        assert slope[at] == pytest.approx((sides[0] - sides[1]) / 0.02, rel=0.02, abs=1e-5)
+
+
+def test_pooling_beats_the_chain_on_unseen_text() -> None:
+    trained, unseen = synthetic("train"), TokenStream.from_documents(synthetic("test"))
+    validation = TokenStream.from_documents(trained[-30:])
+    begun = PoolingOptions().with_weights(np.full(len(NAMES) + 3, 0.05))
+    chosen = choose_weights(model_of(trained[:-30], begun), validation, steps=10).options
+    counts = count_contexts(TokenStream.from_documents(trained))
+    tables = build_tables([counts.run], counts.words)
+    best = PooledModel(tables, chosen).score(unseen).summary()
+    smoothed = kneser_ney(tables).score(unseen).summary()
+    assert best.nats < smoothed.nats
+    assert best.top1 > 0.9 * smoothed.top1
+    assert smoothed.tokens == best.tokens == len(unseen)
+    assert best.bits_per_byte == pytest.approx(best.nats / math.log(2) / best.nbytes)
+
+
+def test_two_contexts_of_one_key_do_no_harm() -> None:
+    counts = count_contexts(TokenStream.from_documents(synthetic("train")[:20]))
+    segment, _, _ = unpack_target(counts.run.target)
+    source = np.repeat(counts.run.source, np.diff(counts.run.pointer))
+    at = int(np.flatnonzero(segment == EXTENDS)[3])
+    for other in (0, (1 << 51) - 1, int(source[0])):
+        twin = Run(source[at : at + 1], np.array([0, 1]), pack_target(EXTENDS, [other], 0), np.ones(1, np.int32))
+        model = PooledModel(build_tables([merge_runs([counts.run, twin])], counts.words))
+        chance, others = model.distribution(TokenStream.from_documents(synthetic("test")[:1]), 4)
+        assert math.fsum([*chance.values(), others]) == pytest.approx(1, abs=1e-6)
+
+
+def test_no_word_is_too_long() -> None:
+    options = PoolingOptions(recent_weights=(0.3, 0.3, 0.3))
+    text = TokenStream.from_documents([[["see", "x" * 999], ["see", "http://" + "y" * 2000, "x" * 999]]])
+    scores = model_of(synthetic("train")[:20], options).score(text)
+    assert np.isfinite(scores.log_probability).all()
+    assert scores.log_probability[3] < -1000
+    assert math.isfinite(scores.summary().bits_per_byte)
+
+
+def test_refusals() -> None:
+    with pytest.raises(OptionError, match="weights"):
+        PoolingOptions(weights=(1.0,))
+    with pytest.raises(OptionError, match="some of"):
+        sequence_weights([("7+9", 1.0)])
+    with pytest.raises(EmptyInputError):
+        build_tables([Run.empty()], [])
+    with pytest.raises(EmptyInputError):
+        model_of([[["a"]]]).score(TokenStream.from_documents([[["a", "b"]]])).summary(8)

@@ -1,0 +1,82 @@
+"""Replaying what can win against pushing every row: the same values, step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, both, random_run
+
+from giaann_dask.inference.profiles import open_session
+from giaann_dask.inference.rows.source import RunRows
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.inference.v1 import pull_batch
+from giaann_dask.keys import pack_neuron
+from giaann_dask.runs.run import Run
+from giaann_dask.spec import Specification
+
+NETWORKS = st.tuples(
+    st.integers(0, 2**32),
+    st.sampled_from(SPECIFICATIONS),
+    st.sampled_from(OPTIONS),
+    st.sampled_from([0.05, 0.2, 0.5]),
+    st.integers(3, 12),
+    st.one_of(st.integers(10, 24), st.integers(1, 24)),
+)
+
+
+def require_the_same_steps(
+    seed: int,
+    specification: Specification,
+    options: InferenceOptions,
+    fullness: float,
+    size: int,
+    length: int,
+    device: torch.device | None = None,
+) -> None:
+    rng = np.random.default_rng(seed)
+    neurons = np.unique(pack_neuron(rng.integers(0, 3, size), rng.integers(0, FEATURES, size)))
+    run = random_run(rng, specification, neurons, fullness)
+    flags = FlagTable(rng.random(FEATURES) < 0.5, rng.integers(-1, 3, FEATURES))
+    neuron = rng.choice(neurons, length)
+    sequence = PreparedSequence(neuron=neuron, noun=rng.random(length) < 0.4, number=1)
+    pushed, pulled = both(run, flags, specification, options, device)
+    traces: tuple[list[StepTrace], list[StepTrace]] = ([], [])
+    stops = [x.run_sequence(sequence, observer=t.append).stop for x, t in zip((pushed, pulled), traces, strict=True)]
+    assert stops[0] == stops[1]
+    assert_same(*traces)
+    event(f"predicted {any(step.result.predicted is not None for step in traces[0])}")
+    begin = len(traces[0])
+    prompt = PreparedSequence(neuron=neuron[:6], noun=sequence.noun[:6], number=1)
+    one = pushed.generate(prompt, 8, observer=traces[0].append)
+    other = pulled.generate(prompt, 8, observer=traces[1].append)
+    assert_same(traces[0][begin:], traces[1][begin:])
+    assert (other.tokens, other.stop, other.steps) == (one.tokens, one.stop, one.steps)
+    for step in one.steps:
+        assert pulled.explain(other.steps, step.index) == pushed.explain(one.steps, step.index)
+
+
+@settings(max_examples=150, deadline=None)
+@given(NETWORKS)
+def test_the_same_steps_as_pushing(network: tuple[Any, ...]) -> None:
+    require_the_same_steps(*network)
+
+
+@settings(max_examples=12, deadline=None)
+@given(NETWORKS)
+def test_the_same_steps_as_tensors(network: tuple[Any, ...]) -> None:
+    require_the_same_steps(*network, torch.device("cpu"))
+
+
+def test_other_devices_take_the_steps_as_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = FlagTable(np.zeros(1, bool), np.full(1, -1))
+    rows, asked = RunRows([Run.empty()], lambda _: 0), list[torch.device]()
+    monkeypatch.setattr(pull_batch, "TensorSteps", lambda _, device: asked.append(device))
+    for device in (None, torch.device("cpu"), torch.device("meta")):
+        open_session(SPECIFICATIONS[0], rows, flags, options=InferenceOptions(), device=device)
+    assert asked == [torch.device("meta")]

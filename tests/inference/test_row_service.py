@@ -1,0 +1,358 @@
+"""The row service: rows asked from the workers that hold regions are those of the whole network."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.village import write_village
+
+import giaann_dask as gd
+from giaann_dask.cluster import roles_of, start_cluster
+from giaann_dask.errors import ClusterError, OptionError
+from giaann_dask.events import SequencesEvaluated
+from giaann_dask.inference.continuation import GenerationOptions
+from giaann_dask.inference.evaluation import evaluation
+from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
+from giaann_dask.inference.handle import opened_bytes, regions_are_asked
+from giaann_dask.inference.rows import service as row_service
+from giaann_dask.inference.rows.cache import RowCache, RowStatistics
+from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, RowOptions
+from giaann_dask.inference.rows.service import RowProjection, install, select_rows
+from giaann_dask.inference.rows.source import RunRows
+from giaann_dask.keys import SEGMENT_SHIFT, pack_neuron, pack_target
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import Row, Run
+from giaann_dask.store.network_store import NetworkStore
+
+ALL = st.none()
+SEGMENTS = st.tuples(st.integers(0, 31), st.integers(0, 32)).map(lambda pair: (min(pair), max(pair)))
+TABLES = st.dictionaries(
+    st.tuples(st.integers(0, 12), st.integers(0, 31), st.integers(0, 5)), st.integers(1, 1 << 20), max_size=60
+)
+
+
+def table_run(table: dict[tuple[int, int, int], int]) -> Run:
+    """A run of (source column, segment, target column) with strengths."""
+    rows = sorted(
+        (int(pack_neuron(a, 0)), int(pack_target(s, pack_neuron(b, 0), 0)), n) for (a, s, b), n in table.items()
+    )
+    sources, counts = np.unique(np.array([row[0] for row in rows], np.int64), return_counts=True)
+    target, strength = np.array([row[1] for row in rows], np.int64), np.array([row[2] for row in rows], np.int32)
+    return Run(sources, np.concatenate([[0], np.cumsum(counts)]), target, strength)
+
+
+def same(one: Row | None, other: Row | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return np.array_equal(one.target, other.target) and np.array_equal(one.strength, other.strength)
+
+
+def trimmed(row: Row | None, projection: RowProjection) -> Row | None:
+    """The wanted part of a row, the plain way."""
+    if row is None:
+        return None
+    segment = row.target >> SEGMENT_SHIFT
+    low, high = projection.segments or (0, 32)
+    kept = (segment >= low) & (segment < high)
+    if not kept.any():
+        return None
+    return Row(row.target[kept], row.strength[kept] if projection.strengths else row.strength[:0])
+
+
+@settings(deadline=None)
+@given(st.lists(TABLES, max_size=4), st.one_of(ALL, SEGMENTS), st.booleans(), st.integers(1, 400))
+def test_an_answer_is_a_part_of_the_sum_of_runs(
+    tables: list[dict[tuple[int, int, int], int]], segments: tuple[int, int] | None, strengths: bool, limit: int
+) -> None:
+    runs, projection = [table_run(table) for table in tables], RowProjection(segments, strengths)
+    whole, neurons = merge_runs(runs), pack_neuron(np.arange(13), 0)
+    done = 0
+    while done < len(neurons):
+        answer = select_rows(runs, neurons[done:], projection, limit)
+        assert answer.answered > 0
+        for neuron in neurons[done : done + answer.answered].tolist():
+            assert same(answer.rows.row(neuron), trimmed(whole.row(neuron), projection))
+        assert set(answer.rows.source.tolist()) <= set(neurons[done : done + answer.answered].tolist())
+        done += answer.answered
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 30), max_size=40), st.integers(0, 3000))
+def test_the_cache_keeps_what_was_used_last_within_its_budget(uses: list[int], budget: int) -> None:
+    hot = RowCache(budget)
+    for neuron in uses:
+        found, coming = hot.look_up("a", [neuron], ahead=False)
+        assert not coming
+        assert not hot.look_up("another commit", [neuron], ahead=True)[0]
+        if neuron in found:
+            assert len(found[neuron].target) == neuron  # type: ignore[union-attr]
+            continue
+        answer: Future[Any] = Future()
+        hot.expect("a", [neuron], answer)
+        assert hot.look_up("a", [neuron], ahead=True)[1] == {neuron: answer}
+        answer.set_result({neuron: Row(np.zeros(neuron, np.int64), np.zeros(0, np.int32))})
+        assert hot.nbytes <= budget
+        kept = 256 + 8 * neuron <= budget
+        assert (neuron in hot.look_up("a", [neuron], ahead=True)[0]) == kept
+    assert hot.figures.hits + hot.figures.misses == len(uses)
+
+
+def test_an_answer_that_fails_is_asked_for_again() -> None:
+    hot, answer = RowCache(1000), Future[Any]()
+    hot.expect("a", [1], answer)
+    answer.set_exception(ClusterError("gone"))
+    assert hot.look_up("a", [1], ahead=False) == ({}, {})
+
+
+@pytest.mark.parametrize("wrong", [{"way": "begged"}, {"copied_share": 0}, {"cache_bytes": -1}, {"timeout_s": 0}])
+def test_impossible_options(wrong: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        RowOptions(**wrong)
+
+
+class Regions:
+    """Some regions held as tasks of a cluster, and the same in this process."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.placement = Placement(3).split(1, int(pack_neuron(7, 0)))
+        tables = np.random.default_rng(5).integers(0, [40, 30, 50, 1000], (2, 4000, 4))
+        halves = [{(a, s, b): n + 1 for a, s, b, n in half.tolist()} for half in tables]
+        runs = [[self._part(table_run(half), region) for half in halves] for region in self.placement.live()]
+        self.futures = [
+            client.scatter(pair, hash=False, workers=[a]) for pair, a in zip(runs, self._workers(), strict=True)
+        ]
+        self.keys = {r: tuple(f.key for f in held) for r, held in zip(self.placement.live(), self.futures, strict=True)}
+        self.rows = RunRows.placed(self.placement, [merge_runs(pair) for pair in runs])
+        self.neurons = pack_neuron(np.arange(45), 0).tolist()
+
+    def _workers(self) -> list[str]:
+        present = sorted(self.client.scheduler_info(n_workers=-1)["workers"])
+        return [present[place % len(present)] for place in range(len(self.placement.live()))]
+
+    def _part(self, run: Run, region: int) -> Run:
+        mine = np.flatnonzero(self.placement.regions_of(run.source) == region)
+        return merge_runs(
+            [
+                Run(run.source[i : i + 1], np.array([0, b - a]), run.target[a:b], run.strength[a:b])
+                for i, a, b in zip(mine, run.pointer[mine], run.pointer[mine + 1], strict=True)
+            ]
+        )
+
+    def asked(self, snapshot: str, **options: Any) -> RegionKeys:
+        return RegionKeys(snapshot, self.keys, RowOptions(**options))
+
+
+@pytest.fixture(scope="module")
+def regions() -> Iterator[Regions]:
+    with gd.connect(workers=0) as client:
+        install(client)
+        install(client)
+        yield Regions(client)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    wanted=st.lists(st.lists(st.integers(0, 44), max_size=12), min_size=1, max_size=5),
+    ahead=st.lists(st.integers(0, 44), max_size=12),
+    projection=st.builds(RowProjection, st.one_of(ALL, SEGMENTS), st.booleans()),
+    cache=st.sampled_from([0, 2000, 1 << 20]),
+)
+def test_any_asking_gets_the_same_rows(
+    regions: Regions, wanted: list[list[int]], ahead: list[int], projection: RowProjection, cache: int
+) -> None:
+    asked = regions.asked("any", cache_bytes=cache)
+    rows = RemoteRows.of_client(regions.client, regions.placement, asked, projection=projection)
+    rows.prefetch(regions.neurons[place] for place in ahead)
+    for places in wanted:
+        neurons = [regions.neurons[place] for place in places]
+        found = rows.rows(neurons)
+        assert set(found) == set(neurons)
+        assert all(same(row, trimmed(regions.rows.row(neuron), projection)) for neuron, row in found.items())
+    assert rows.figures.hits + rows.figures.awaited + rows.figures.misses == sum(len(set(w)) for w in wanted)
+
+
+def test_long_answers_come_in_parts(regions: Regions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_service, "ANSWER_BYTES", 1000)
+    rows = RemoteRows.of_client(regions.client, regions.placement, regions.asked("parts"))
+    found = rows.rows(regions.neurons)
+    assert all(same(row, regions.rows.row(neuron)) for neuron, row in found.items())
+    assert rows.figures.rows == len(regions.neurons)
+    assert rows.figures.requests > 3
+
+
+def test_one_request_to_an_owner_however_many_rows(regions: Regions) -> None:
+    rows = RemoteRows.of_client(regions.client, regions.placement, regions.asked("one"))
+    for _ in range(2):
+        assert rows.row(regions.neurons[44]) is None
+        rows.rows(regions.neurons)
+    figures = rows.figures
+    assert (figures.requests, figures.rows, figures.retries) == (2, 45, 0)
+    assert (figures.misses, figures.hits) == (45, 47)
+    assert figures.hit_rate == pytest.approx(47 / 92)
+    assert figures.received_bytes > sum(len(r.target) * 8 for n in regions.neurons if (r := regions.rows.row(n)))
+
+
+def test_regions_that_nobody_has_are_an_error_in_time(regions: Regions) -> None:
+    gone = RegionKeys("gone", dict.fromkeys(regions.keys, ("nobody",)), RowOptions(timeout_s=0.2))
+    rows = RemoteRows.of_client(regions.client, regions.placement, gone)
+    with pytest.raises(ClusterError, match="answered"):
+        rows.rows(regions.neurons)
+
+
+def test_a_region_that_moved_is_found_again(regions: Regions) -> None:
+    rows = RemoteRows.of_client(regions.client, regions.placement, regions.asked("moved", cache_bytes=0))
+    rows.rows(regions.neurons)
+    for region in rows._owners:
+        rows._owners[region] = rows._owners[region].rsplit("/", 1)[0] + "/99999"
+    found = rows.rows(regions.neurons)
+    assert all(same(row, regions.rows.row(neuron)) for neuron, row in found.items())
+    assert rows.figures.retries == len(regions.keys)
+
+
+def test_an_owner_that_hangs_is_asked_again(regions: Regions, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = RemoteRows.of_client(regions.client, regions.placement, regions.asked("hung", request_s=0.3))
+    call, hung = rows._call, threading.Event()
+
+    async def hang_once(owner: str, questions: Any) -> Any:
+        if not hung.is_set():
+            hung.set()
+            await asyncio.sleep(60)
+        return await call(owner, questions)
+
+    monkeypatch.setattr(rows, "_call", hang_once)
+    assert same(rows.row(regions.neurons[3]), regions.rows.row(regions.neurons[3]))
+    assert rows.figures.retries == 1
+
+
+def ask_in_task(placement: Placement, regions: RegionKeys, neurons: list[int]) -> dict[int, Row | None]:
+    return RemoteRows.of_task(placement, regions).rows(neurons)
+
+
+def test_a_task_that_waits_lets_the_region_be_read(regions: Regions) -> None:
+    """One thread only: the task that asks has to leave it to the task that reads."""
+    with gd.connect(options=gd.ClusterOptions(workers=0, threads=1)) as client:
+        install(client)
+        asking = client.submit(ask_in_task, Placement(1), RegionKeys("late", {0: ("late",)}), [0], pure=False)
+        time.sleep(0.3)
+        reading = client.submit(table_run, {(0, 3, 1): 7}, key="late")
+        assert asking.result(30)[0].strength.tolist() == [7]
+        del reading
+
+
+# --- A whole evaluation, both ways ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def village(tmp_path_factory: pytest.TempPathFactory) -> tuple[gd.Network, Path, EvaluationReport]:
+    """A network, text to evaluate and the report of evaluating it in one process, on copies."""
+    folder = tmp_path_factory.mktemp("village")
+    text, other = write_village(folder / "a.txt", 1000), write_village(folder / "b.txt", 160, seed=2)
+    with gd.connect(workers=0) as client:
+        network, _ = gd.train(text, folder / "net", client=client)
+        return network, other, network.evaluate(other, client=client, options=evaluated("copied"))
+
+
+def evaluated(way: Any, **rows: Any) -> EvaluationOptions:
+    return EvaluationOptions(rows=RowOptions(way=way, **rows), device="cpu", top_k=(1, 3))
+
+
+def figures(report: EvaluationReport) -> dict[str, Any]:
+    """Everything that does not depend on the cluster."""
+    return {name: value for name, value in report.as_dict().items() if name not in ("seconds", "rows")}
+
+
+def test_rows_are_asked_for_where_copies_are_large(village: tuple[gd.Network, Path, EvaluationReport]) -> None:
+    reader = NetworkStore(village[0].path).open(village[2].commit)
+    connections = reader.manifest().connections
+    assert 12 * connections < opened_bytes(reader) < 50 * connections
+    with gd.connect(workers=0) as client:
+        assert not regions_are_asked(client, reader, RowOptions(copied_share=1e-9))
+        assert regions_are_asked(client, reader, RowOptions(way="asked"))
+
+
+def test_in_one_process_the_evaluation_is_the_same(village: tuple[gd.Network, Path, EvaluationReport]) -> None:
+    network, text, expected = village
+    with gd.connect(workers=0) as client:
+        report = network.evaluate(text, client=client, options=evaluated("asked"))
+        (counted,) = client.run(lambda dask_worker: dask_worker.plugins[row_service.NAME].hot.figures).values()
+    assert figures(report) == figures(expected)
+    assert expected.rows is None
+    assert report.rows == counted
+    assert report.rows.requests > 0
+    assert report.as_dict()["rows"]["hit_rate"] == counted.hit_rate > 0
+
+
+@pytest.mark.cluster
+def test_two_processes_predict_the_same_both_ways(village: tuple[gd.Network, Path, EvaluationReport]) -> None:
+    network, text, expected = village
+    reader = NetworkStore(network.path).open(expected.commit)
+    with gd.connect(workers=2) as client:
+        assert regions_are_asked(client, reader, RowOptions(copied_share=1e-9))
+        assert not regions_are_asked(client, reader, RowOptions())
+        total = RowStatistics()
+        for options in (evaluated("copied"), evaluated("asked"), evaluated("asked", cache_bytes=50_000)):
+            report = network.evaluate(text, client=client, options=options)
+            assert figures(report) == figures(expected)
+            total += report.rows or RowStatistics()
+        counted = client.run(lambda dask_worker: dask_worker.plugins[row_service.NAME].hot.figures)
+        assert sum(counted.values(), RowStatistics()) == total
+        assert total.rows > 100
+        prompt = "the old miller carried the"
+        ways = [GenerationOptions(tokens=8, rows=RowOptions(way=way)) for way in ("copied", "asked")]  # type: ignore[arg-type]
+        one, other = (network.generate(prompt, client=client, options=way).as_dict() for way in ways)
+        assert one["tokens"]
+        assert one == other
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_an_evaluation_outlives_the_worker_that_holds_regions(
+    village: tuple[gd.Network, Path, EvaluationReport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, text, expected = village
+    monkeypatch.setattr(evaluation, "SEQUENCES_PER_TASK", 8)
+    one_each = {"storage": 1, "compute": 1}
+    with start_cluster(one_each, gd.ClusterOptions(threads=1)) as cluster, Client(cluster) as client:
+        killed: list[int] = []
+        (computing,) = roles_of(client).compute
+
+        def requests() -> int:
+            asked = client.run(
+                lambda dask_worker: dask_worker.plugins[row_service.NAME].hot.figures, workers=[computing]
+            )
+            return asked[computing].requests
+
+        before: list[int] = []
+
+        def kill_once(event: object) -> None:
+            if isinstance(event, SequencesEvaluated) and not killed:
+                (holder,) = roles_of(client).storage
+                before.append(requests())
+                held = client.has_what()
+                assert {worker for worker in held if "open_region" in str(held[worker])} == {holder}
+                killed.append(client.run(os.getpid, workers=[holder])[holder])
+                os.kill(killed[0], signal.SIGKILL)
+
+        options = evaluated("asked", cache_bytes=20_000)
+        report = network.evaluate(text, client=client, options=options, observer=kill_once)
+        assert killed
+        assert requests() > before[0] > 0, "rows were wanted before and after"
+        assert figures(report) == figures(expected)
+        assert all(
+            row_service.NAME in names for names in client.run(lambda dask_worker: list(dask_worker.plugins)).values()
+        )

@@ -1,0 +1,193 @@
+"""A state whose parts are on workers against the undivided one: the same steps and values."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from distributed import Client
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from support.conformance import golden_run
+from support.golden_steps import SYN_FOLDER, Follower, follow
+from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, random_run
+from support.village import write_village
+
+import giaann_dask as gd
+from giaann_dask.errors import ClusterError, OptionError
+from giaann_dask.inference.rows.source import RunRows
+from giaann_dask.inference.sharded.workers import HeldState, ShardedSession, StateOptions
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.keys import pack_neuron
+from giaann_dask.runs.run import Run
+from giaann_dask.serving.engine import CompletionOptions, Token
+from giaann_dask.serving.network_engine import EngineOptions, NetworkEngine
+from giaann_dask.spec import Specification
+from giaann_dask.store.network_store import NetworkStore
+
+
+class WatchedSession(ShardedSession):
+    """Keeps the largest number of parts, and checks where neurons belong."""
+
+    most = 0
+
+    def _within_budget(self, state: HeldState) -> HeldState:
+        after = super()._within_budget(state)
+        self.most = max(self.most, len(after.parts))
+        assert after.starts == sorted(set(after.starts))
+        for place, (key, *_) in enumerate(self._ask(after, dict.fromkeys(range(len(after.parts)), ()), "entries")):
+            neurons = (key >> 7) & ((1 << 51) - 1)
+            assert {after.place(neuron) for neuron in neurons.tolist()} <= {place}
+            assert len(key) == after.sizes[place]
+            assert 16 * len(key) <= self._limits.state_bytes or len(set(neurons.tolist())) == 1
+        return after
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Client]:
+    """Two workers in this process."""
+    with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+        yield client
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(SPECIFICATIONS),
+    st.sampled_from(OPTIONS),
+    st.integers(3, 8),
+    st.integers(2, 14),
+    st.sampled_from([48, 160, 1000, 1 << 20]),
+)
+def test_the_same_steps_as_undivided(
+    workers: Client,
+    seed: int,
+    specification: Specification,
+    options: InferenceOptions,
+    size: int,
+    length: int,
+    budget: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    neurons = np.unique(pack_neuron(rng.integers(0, 3, size), rng.integers(0, FEATURES, size)))
+    rows = RunRows([random_run(rng, specification, neurons, 0.4)], lambda _: 0)
+    flags = FlagTable(rng.random(FEATURES) < 0.5, rng.integers(-1, 3, FEATURES))
+    sequence = PreparedSequence(neuron=rng.choice(neurons, length), noun=rng.random(length) < 0.4, number=1)
+    limits = StateOptions(state_bytes=budget)
+    spread = WatchedSession(specification, rows, flags, client=workers, options=options, state=limits)
+    traces: tuple[list[StepTrace], list[StepTrace]] = ([], [])
+    for session, seen in zip((Session(specification, rows, flags, options=options), spread), traces, strict=True):
+        session.run_sequence(sequence, observer=seen.append)
+        session.generate(sequence, 3, observer=seen.append)
+    event(f"parts {min(spread.most, 3)}")
+    assert bool(spread._actors) == (spread.most > 1), "workers are asked only when the budget is passed"
+    assert len(traces[0]) == len(traces[1])
+    for one, other in zip(*traces, strict=True):
+        assert one.result == other.result
+        if other.state is not None:
+            assert all(
+                torch.equal(getattr(one.state, name), getattr(other.state, name)) for name in ("key", "value", "time")
+            )
+        assert (one.candidates is None) == (other.candidates is None)
+        if one.candidates is not None and other.candidates is not None:
+            assert torch.equal(one.candidates.neuron, other.candidates.neuron)
+            assert torch.equal(one.candidates.value, other.candidates.value)
+            assert one.candidates.best == other.candidates.best
+
+
+def dense(client: Client, budget: int, **more: float) -> tuple[WatchedSession, PreparedSequence]:
+    rng = np.random.default_rng(1)
+    neurons = np.unique(pack_neuron(rng.integers(0, 3, 12), rng.integers(0, FEATURES, 12)))
+    rows = RunRows([random_run(rng, SPECIFICATIONS[0], neurons, 0.5)], lambda _: 0)
+    flags = FlagTable(np.zeros(FEATURES, bool), np.zeros(FEATURES, int))
+    limits = StateOptions(state_bytes=budget, **more)  # type: ignore[arg-type]
+    session = WatchedSession(SPECIFICATIONS[0], rows, flags, client=client, state=limits)
+    return session, PreparedSequence(neuron=neurons[:6], noun=np.ones(6, bool), number=1)
+
+
+def held_parts(client: Client) -> int:
+    """Parts that workers hold."""
+    found = client.run(lambda dask_worker: [len(a._parts) for a in dask_worker.state.actors.values()])
+    return sum(sum(counts) for counts in found.values())
+
+
+def test_parts_of_sequences_that_nobody_follows_are_dropped(workers: Client) -> None:
+    session, prompt = dense(workers, 200)
+    streams = [session.stream(prompt, 3) for _ in range(2)]
+    both = list(zip(*streams, strict=True))
+    assert [one.result for one, _ in both] == [other.result for _, other in both]
+    assert session.most > 3
+    left = session.stream(prompt, 3)
+    for _ in range(4):
+        next(left)
+    assert held_parts(workers) > 0
+    left.close()
+    del left, streams, both
+    gc.collect()
+    # Nobody waits until they are dropped.
+    deadline = time.monotonic() + 30
+    while held_parts(workers) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert held_parts(workers) == 0
+    for wrong in ({"state_bytes": 15}, {"timeout_s": 0}):
+        with pytest.raises(OptionError):
+            StateOptions(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_a_server_that_may_hold_little_says_the_same(tmp_path: Path) -> None:
+    prompt, wanted = "the old miller carried the", CompletionOptions(tokens=6, columns=2)
+    with gd.connect(workers=0) as client:
+        network, _ = gd.train(write_village(tmp_path / "a.txt", 200), tmp_path / "net", client=client)
+        reader = NetworkStore(network.path).open(network.commit)
+        found = []
+        for limits in (StateOptions(), StateOptions(state_bytes=2000)):
+            with closing(NetworkEngine(client, reader, EngineOptions(state=limits))) as engine:
+                found.append([part for part in engine.complete(prompt, wanted) if isinstance(part, Token)])
+    whole, spread = found
+    assert len(whole) > 1
+    assert all(len(token.columns) == 2 for token in whole)
+    assert spread == whole
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_a_golden_file_and_lost_workers() -> None:
+    """A tiny budget on two processes; then one that holds parts is stopped, then killed."""
+    path = next(SYN_FOLDER.glob("infer_syntest40_exact_target*.jsonl.gz"))
+    with gd.connect(workers=2) as client:
+
+        class SpreadFollower(Follower):
+            def __init__(self, path: Path, run: Run) -> None:
+                super().__init__(path, run)
+                plain, limits = self.session, StateOptions(state_bytes=1 << 16)
+                self.session = ShardedSession(  # type: ignore[assignment]
+                    plain.specification, plain.rows, plain.flags, client=client, options=self.options, state=limits
+                )
+
+            def _compare_state(self, record: dict[str, Any], trace: StepTrace, where: str) -> None:
+                assert trace.state is None or 16 * len(trace.state) <= 1 << 16, where
+
+        follow(path, golden_run(SYN_FOLDER), SpreadFollower)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            session, prompt = dense(client, 200, timeout_s=5)
+            steps = session.stream(prompt, 8)
+            for _ in range(4):
+                next(steps)
+            pid = client.run(os.getpid, workers=[client.who_has(session._actors)[session._actors[0].key][0]])
+            os.kill(next(iter(pid.values())), number)
+            with pytest.raises(ClusterError, match="part"):
+                list(steps)
+            if number == signal.SIGSTOP:
+                os.kill(next(iter(pid.values())), signal.SIGCONT)

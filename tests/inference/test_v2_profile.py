@@ -1,0 +1,79 @@
+"""Profile ``v2`` from text to predictions: trained, evaluated and continued through the public interface."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.conformance import read_json
+
+import giaann_dask as gd
+from giaann_dask.errors import OptionError
+from giaann_dask.store.network_store import NetworkStore
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, data_folder: Path) -> gd.Network:
+    """The network of the golden folder syn_word."""
+    folder, out = data_folder / "v2" / "syn_word", tmp_path_factory.mktemp("second")
+    text = gd.TextOptions(tagger="gold", ever_pos=str(folder / "everpos.json.gz"))
+    rule = gd.Specification(profile="v2")
+    with gd.connect(workers=0) as client:
+        network, _ = gd.train(folder / "syn2train.conllu.gz", out / "net", client=client, specification=rule, text=text)
+    return network
+
+
+def test_evaluation_follows_the_golden_run_but_for_ties(trained: gd.Network, data_folder: Path) -> None:
+    folder = data_folder / "v2" / "syn_word"
+    golden = read_json(folder / "infer_train_target.info.json")
+    reports = {}
+    with gd.connect(workers=0) as client:
+        for strict in (True, False):
+            options = gd.EvaluationOptions(
+                inference=gd.V2Settings(settings="train", strict_reference=strict), maximum_sequences=40
+            )
+            text = gd.TextOptions(tagger="gold")
+            reports[strict] = trained.evaluate(
+                folder / "syn2train.conllu.gz", client=client, options=options, text=text
+            )
+    strict, mended = reports[True], reports[False]
+    assert strict.prediction_tokens == mended.prediction_tokens == golden["pred_tokens"]
+    assert abs(strict.prediction_matches - golden["pred_match"]) <= golden["ties"]
+    # Which of equal candidates is the best decides whether it is rejected, too.
+    rejected = strict.without_prediction - golden["no_candidate"]
+    assert abs(rejected - golden["rejected"]) <= golden["ties"]
+    assert mended.without_prediction == golden["no_candidate"]
+    assert mended.prediction_matches > strict.prediction_matches
+    assert strict.unreached == 0
+
+
+def test_a_prompt_goes_on_alike_in_a_task_and_in_a_session(trained: gd.Network) -> None:
+    prompt = "he met the dog and the cat"
+    options = gd.GenerationOptions(tokens=6, inference=gd.V2Settings(feed="prediction"))
+    with gd.connect(workers=0) as client:
+        task = trained.generate(prompt, client=client, options=options)
+    session = trained.session(prompt, options=options)
+    assert tuple(session) == task.tokens
+    assert task.tokens
+    assert all(token.reasons for token in task.tokens)
+    ahead = gd.GenerationOptions(beam=gd.BeamOptions(width=3, depth=2))
+    with pytest.raises(OptionError):
+        trained.generate(prompt, options=ahead)
+
+
+def test_the_flags_of_subwords_change_with_the_text(trained: gd.Network) -> None:
+    """Those of words do not; both come from one place."""
+    from giaann_dask.inference.handle import FlagChange, changed_flags, flags_of
+    from giaann_dask.text.vocabulary import Vocabulary
+
+    saved = NetworkStore(trained.path).open(trained.commit).saved_vocabulary()
+    assert flags_of(saved).delimiter_since is None
+    before = Vocabulary(["a", "b"], ["", "a", "b"], (), [-1, -1, 3], delimiter_since=[-1, 2, -1])
+    after = Vocabulary(["a", "b"], ["", "a", "b"], (), [-1, 7, 3], delimiter_since=[-1, 2, 6])
+    base = flags_of(before)
+    changed = changed_flags(base, FlagChange.between(base, after))
+    assert changed.delimiter_since is not None
+    assert changed.delimiter_since.tolist() == [-1, 2, 6]
+    assert changed.probable_since.tolist() == [-1, 7, 3]
+    assert (changed.mode(2, 5), changed.mode(2, 6)) == (None, "delimiter")
+    assert (changed.mode(1, 1), base.mode(2, 9)) == ("internal", None)

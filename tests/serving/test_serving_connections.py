@@ -1,0 +1,239 @@
+"""Connections of the server that send nothing, or slowly, or do not read: real sockets on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+from support.serving_engines import ScriptedEngine
+
+from giaann_dask.serving.app import build_app
+from giaann_dask.serving.connections import room_for
+from giaann_dask.serving.options import ServingOptions
+from giaann_dask.serving.server import bind, serve
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+SLOW = b'{"prompt": "slow mill"}'
+# What a test waits for at most; far more than it takes.
+WAIT_S = 60
+
+
+class Served:
+    """A server in a thread of its own."""
+
+    def __init__(self, port: int, engine: ScriptedEngine) -> None:
+        self.port, self.engine = port, engine
+        self._open = ExitStack()
+
+    def connect(self) -> socket.socket:
+        """Return a connection that is closed in the end."""
+        made = socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S)
+        return self._open.enter_context(contextlib.closing(made))
+
+    def ask(self, request: bytes = HEALTH, connection: socket.socket | None = None) -> bytes:
+        """Return an answer whose length is known, as far as it came."""
+        asked = connection or self.connect()
+        asked.sendall(request)
+        found, missing = b"", 1
+        while missing > 0 and (piece := asked.recv(65_536)):
+            found += piece
+            head, _, body = found.partition(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", head)
+            missing = int(length[1]) - len(body) if length and b"\r\n\r\n" in found else 1
+        return found
+
+    def wait_for_answers(self, count: int) -> list[socket.socket]:
+        """Return so many connections that wait for an answer."""
+        made = [self.connect() for _ in range(count)]
+        for connection in made:
+            connection.sendall(POST + b"Content-Length: %d\r\n\r\n%b" % (len(SLOW), SLOW))
+            assert self.engine.begun.acquire(timeout=WAIT_S)
+        return made
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._open.close()
+
+
+@contextmanager
+def served(**options: Any) -> Iterator[Served]:
+    engine, stop, ready = ScriptedEngine(), threading.Event(), threading.Event()
+    chosen = ServingOptions(port=0, drain_s=1.0, **options)
+    with bind(chosen) as bound:
+        thread = threading.Thread(
+            target=serve, args=(build_app(engine, chosen), bound, chosen), kwargs={"stop": stop, "ready": ready.set}
+        )
+        thread.start()
+        assert ready.wait(WAIT_S)
+        server = Served(bound.getsockname()[1], engine)
+        try:
+            yield server
+        finally:
+            engine.released.set()
+            server.close()
+            stop.set()
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+
+
+def closed(connection: socket.socket) -> bool:
+    """Return whether the server has closed a connection, without waiting for it."""
+    connection.settimeout(0)
+    try:
+        while connection.recv(65_536):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        pass
+    return True
+
+
+def ends(connection: socket.socket, dripping: bytes = b"") -> bool:
+    """Return whether the server closes a connection, to which bytes are sent one by one meanwhile."""
+    deadline = time.monotonic() + WAIT_S
+    drops = iter(dripping)
+    while time.monotonic() < deadline:
+        if closed(connection):
+            return True
+        with contextlib.suppress(ConnectionError, BlockingIOError):
+            connection.send(bytes([next(drops, ord("x"))]))
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nX: ", POST + b"Content-Length: 100\r\n\r\n{"])
+def test_idle_connections_keep_nobody_out(sent: bytes) -> None:
+    """Three times as many as there may be, that say nothing, or begin a request, or its body, and go no further."""
+    with served(connections=100) as server:
+        for _ in range(300):
+            server.connect().sendall(sent)
+        for _ in range(3):
+            assert server.ask().startswith(b"HTTP/1.1 200")
+
+
+def test_the_oldest_of_too_many_are_closed_and_those_that_are_answered_are_not() -> None:
+    with served(connections=20) as server:
+        slow = server.wait_for_answers(5)
+        idle = [server.connect() for _ in range(40)]
+        assert server.ask().startswith(b"HTTP/1.1 200")
+        assert all(closed(each) for each in idle[:20])
+        assert not closed(idle[-1])
+        assert not any(closed(each) for each in slow)
+
+
+def test_where_all_connections_wait_for_an_answer_more_are_told_so() -> None:
+    with served(connections=3) as server:
+        slow = server.wait_for_answers(3)
+        assert server.ask().startswith(b"HTTP/1.1 503")
+        last = server.connect()
+        assert server.ask(connection=last).startswith(b"HTTP/1.1 503")
+        slow[0].close()
+        deadline = time.monotonic() + WAIT_S
+        while not server.ask().startswith(b"HTTP/1.1 200") and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert server.ask().startswith(b"HTTP/1.1 200")
+        assert not any(closed(each) for each in slow[1:])
+
+
+def test_clients_that_do_not_read_keep_nobody_out() -> None:
+    """They ask for one page after the other until their answers are stuck."""
+    with served(connections=2) as server:
+        for _ in range(2):
+            greedy = server.connect()
+            greedy.settimeout(0.5)
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    greedy.sendall(HEALTH.replace(b"/healthz", b"/page.js") * 100)
+        assert server.ask().startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"GET /healthz HTTP/1.1\r\nX: ", id="head"),
+        pytest.param(POST + b"Content-Length: 100000\r\n\r\n", id="body"),
+        pytest.param(HEALTH.replace(b"\r\n\r\n", b"\r\nContent-Length: 100000\r\n\r\n"), id="body that nobody reads"),
+        pytest.param(HEALTH + b"GET /healthz HTTP/1.1\r\nX: ", id="second head"),
+    ],
+)
+def test_a_request_that_comes_too_slowly_ends_its_connection(begun: bytes) -> None:
+    with served(head_s=0.2, timeout_s=0.2) as server:
+        connection = server.connect()
+        connection.sendall(begun)
+        assert ends(connection, b"" if begun else b"GET / HTTP/1.1\r\nX: ")
+        assert server.ask().startswith(b"HTTP/1.1 200")
+
+
+def test_a_connection_may_be_idle_between_requests_and_wait_for_an_answer() -> None:
+    """Longer than the head of a request may take."""
+    with served(head_s=0.1) as server:
+        connection = server.connect()
+        for _ in range(3):
+            assert server.ask(HEALTH, connection).startswith(b"HTTP/1.1 200")
+            time.sleep(0.3)
+        (waits,) = server.wait_for_answers(1)
+        time.sleep(0.3)
+        assert not closed(waits)
+
+
+def test_what_is_no_http_is_refused_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    chunked = b"Transfer-Encoding: chunked\r\n\r\n"
+    with served() as server, caplog.at_level(logging.ERROR):
+        for sent in (
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+            b"GET / HTTP/9\r\n\r\n",
+            b"GET /healthz HTTP/1.1\r\nHost: \xff\xfe\r\n\r\n",
+            b"GET /healthz HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+            b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+            b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            b"GET /healthz HTTP/1.1\r\n" + b"X: " + b"x" * 100_000,
+            POST + chunked + b"zz\r\n",
+            HEALTH[:-2] + b"Upgrade: websocket\r\nConnection: upgrade\r\n\r\n",
+        ):
+            answer = server.ask(sent)
+            assert not answer or b"HTTP/1.1 4" in answer or b"HTTP/1.1 200" in answer, (sent[:60], answer)
+        late = server.connect()
+        assert server.ask(HEALTH[:-2] + chunked, late).startswith(b"HTTP/1.1 200")
+        late.sendall(b"zz\r\nzz\r\n")
+        assert ends(late)
+        assert server.ask().startswith(b"HTTP/1.1 200")
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "raised", "room"),
+    [
+        ((256, 4096), 1512, 1000),
+        ((1200, 1200), None, 688),
+        ((100, 100), None, 50),
+        ((4096, 4096), None, 1000),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), None, 1000),
+        ((1024, resource.RLIM_INFINITY), 1512, 1000),
+    ],
+)
+def test_as_many_connections_as_files_may_be_open(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], raised: int | None, room: int
+) -> None:
+    state, set_to = [limits], []
+
+    def change(kind: int, wanted: tuple[int, int]) -> None:
+        set_to.append(wanted[0])
+        state[0] = wanted
+
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: state[0])
+    monkeypatch.setattr(resource, "setrlimit", change)
+    assert room_for(1000) == room
+    assert [each for each in set_to if each != limits[0]] == ([] if raised is None else [raised])
+    assert state[0][1] == limits[1]

@@ -1,0 +1,194 @@
+"""The page in a real browser, headless, with a scripted engine behind a real server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.serving_engines import ScriptedEngine
+
+from giaann_dask.serving.app import build_app
+from giaann_dask.serving.options import ServingOptions
+from giaann_dask.serving.server import address_of, bind, serve
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra dev)")
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+DRIVER = shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    not (BROWSER and DRIVER), reason="needs Chromium and its driver (Debian: chromium, chromium-driver)"
+)
+# No word to the outside; started as root only where tests are.
+FLAGS = (
+    *("--headless", "--disable-gpu", "--disable-quic", "--no-first-run", "--window-size=1000,900"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *(("--no-sandbox",) if os.geteuid() == 0 else ()),
+)
+# Where pictures of the page are left, for those who want to look at it.
+PICTURES = os.environ.get("GIAANN_PICTURES")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    driver.set_page_load_timeout(60)
+    yield driver
+    driver.quit()
+
+
+@contextmanager
+def serving(engine: ScriptedEngine, **fields: Any) -> Iterator[str]:
+    options, stop, ready = ServingOptions(port=0, drain_s=5, **fields), threading.Event(), threading.Event()
+    with bind(options) as bound:
+        url = address_of(bound)
+        arguments = {"stop": stop, "ready": ready.set}
+        thread = threading.Thread(target=serve, args=(build_app(engine, options), bound, options), kwargs=arguments)
+        thread.start()
+        try:
+            assert ready.wait(60)
+            yield url
+        finally:
+            engine.released.set()
+            stop.set()
+            thread.join(60)
+
+
+def wait(browser: Any, condition: Any) -> Any:
+    return WebDriverWait(browser, 30, poll_frequency=0.05).until(condition)
+
+
+def text(browser: Any, identity: str) -> str:
+    return str(browser.find_element(By.ID, identity).text)
+
+
+def rows(browser: Any, identity: str) -> list[list[str]]:
+    found = browser.find_elements(By.CSS_SELECTOR, f"#{identity} tr")
+    return [[cell.text for cell in row.find_elements(By.TAG_NAME, "td")] for row in found]
+
+
+def write(browser: Any, prompt: str) -> None:
+    area = browser.find_element(By.ID, "prompt")
+    area.clear()
+    area.send_keys(prompt)
+
+
+def keep_picture(browser: Any, name: str) -> None:
+    if PICTURES:
+        browser.save_screenshot(str(Path(PICTURES) / f"{name}.png"))
+
+
+def test_a_prompt_is_continued_and_explained(browser: Any) -> None:
+    with serving(ScriptedEngine()) as url:
+        browser.get(url)
+        assert browser.title == "giaann_dask"
+        wait(browser, lambda b: text(b, "network") == "network scripted, commit COMMIT")
+        write(browser, "the old mill")
+        browser.find_element(By.ID, "go").click()
+        wait(browser, lambda b: text(b, "status").startswith("8 tokens"))
+        assert text(browser, "text") == "the old mill to the baker before the sun rise and home"
+        assert "no candidates" in text(browser, "status")
+        words = browser.find_elements(By.CSS_SELECTOR, "#tokens-out button")
+        assert [word.get_attribute("aria-pressed") for word in words] == ["false"] * 7 + ["true"]
+        words[2].send_keys(Keys.ENTER)
+        assert words[2].get_attribute("aria-pressed") == "true"
+        assert rows(browser, "candidates") == [["baker", "baker", "5.000"], ["other", "baker", "4.000"]]
+        assert rows(browser, "columns") == [["baker", "9.000"], ["mill", "3.000"]]
+        bars = [bar.rect["width"] for bar in browser.find_elements(By.CSS_SELECTOR, "#columns .bar")]
+        assert bars[1] == pytest.approx(bars[0] / 3, rel=0.02)
+        assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []
+        loaded = browser.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
+        assert loaded
+        assert all(name.startswith(url) for name in loaded)
+
+
+def test_a_continuation_is_stopped_and_errors_are_shown(browser: Any) -> None:
+    engine = ScriptedEngine()
+    with serving(engine) as url:
+        browser.get(url)
+        write(browser, "slow mill")
+        browser.find_element(By.ID, "prompt").send_keys(Keys.CONTROL, Keys.ENTER)
+        assert engine.begun.acquire(timeout=30)
+        stop = browser.find_element(By.ID, "stop")
+        wait(browser, lambda _: stop.is_enabled())
+        stop.click()
+        assert engine.ended.acquire(timeout=30), "the generation ends on the server too"
+        wait(browser, lambda b: text(b, "status") == "Stopped after 0 tokens.")
+        for prompt, said in (("a bad mill", "the prompt is bad"), ("a mill that breaks", "no worker answers")):
+            write(browser, prompt)
+            browser.find_element(By.ID, "go").click()
+            wait(browser, lambda b, said=said: said in text(b, "status"))
+            assert "wrong" in browser.find_element(By.ID, "status").get_attribute("class")
+        write(browser, "<b>the</b> mill")
+        browser.find_element(By.ID, "go").click()
+        wait(browser, lambda b: text(b, "given") == "<b>the</b> mill")
+
+
+def test_the_key_is_asked_for_where_there_is_one(browser: Any) -> None:
+    with serving(ScriptedEngine(), api_key="secret") as url:
+        browser.get(url)
+        field = browser.find_element(By.ID, "key")
+        wait(browser, lambda _: field.is_displayed())
+        assert text(browser, "network") == ""
+        field.send_keys("secret", Keys.TAB)
+        wait(browser, lambda b: "scripted" in text(b, "network"))
+        browser.find_element(By.ID, "go").click()
+        wait(browser, lambda b: text(b, "status").startswith("8 tokens"))
+
+
+def test_light_and_dark_can_be_read_and_every_field_has_a_name(browser: Any) -> None:
+    with serving(ScriptedEngine()) as url:
+        for scheme in ("light", "dark"):
+            features = [{"name": "prefers-color-scheme", "value": scheme}]
+            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+            browser.get(url)
+            browser.find_element(By.ID, "go").click()
+            wait(browser, lambda b: text(b, "status").startswith("8 tokens"))
+            keep_picture(browser, f"scripted-{scheme}")
+            worst = browser.execute_script(CONTRAST)
+            assert worst[0] >= 4.5, worst
+        names = browser.execute_script(
+            "return [...document.querySelectorAll('input, textarea')].map(e => e.labels.length)"
+        )
+        assert names
+        assert all(names)
+
+
+# The smallest contrast of a text with what is behind it, by the formula of WCAG 2, and the element.
+CONTRAST = """
+const light = (color) => {
+  const linear = (x) => x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4;
+  const [r, g, b] = color.match(/[\\d.]+/g).map((x) => linear(x / 255));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const behind = (element) => {
+  for (let e = element; e; e = e.parentElement) {
+    const color = getComputedStyle(e).backgroundColor;
+    if (!color.endsWith(", 0)")) return color;
+  }
+  return "rgb(255, 255, 255)";
+};
+let worst = [99, ""];
+for (const element of document.querySelectorAll("body *")) {
+  const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  if (!own || element.disabled || !element.offsetParent) continue;
+  const bar = element.className === "figure" ? element.previousElementSibling : element;
+  const two = [light(getComputedStyle(element).color), light(behind(bar))].sort((a, b) => b - a);
+  const contrast = (two[0] + 0.05) / (two[1] + 0.05);
+  if (contrast < worst[0]) worst = [contrast, element.outerHTML];
+}
+return worst;
+"""

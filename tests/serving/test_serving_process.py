@@ -1,0 +1,181 @@
+"""The server as a user runs it: a real process on loopback, concurrent clients, and signals."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from support.listening import listening
+from support.processes import PROMPT, Process
+
+import giaann_dask as gd
+from giaann_dask.cli import run
+from giaann_dask.data import sample_text
+from giaann_dask.inference.rows.remote import RowOptions, Way
+from giaann_dask.serving.engine import CompletionOptions, Ended, Given, Token
+from giaann_dask.serving.network_engine import EngineOptions, NetworkEngine
+from giaann_dask.store.network_store import NetworkStore
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("served") / "village"
+    with gd.connect(workers=0) as client:
+        gd.train(sample_text(), folder, client=client)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(network: Path) -> Iterator[Process]:
+    started = Process(network)
+    yield started
+    if started.process.poll() is None:
+        started.leave()
+
+
+def test_it_listens_on_this_machine_alone(server: Process) -> None:
+    assert listening(server.process.pid) == {"127.0.0.1"}
+
+
+def complete(server: Process, **fields: Any) -> Any:
+    response = httpx2.post(f"{server.url}/v1/completions", json={"prompt": PROMPT, **fields}, timeout=60)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+@pytest.mark.parametrize("way", ["copied", "asked"])
+def test_an_engine_says_what_generation_says(network: Path, way: Way) -> None:
+    store = NetworkStore(network)
+    reader = store.open(store.head())
+    wanted = CompletionOptions(tokens=20, candidates=5, columns=3)
+    with gd.connect(workers=0) as client:
+        known = gd.Network(network).generate(PROMPT, client=client)
+        with closing(NetworkEngine(client, reader, EngineOptions(rows=RowOptions(way=way)))) as engine:
+            given, *parts = (part for part in engine.complete(PROMPT, wanted) if part)
+            shared = [part for part in engine.complete(PROMPT, replace(wanted, columns=0)) if part]
+    assert shared == [given, *(replace(part, columns=()) if isinstance(part, Token) else part for part in parts)]
+    ended = parts.pop()
+    assert given == Given(known.prompt)
+    assert ended == Ended(known.stop)
+    tokens = [part for part in parts if isinstance(part, Token)]
+    assert len(tokens) == len(parts) == len(known.tokens) > 2
+    for token, other in zip(tokens, known.tokens, strict=True):
+        assert (token.word, token.column, token.candidate_count) == (other.word, other.column, other.candidate_count)
+        assert set(token.candidates) == set(other.candidates)
+        assert token.value == max(candidate.value for candidate in token.candidates)
+        assert len(token.columns) == 3
+        lit = [column.activation for column in token.columns]
+        assert lit == sorted(lit, reverse=True)
+        assert lit[-1] > 0
+
+
+def test_many_clients_get_the_same_answer_one_gets(server: Process, network: Path) -> None:
+    alone = complete(server)["choices"]
+    assert alone[0]["text"] == f" {gd.Network(network).generate(PROMPT).text}"
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(complete, server) for _ in range(24)]
+        assert all(answer.result()["choices"] == alone for answer in answers)
+
+
+def test_tokens_come_one_by_one(server: Process) -> None:
+    body = {"prompt": PROMPT, "stream": True}
+    with httpx2.stream("POST", f"{server.url}/v1/completions", json=body, timeout=60) as response:
+        sent = [line.removeprefix("data: ") for line in response.iter_lines() if line]
+    assert sent.pop() == "[DONE]"
+    text = "".join(json.loads(each)["choices"][0]["text"] for each in sent)
+    assert text == complete(server)["choices"][0]["text"]
+
+
+def test_a_connection_that_is_cut_ends_its_generation(server: Process) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    body = json.dumps({"prompt": [f"{PROMPT} to the baker and the farmer of the mill"] * 16, "stream": True}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    before = figure(server, "giaann_gone_total")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    deadline = time.monotonic() + 30
+    while figure(server, "giaann_gone_total") == before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert figure(server, "giaann_gone_total") == before + 1
+    assert httpx2.get(f"{server.url}/healthz").json()["waiting"] == 0
+
+
+def figure(server: Process, name: str) -> float:
+    lines = httpx2.get(f"{server.url}/metrics", timeout=30).text.splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+
+
+def test_a_port_that_is_taken_is_one_line(server: Process, network: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    port = server.url.rpartition(":")[2]
+    wrong = {
+        ("--port", port): "nothing can listen",
+        ("--host", "0.0.0.0"): "API key",
+        ("--host", "no.such.host.invalid"): "API key",
+        ("--places", "0"): "places is 0",
+        ("--commit", "NOSUCHCOMMIT"): "commit",
+        ("--timing", "sometimes"): "exact",
+    }
+    for options, said in wrong.items():
+        assert run(["serve", str(network), *options]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert said in shown.err
+        assert shown.err.count("\n") == 1
+    assert run(["serve", "nowhere"]) == 2
+    assert run(["serve", "--help"]) == 0
+
+
+def test_missing_packages_are_one_line(
+    network: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert run(["serve", str(network)]) == 2
+    assert "giaann-dask[serve]" in capsys.readouterr().err
+
+
+def test_one_commit_answers_and_the_end_waits_for_who_is_there(server: Process, network: Path, tmp_path: Path) -> None:
+    """Last of its server: text is trained meanwhile, then requests are under way when it is asked to leave."""
+    before = complete(server)["choices"]
+    (tmp_path / "more.txt").write_text("The old miller carried the flour under the bridge by the river.\n\n" * 50)
+    assert run(["train", str(tmp_path / "more.txt"), "--network", str(network), "--workers", "0"]) == 0
+    commits = [commit for commit, _ in gd.Network(network).commits()]
+    assert commits.index(server.ready["commit"]) == 1
+    assert complete(server)["choices"] == before
+    answers: list[Any] = []
+    body = {"prompt": [f"{PROMPT} to the baker"] * 16}
+
+    def ask() -> None:
+        answers.append(httpx2.post(f"{server.url}/v1/completions", json=body, timeout=60))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    while figure(server, "giaann_running") == 0 and not answers:
+        pass
+    server.leave()
+    asking.join(60)
+    assert answers[0].status_code == 200
+    assert len(answers[0].json()["choices"]) == 16
+
+
+@pytest.mark.slow
+def test_the_key_comes_from_the_environment_and_ctrl_c_ends(network: Path) -> None:
+    server = Process(network, "--model-name", "mill", key="secret")
+    assert server.ready["model"] == "mill"
+    assert httpx2.get(f"{server.url}/v1/models").status_code == 401
+    known = httpx2.get(f"{server.url}/v1/models", headers={"Authorization": "Bearer secret"})
+    assert known.json()["data"][0]["id"] == "mill"
+    server.leave(signal.SIGINT)

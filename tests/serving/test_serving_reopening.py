@@ -1,0 +1,108 @@
+"""An engine that is opened again after its cluster was lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from support.serving_engines import WORDS, ScriptedEngine
+
+from giaann_dask.errors import ClusterError
+from giaann_dask.serving.engine import CompletionOptions, Engine, Token
+from giaann_dask.serving.reopening import ReopenedEngine
+
+NO_SCHEDULER = ClusterError("no scheduler answers", "one that does")
+
+
+class Openings:
+    """Opens scripted engines, unless it is told to fail."""
+
+    def __init__(self) -> None:
+        self.opened: list[ScriptedEngine] = []
+        self.closed: list[ScriptedEngine] = []
+        self.failing: Exception | None = None
+        self.attempts = 0
+        self.going_on = threading.Event()
+        self.going_on.set()
+
+    @contextmanager
+    def __call__(self) -> Iterator[Engine]:
+        self.attempts += 1
+        if self.failing is not None:
+            raise self.failing
+        self.going_on.wait(10)
+        engine = ScriptedEngine()
+        self.opened.append(engine)
+        yield engine
+        self.closed.append(engine)
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "in time"
+        time.sleep(0.005)
+
+
+def words(engine: Engine) -> list[str]:
+    return [part.word for part in engine.complete("the mill", CompletionOptions(tokens=8)) if isinstance(part, Token)]
+
+
+@pytest.mark.parametrize("failure", [NO_SCHEDULER, KeyError("what nobody foresaw")])
+def test_a_lost_engine_is_replaced_as_soon_as_one_can_be_opened(failure: Exception) -> None:
+    openings = Openings()
+    engine = ReopenedEngine(openings, look_s=0.01)
+    assert (engine.name, engine.commit, engine.draws, engine.trouble()) == ("scripted", "COMMIT", False, None)
+    assert words(engine) == WORDS
+    openings.opened[0].reason = "a region is on its way"
+    assert engine.trouble() == "a region is on its way"
+    openings.failing, openings.opened[0].is_lost = failure, True
+    until(lambda: openings.attempts > 4)
+    assert openings.closed == openings.opened, "what was lost is closed once"
+    assert engine.trouble() == "the connection to the cluster is lost"
+    with pytest.raises(ClusterError, match="ask again when"):
+        words(engine)
+    assert not engine.lost()
+    openings.failing = None
+    until(lambda: engine.trouble() is None)
+    assert words(engine) == WORDS
+    engine.close()
+    assert len(openings.opened) == 2
+    assert openings.closed == openings.opened
+    attempts = openings.attempts
+    time.sleep(0.1)
+    assert openings.attempts == attempts, "nothing is looked for any more"
+
+
+def test_an_engine_in_trouble_that_passes_is_kept() -> None:
+    openings = Openings()
+    engine = ReopenedEngine(openings, look_s=0.01)
+    openings.opened[0].reason = "a region is on its way"
+    time.sleep(0.1)
+    openings.opened[0].reason = None
+    assert words(engine) == WORDS
+    engine.close()
+    assert openings.attempts == 1
+
+
+def test_what_is_opened_after_the_end_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("giaann_dask.serving.reopening._CLOSE_S", 0.05)
+    openings = Openings()
+    engine = ReopenedEngine(openings, look_s=0.01)
+    openings.going_on.clear()
+    openings.opened[0].is_lost = True
+    until(lambda: openings.attempts == 2)
+    engine.close()
+    openings.going_on.set()
+    until(lambda: len(openings.closed) == 2)
+    assert engine.trouble() is not None
+
+
+def test_the_first_opening_must_succeed() -> None:
+    openings = Openings()
+    openings.failing = NO_SCHEDULER
+    with pytest.raises(ClusterError, match="no scheduler answers"):
+        ReopenedEngine(openings)

@@ -1,0 +1,180 @@
+"""What the server makes of requests and of an engine's parts, without any HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.serving_engines import WORDS, ScriptedEngine
+
+from giaann_dask.errors import OptionError
+from giaann_dask.serving.completion_deltas import Choice
+from giaann_dask.serving.engine import CompletionOptions
+from giaann_dask.serving.http_errors import HttpError
+from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
+from giaann_dask.serving.requests import CompletionRequest, read_request
+from giaann_dask.serving.stops import StopFinder
+
+
+def read(limits: Limits | None = None, **fields: Any) -> CompletionRequest:
+    return read_request(json.dumps({"prompt": "the mill", **fields}).encode(), limits or Limits())
+
+
+def continued(request: CompletionRequest) -> Choice:
+    choice = Choice(request.prompts[0], request)
+    for part in ScriptedEngine().complete(request.prompts[0], request.options):
+        if part is not None and choice.finish is None:
+            choice.add(part)
+    return choice
+
+
+@given(st.lists(st.text("ab ", max_size=5)), st.lists(st.text("ab ", min_size=1, max_size=3), max_size=3))
+def test_a_text_ends_before_the_first_stop_however_it_is_divided(pieces: list[str], stops: list[str]) -> None:
+    def shown(parts: Iterable[str]) -> tuple[str, bool]:
+        finder = StopFinder(stops)
+        text = "".join(finder.feed(part) for part in parts)
+        return text + finder.end(), finder.found
+
+    whole = "".join(pieces)
+    text, found = shown(pieces)
+    assert (text, found) == shown(whole)
+    assert found == any(stop in whole for stop in stops)
+    assert whole.startswith(text)
+    assert not any(stop in text for stop in stops)
+    assert any(whole.startswith(text + stop) for stop in stops) if found else text == whole
+
+
+def test_the_defaults_are_those_of_the_api() -> None:
+    request = read(model=None, stop=None, n=1, temperature=0, logprobs=None, seed=7, user="me", top_p=1.0)
+    assert request == CompletionRequest(prompts=("the mill",), options=CompletionOptions(tokens=16))
+
+
+def test_every_field_is_read() -> None:
+    fields = {"max_tokens": 3, "stop": ["x"], "stream": True, "stream_options": {"include_usage": True}}
+    request = read(prompt=["a", "b"], echo=True, candidates=2, columns=4, model="m", **fields)
+    assert request == CompletionRequest(
+        prompts=("a", "b"),
+        options=CompletionOptions(tokens=3, candidates=2, columns=4),
+        stops=("x",),
+        stream=True,
+        usage=True,
+        echo=True,
+        model="m",
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("prompt", value) for value in (None, 5, [], [1, 2], [[1]], ["a", 1], {"a": 1}, "\ud800", "a\0b", "x" * 101)),
+        ("prompt", ["a"] * 4),
+        *(("max_tokens", value) for value in (0, -1, 11, 1.5, "5", True, [])),
+        *(("stop", value) for value in ("", [""], ["a"] * 5, 5, {}, ["\udc00"])),
+        *(("n", value) for value in (0, 2, "1", True)),
+        *(("logprobs", value) for value in (0, 5, True)),
+        ("best_of", 2),
+        ("temperature", 0.7),
+        ("top_p", 0.5),
+        ("suffix", "end"),
+        ("presence_penalty", 1),
+        ("frequency_penalty", -1),
+        ("logit_bias", {"5": 1}),
+        ("stream", 1),
+        ("stream_options", {"include_usage": True}),
+        ("echo", "yes"),
+        ("candidates", 100),
+        ("columns", -1),
+        ("model", 5),
+        ("tools", []),
+    ],
+)
+def test_a_wrong_field_is_named(field: str, value: object) -> None:
+    with pytest.raises(HttpError, match="expected") as caught:
+        read(Limits(prompt_characters=100, prompts=3, tokens=10), **{field: value})
+    assert (caught.value.status, caught.value.param) == (400, field)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"5", b"\xff", b"[" * 100_000, b'{"prompt": "a"} x'])
+def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
+    with pytest.raises(HttpError, match="expected one") as caught:
+        read_request(body, Limits())
+    assert caught.value.status == 400
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+    )
+)
+def test_any_json_is_read_or_refused(value: object) -> None:
+    for body in (value, {"prompt": value}, {"prompt": "a", "stop": value, "stream_options": value}):
+        with suppress(HttpError):
+            assert read_request(json.dumps(body).encode(), Limits()).prompts
+
+
+@pytest.mark.parametrize(
+    ("fields", "text", "finish"),
+    [
+        ({}, " to the baker before the sun rise and home", "stop"),
+        ({"max_tokens": 2}, " to the", "length"),
+        ({"max_tokens": 2, "prompt": "the mill "}, "to the", "length"),
+        ({"max_tokens": 2, "echo": True}, "the mill to the", "length"),
+        ({"stop": "baker"}, " to the ", "stop"),
+        ({"stop": ["sun", "baker before"]}, " to the ", "stop"),
+        ({"stop": "e m", "echo": True, "max_tokens": 1}, "the mill to", "length"),
+        ({"stop": " home!"}, " to the baker before the sun rise and home", "stop"),
+    ],
+)
+def test_text_of_a_choice(fields: dict[str, Any], text: str, finish: str) -> None:
+    choice = continued(read(**fields))
+    assert (choice.text, choice.finish) == (text, finish)
+    assert choice.prompt_tokens == 2
+
+
+def test_details_of_tokens_only_where_asked_for() -> None:
+    assert continued(read()).as_dict(0)["giaann"] == {"stop": "no candidates"}
+    details = continued(read(candidates=1, columns=1, max_tokens=1)).as_dict(0)["giaann"]
+    (token,) = details["tokens"]
+    assert token["word"] == WORDS[0]
+    assert [c["word"] for c in token["candidates"]] == [WORDS[0]]
+    assert [c["concept"] for c in token["columns"]] == ["baker"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"host": "0.0.0.0"},
+        {"host": "::"},
+        {"host": "example.com"},
+        {"port": 70_000},
+        {"port": -1},
+        {"timeout_s": 0.0},
+        {"timeout_s": float("nan")},
+        {"drain_s": float("inf")},
+        {"connections": 0},
+        {"api_key": ""},
+        {"api_key": "schlüssel"},
+        {"api_key": "two words"},
+    ],
+)
+def test_options_of_a_server_that_cannot_be(fields: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match="expected") as caught:
+        ServingOptions(**fields)
+    if fields.get("api_key"):
+        assert fields["api_key"] not in str(caught.value), "the key is not shown"
+
+
+def test_options_of_limits_and_lines() -> None:
+    with pytest.raises(OptionError, match="places is 0"):
+        QueueOptions(places=0)
+    with pytest.raises(OptionError, match="waiting is -1"):
+        QueueOptions(waiting=-1)
+    with pytest.raises(OptionError, match="tokens is 0"):
+        Limits(tokens=0)
+    assert ServingOptions(host="0.0.0.0", api_key="key").private is False
+    assert all(ServingOptions(host=host).private for host in ("127.0.0.1", "::1", "localhost", "127.9.9.9"))

@@ -1,0 +1,1 @@
+"""Networks, texts, golden files and fault plans that several tests use."""

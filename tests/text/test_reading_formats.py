@@ -1,0 +1,260 @@
+"""Reading JSON lines, CoNLL-U and datasets, and the errors of each."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import conllu
+import pytest
+from support.written_inputs import REST, fails_in, passages, words, write
+
+from giaann_dask.errors import (
+    InputEncodingError,
+    InputFormatError,
+    InputMissingError,
+    MissingDependencyError,
+)
+from giaann_dask.optional import import_optional
+from giaann_dask.text import reading
+from giaann_dask.text.conllu import parse_conllu
+from giaann_dask.text.reading import DatasetInput, ReadOptions, read_parts, resolve_inputs
+
+# JSON lines
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson.gz"])
+def test_json_lines(tmp_path: Path, name: str) -> None:
+    records = [{"body": "One\ntwo.\r\n\r\nThree."}, {"body": ""}, {"body": "Fóur."}]
+    first = write(tmp_path / name, "\n\n".join(map(json.dumps, records)))
+    second = write(tmp_path / "b.txt", "Five.")
+    assert passages(first, second, text_field="body") == [
+        (0, "One two."), (0, "Three."), (2, "Fóur."), (3, "Five."),
+    ]  # fmt: skip
+
+
+def test_long_records_are_divided(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", json.dumps({"text": "Some words. " * 100}))
+    parts = list(read_parts([path], ReadOptions(part_characters=200)))
+    assert len(parts) > 5
+    assert {document for part in parts for document in part.documents} == {0}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("{'text': 1}", "is not JSON"),
+        ('{"text": "cut', "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ('["text"]', "is not an object"),
+        ('{"body": "x", "title": "y"}', "has no field 'text'; expected one of its fields: 'body', 'title'"),
+        ('{"text": null}', "is a NoneType"),
+    ],
+)
+def test_bad_record(tmp_path: Path, line: str, expected: str) -> None:
+    message = fails_in(tmp_path, InputFormatError, "a.jsonl", '{"text": "Good."}\n\n' + line + "\n")
+    assert "line 3 of" in message
+    assert expected in message
+
+
+@pytest.mark.parametrize("bad", [r"\u0000", r"\ud800"])
+def test_record_that_is_no_text(tmp_path: Path, bad: str) -> None:
+    message = fails_in(tmp_path, InputEncodingError, "a.jsonl", '{"text": "a' + bad + '"}')
+    assert "line 1 of" in message
+
+
+# CoNLL-U
+
+
+def test_conllu_is_grouped_by_whole_sentences(tmp_path: Path) -> None:
+    content = "".join(f"# sent_id = {number}\n" + words(3, f"w{number}") for number in range(50))
+    path = write(tmp_path / "a.conllu", b"\xef\xbb\xbf" + content.replace("\n", "\r\n").encode())
+    parts = list(read_parts([path], ReadOptions(part_characters=400)))
+    assert len(parts) > 5
+    assert all(part.kind == "conllu" and part.characters <= 400 for part in parts)
+    assert {document for part in parts for document in part.documents} == {0}
+    joined = [passage for part in parts for passage in part.passages]
+    assert "\n".join(joined) + "\n" == content
+    sentences = [each for passage in joined for each in parse_conllu(passage, path)]
+    assert [each.forms for each in sentences] == [(f"w{number}",) * 3 for number in range(50)]
+
+
+def test_a_sentence_longer_than_a_part_stays_whole(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conllu", words(30) + words(2))
+    parts = list(read_parts([path], ReadOptions(part_characters=50)))
+    assert [len(parse_conllu(part.passages[0], path)[0].forms) for part in parts] == [30, 2]
+
+
+def test_conllu_without_blank_lines(tmp_path: Path) -> None:
+    content = words(100).strip() + "\n"
+    message = fails_in(tmp_path, InputFormatError, "a.conllu", content, part_characters=200, line_characters=300)
+    assert "blank line after each sentence" in message
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("2 cat cat NOUN", "has 1 tab-separated columns"),
+        ("2\tcat\tcat\tNOUN\tNN\t_\t_\t_\t_", "has 9 tab-separated columns"),
+        (f"two\tcat\tcat\tNOUN\tNN{REST}", "has the identifier 'two' where word 2"),
+        (f"\tcat\tcat\tNOUN\tNN{REST}", "has the identifier '' where word 2"),
+        (f"2-\tcat\tcat\tNOUN\tNN{REST}", "has the identifier '2-'"),
+        (f"2\t\tcat\tNOUN\tNN{REST}", "has an empty form"),
+    ],
+)
+def test_malformed_conllu(tmp_path: Path, line: str, expected: str) -> None:
+    content = f"# comment\n1\tA\ta\tDET\tDT{REST}\n{line}\n\n"
+    message = fails_in(tmp_path, InputFormatError, "a.conllu", content)
+    assert "line 3 of" in message
+    assert expected in message
+    with pytest.raises(InputFormatError, match=r"line 3 of a passage of 'here\.conllu'") as caught:
+        parse_conllu(content, "here.conllu")
+    assert expected in str(caught.value)
+
+
+def test_parse_takes_syntactic_words_as_they_are() -> None:
+    lines = [
+        "# text = vámonos", f"1-2\tvámonos\t_\t_\t_{REST}", f"1\tvamos\tir\tVERB\t_{REST}",
+        f"2\tnos\t_\tPRON\tPRP{REST}", f"2.1\tempty\tempty\tVERB\tVB{REST}",
+        f"3\t20 000\t20 000\tNUM\tCD{REST}",
+        "", "# only a comment", "", "", f"1\tEnd\tend\tNOUN\tNN{REST}",
+    ]  # fmt: skip
+    for ending in ("\n", "\r\n"):
+        first, second = parse_conllu(ending.join(lines), "x")
+        assert first.forms == ("vamos", "nos", "20 000")
+        assert first.lemmas == ("ir", "_", "20 000")
+        assert first.upos == ("VERB", "PRON", "NUM")
+        assert first.xpos == ("_", "PRP", "CD")
+        assert second.forms == ("End",)
+
+
+def test_missing_blank_line_is_noticed(tmp_path: Path) -> None:
+    content = words(2).strip() + "\n" + words(2)
+    message = fails_in(tmp_path, InputFormatError, "a.conllu", content)
+    assert "line 3 of" in message
+    assert "identifier '1' where word 3 should follow" in message
+    with pytest.raises(InputFormatError, match="identifier '1' where word 3 should follow"):
+        parse_conllu(content, "x")
+
+
+def same_as_conllu_package(path: Path) -> int:
+    expected = []
+    with gzip.open(path, "rt", encoding="utf-8") as stream:
+        for tokens in conllu.parse_incr(stream):
+            syntactic = [token for token in tokens if isinstance(token["id"], int)]
+            # The package turns the mark of an empty field, in some columns, into None.
+            expected.append(
+                tuple(
+                    tuple("_" if token[name] is None else token[name] for token in syntactic)
+                    for name in ("form", "lemma", "upos", "xpos")
+                )
+            )
+    parts = read_parts([str(path)], ReadOptions(part_characters=20_000))
+    found = [
+        tuple(sentence)
+        for part in parts
+        for passage in part.passages
+        for sentence in parse_conllu(passage, part.source)
+    ]
+    assert found == expected
+    return len(found)
+
+
+def test_agrees_with_the_conllu_package_on_synthetic_text(data_folder: Path) -> None:
+    assert same_as_conllu_package(data_folder / "synthetic" / "test.conllu.gz") > 10
+    assert same_as_conllu_package(data_folder / "synthetic" / "train.conllu.gz") > 100
+
+
+def test_agrees_with_the_conllu_package_on_real_text(shared_folder: Path) -> None:
+    assert same_as_conllu_package(shared_folder / "data" / "ewt" / "dev.conllu.gz") == 2001
+    assert same_as_conllu_package(shared_folder / "data" / "ewt" / "test.conllu.gz") == 2077
+
+
+# Datasets
+
+
+class Hub:
+    """Stands in for the package ``datasets``."""
+
+    def __init__(self, records: list[Any]) -> None:
+        self.records = records
+        self.calls: list[Any] = []
+
+    def load_dataset(self, name: str, config: str | None, **options: Any) -> Iterator[Any]:
+        self.calls.append((name, config, options))
+        if name == "no/such":
+            raise ConnectionError("Couldn't reach 'no/such'\non the Hub")
+        return self.stream()
+
+    def stream(self) -> Iterator[Any]:
+        for record in self.records:
+            if isinstance(record, Exception):
+                raise record
+            yield record
+
+
+def use_hub(monkeypatch: pytest.MonkeyPatch, *records: Any) -> Hub:
+    hub = Hub(list(records))
+    monkeypatch.setattr(reading, "import_optional", lambda *_: hub)
+    return hub
+
+
+def test_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = use_hub(monkeypatch, {"body": "One.\n\nTwo."}, {"body": "Three."})
+    found = passages("hf:owner/name:en", split="test", text_field="body")
+    assert found == [(0, "One."), (0, "Two."), (1, "Three.")]
+    assert hub.calls == [("owner/name", "en", {"split": "test", "streaming": True})]
+    assert next(read_parts(["hf:owner/name"], ReadOptions(text_field="body"))).source == "hf:owner/name"
+
+
+def test_dataset_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_hub(monkeypatch, {"text": "a" * 60}, {"text": "b" * 60}, OSError("connection lost"))
+    parts = read_parts(["hf:x"], ReadOptions(part_characters=100))
+    assert next(parts).passages == ("a" * 60,)
+    with pytest.raises(InputFormatError, match=r"record 3 of 'hf:x' cannot be read .*connection lost"):
+        next(parts)
+
+
+def test_dataset_without_the_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_hub(monkeypatch, {"text": "Good."}, {"title": "Bad."})
+    with pytest.raises(InputFormatError, match="record 2 of 'hf:x' has no field 'text'"):
+        passages("hf:x")
+
+
+def test_dataset_that_cannot_be_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use_hub(monkeypatch)
+    good = write(tmp_path / "a.txt", "Text.")
+    with pytest.raises(InputMissingError, match=r"'hf:no/such', split 'train'.*Couldn't reach"):
+        read_parts([good, "hf:no/such"])
+
+
+@pytest.mark.parametrize("given_input", ["hf:", "hf::en", "hf:name:"])
+def test_dataset_without_a_name(given_input: str) -> None:
+    with pytest.raises(InputMissingError, match="names no dataset"):
+        resolve_inputs([given_input])
+
+
+def test_dataset_of_local_files(tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    folder = tmp_path / "data"
+    write(folder / "train.jsonl", '{"text": "One."}\n{"text": "Two."}\n')
+    assert resolve_inputs([f"hf:{folder}"]) == [DatasetInput(str(folder))]
+    assert passages(f"hf:{folder}") == [(0, "One."), (1, "Two.")]
+    with pytest.raises(InputMissingError, match="Bad split"):
+        passages(f"hf:{folder}", split="nosuch")
+
+
+def test_missing_package() -> None:
+    with pytest.raises(MissingDependencyError, match=r"pip install 'giaann-dask\[hub\]'") as caught:
+        import_optional("no_such_package.part", "hub")
+    assert "'no_such_package'" in str(caught.value)
+
+
+def test_missing_datasets_package_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(MissingDependencyError, match=r"giaann-dask\[hub\]"):
+        read_parts(["hf:name"])

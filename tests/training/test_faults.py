@@ -1,0 +1,155 @@
+"""Real failures: a killed driver, a killed worker, a full disk, two writers."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.training_commands import begin, command, slow_command
+from support.village import SENTENCES, Undisturbed, write_village
+
+import giaann_dask as gd
+from giaann_dask.errors import StoreWriteError
+from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.text.reading import ReadOptions
+
+pytestmark = pytest.mark.cluster
+
+
+def check_going_on(text: Path, folder: Path, expected: bytes) -> None:
+    """Run the command again: it reads the rest, and the network is that of an undisturbed run."""
+    before = gd.Network(folder / "net").manifest.sequences
+    assert 0 < before < SENTENCES
+    done = subprocess.run(slow_command(text, folder / "net"), capture_output=True, text=True, timeout=240, check=True)
+    assert json.loads(done.stdout)["sequences"] + before == SENTENCES
+    exported = gd.Network(folder / "net").export(folder / "net.npz")
+    assert exported.connections.read_bytes() == expected
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_without_counting_twice(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    text, _, expected = undisturbed
+    process = begin(text, tmp_path / "net")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=30)
+    check_going_on(text, tmp_path, expected)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGTERM, id="SIGTERM"), pytest.param(signal.SIGINT, marks=pytest.mark.slow, id="Ctrl-C")],
+)
+def test_a_stopped_run_commits_and_goes_on(undisturbed: Undisturbed, tmp_path: Path, number: signal.Signals) -> None:
+    text, _, expected = undisturbed
+    process = begin(text, tmp_path / "net")
+    # A terminal sends Ctrl-C to the whole process group, workers included; a scheduler, to the process.
+    os.killpg(process.pid, number) if number == signal.SIGINT else os.kill(process.pid, number)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "again to go on" in err
+    report = json.loads(out)
+    assert report["stopped"]
+    assert report["sequences"] == gd.Network(tmp_path / "net").manifest.sequences
+    check_going_on(text, tmp_path, expected)
+
+
+@pytest.mark.parametrize(
+    ("workers", "kills"),
+    [pytest.param(1, 1, marks=pytest.mark.slow), pytest.param(2, 1, marks=pytest.mark.slow), (2, 2)],
+)
+def test_killed_workers_lose_nothing(undisturbed: Undisturbed, tmp_path: Path, workers: int, kills: int) -> None:
+    text, _, expected = undisturbed
+    with gd.connect(workers=workers) as client:
+        pids = client.run(os.getpid)
+        killed: list[int] = []
+
+        def kill_once(event: object) -> None:
+            if not killed and type(event).__name__ == "RoundIntegrated":
+                killed.extend(list(pids.values())[:kills])
+                for pid in killed:
+                    os.kill(pid, signal.SIGKILL)
+
+        network, _ = gd.train(
+            text,
+            tmp_path / "net",
+            client=client,
+            text=gd.TextOptions(reading=ReadOptions(part_characters=60_000)),
+            options=gd.TrainingOptions(batch_sequences=1000, block_characters=60_000, rounds_in_flight=1),
+            observer=kill_once,
+        )
+    assert len(killed) == kills, "in the middle of training"
+    assert network.export(tmp_path / "net.npz")[0].read_bytes() == expected
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 3 MiB; needs the right to mount one."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("needs the right to mount a file system of limited size")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.slow
+def test_a_full_disk_keeps_the_last_commit(small_disk: Path, tmp_path: Path) -> None:
+    small = write_village(tmp_path / "small.txt", 100, 5)
+    large = write_village(tmp_path / "large.txt", 6000, 6)
+    network = small_disk / "net"
+    subprocess.run(command("train", small, "--network", network, "--workers", "1"), check=True, timeout=120)
+    before = gd.Network(network).describe()
+    filler = small_disk / "filler"
+    with filler.open("wb") as file:
+        while os.statvfs(small_disk).f_bavail > 8:
+            file.write(b"\0" * os.statvfs(small_disk).f_frsize)
+            file.flush()
+    done = subprocess.run(
+        command("train", large, "--network", network, "--workers", "1"),
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "disk" in done.stderr
+    assert {**gd.Network(network).describe(), "bytes_on_disk": 0} == {**before, "bytes_on_disk": 0}
+    filler.unlink()
+    subprocess.run(command("train", large, "--network", network, "--workers", "1"), check=True, timeout=120)
+    assert gd.Network(network).manifest.sequences == 6100
+
+
+def test_one_writer_at_a_time(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    text = write_village(tmp_path / "a.txt", 100)
+    with gd.connect(workers=0) as client:
+        gd.train(text, tmp_path / "net", client=client)
+        with NetworkStore(tmp_path / "net").lock(), pytest.raises(StoreWriteError, match="another process"):
+            gd.train(undisturbed.text, tmp_path / "net", client=client)
+
+
+@pytest.mark.slow
+def test_a_worker_that_cannot_write_is_one_line(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    text, _, expected = undisturbed
+    options = gd.TrainingOptions(maximum_sequences=SENTENCES)
+    with gd.connect(workers=1) as client:
+        (unlimited,) = client.run(limit_files, 16_384).values()
+        with pytest.raises(StoreWriteError, match="room on the disk") as failure:
+            gd.train(text, tmp_path / "net", client=client, options=options)
+        client.run(limit_files, unlimited)
+        network, _ = gd.train(text, tmp_path / "net", client=client, options=options)
+    assert "\n" not in str(failure.value)
+    assert network.export(tmp_path / "net.npz")[0].read_bytes() == expected
+
+
+def limit_files(nbytes: int) -> int:
+    """Let this process write no larger files, and return how large they could be before."""
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, most))
+    return before

@@ -1,0 +1,233 @@
+"""Encoding in any number of blocks and connecting in any batches gives the same values; no cluster."""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.plain_training import arrays, naive_connections, sentences
+from support.tagged_tokens import EVER, OPTIONS
+
+from giaann_dask.increments.connections import connect_batch, gather_batch, sum_pairs_on
+from giaann_dask.increments.pair_sums import PairLayout, Tokens
+from giaann_dask.keys import unpack_neuron, unpack_target
+from giaann_dask.runs.compaction import RankedRun, plan_compaction
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.placement import Placement
+from giaann_dask.spec import Specification
+from giaann_dask.text.blocks import CANDIDATE, BlockBuilder
+from giaann_dask.text.segmentation import EncodedBlock, encode_block
+from giaann_dask.text.tokens import TaggedSentence
+from giaann_dask.text.vocabulary import Vocabulary, summarise
+
+
+def encode(
+    text: list[TaggedSentence], cuts: list[int], limit: int | None = None
+) -> tuple[Vocabulary, list[EncodedBlock]]:
+    vocabulary, blocks, left = Vocabulary(), [], limit
+    edges = [0, *sorted(cuts), len(text)]
+    for low, high in pairwise(edges):
+        builder = BlockBuilder(EVER, OPTIONS)
+        builder.add_part([(0, text[low:high])])
+        block = builder.build()
+        blocks.append(encode_block(block, vocabulary.extend(summarise(block), left), 2))
+        left = None if left is None else left - len(blocks[-1])
+    return vocabulary, blocks
+
+
+def flat(blocks: list[EncodedBlock]) -> dict[str, list[int]]:
+    names = ("status", "column", "feature", "branch", "occurrence", "flags")
+    values = {name: [x for b in blocks for x in getattr(b, name).tolist()] for name in names}
+    values["lengths"] = [x for b in blocks for x in np.diff(b.offsets).tolist()]
+    values["surface"] = [b.surfaces[x] for b in blocks for x in b.surface if x >= 0]
+    return values
+
+
+def state(vocabulary: Vocabulary) -> tuple[object, ...]:
+    v = vocabulary
+    return v.concepts, v.features, v.delimiter, v.probable_since, v.sequences
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=sentences, cuts=st.lists(st.integers(0, 14), max_size=5))
+def test_blocks_do_not_matter(text: list[TaggedSentence], cuts: list[int]) -> None:
+    cuts = [min(cut, len(text)) for cut in cuts]
+    once, cut = encode(text, []), encode(text, cuts)
+    assert state(once[0]) == state(cut[0])
+    assert flat(once[1]) == flat(cut[1])
+
+
+@settings(max_examples=40, deadline=None)
+@given(text=sentences, cuts=st.lists(st.integers(0, 14), max_size=3), limit=st.integers(1, 14))
+def test_a_limit_equals_a_shorter_text(text: list[TaggedSentence], cuts: list[int], limit: int) -> None:
+    cuts = [min(cut, len(text)) for cut in cuts]
+    limited = encode(text, cuts, limit)
+    counted = [s for s in text if 7 <= len(s.forms) <= 12][:limit]
+    short = encode(counted, [])
+    assert state(limited[0]) == state(short[0])
+    assert flat(limited[1]) == flat(short[1])
+
+
+def sequential_boundaries(text: list[TaggedSentence]) -> list[list[int] | None]:
+    """Rule 4 read literally, sentence by sentence, as an oracle for the vectorised form."""
+    vocabulary, found = Vocabulary(), []
+    for sentence in text:
+        builder = BlockBuilder(EVER, OPTIONS)
+        builder.add_part([(0, [sentence])])
+        block = builder.build()
+        if len(block) == 0:
+            continue
+        vocabulary.extend(summarise(block))
+        words = [block.features[s] if not n else "" for s, n in zip(block.symbol, block.noun, strict=True)]
+        nouns = np.flatnonzero(block.noun).tolist()
+        occurrence, failed = [0] * len(words), False
+        for left, right in pairwise(nouns):
+            ids = {i: vocabulary.feature(words[i]) for i in range(left + 1, right)}
+            sure = [i for i, f in ids.items() if f is not None and vocabulary.delimiter[f]]
+            maybe = [i for i, f in ids.items() if f is not None and vocabulary.probable_since[f] >= 0]
+            boundary = max(sure) if sure else max(maybe) if maybe else None
+            failed = failed or boundary is None
+            for i in range((boundary or 0) + 1, len(words)):
+                occurrence[i] += 1
+        found.append(None if failed or not nouns else occurrence)
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=sentences)
+def test_segmentation_equals_the_rule_read_literally(text: list[TaggedSentence]) -> None:
+    _, blocks = encode(text, [])
+    expected = sequential_boundaries(text)
+    for q, oracle in enumerate(expected):
+        block = blocks[0]
+        if oracle is None:
+            assert block.status[q] != CANDIDATE
+        else:
+            assert block.occurrence[slice(*block.offsets[q : q + 2])].tolist() == oracle
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=sentences, cuts=st.lists(st.integers(0, 14), max_size=4), regions=st.sampled_from([1, 2, 3, 8]))
+def test_batches_and_regions_do_not_matter(text: list[TaggedSentence], cuts: list[int], regions: int) -> None:
+    specification = Specification(seed_tokens=6)
+    _, blocks = encode(text, [min(cut, len(text)) for cut in cuts])
+    cpu = torch.device("cpu")
+    once = connect_batch(blocks, specification, Placement(1), cpu)
+    parts = [run for b in blocks for run in connect_batch([b], specification, Placement(regions), cpu).values()]
+    for table in ("connections", "neurons"):
+        whole, summed = ([getattr(run, table) for run in runs] for runs in (once.values(), parts))
+        assert arrays(merge_runs(whole)) == arrays(merge_runs(summed))
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=sentences)
+def test_connections_equal_the_rule_read_literally(text: list[TaggedSentence]) -> None:
+    specification = Specification(seed_tokens=6)
+    _, blocks = encode(text, [])
+    runs = connect_batch(blocks, specification, Placement(4), torch.device("cpu"))
+    expected = reduce(lambda a, b: {**a, **b}, [naive_connections(b, specification) for b in blocks], {})
+    found = {}
+    for run, _ in runs.values():
+        source = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
+        segment, neuron, branch = unpack_target(run.target)
+        keys = zip(*source, segment, *unpack_neuron(neuron), branch, strict=True)
+        found.update(zip(keys, run.strength.tolist(), strict=True))
+    assert found == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    text=sentences,
+    seed=st.integers(6, 40),
+    branches=st.sampled_from([2, 128]),
+    # Strengths of more than 32 bits, and so many neurons that keys have more.
+    scale=st.sampled_from([10.0, 1e5]),
+    others=st.sampled_from([0, 1 << 20]),
+)
+def test_processor_and_device_sum_the_same_pairs(
+    text: list[TaggedSentence], seed: int, branches: int, scale: float, others: int
+) -> None:
+    specification = Specification(seed_tokens=seed, branches=branches, proximity_scale=scale, regions=3)
+    batch = gather_batch(encode(text, [])[1])
+    if len(batch.neuron) == 0:
+        return
+    neurons, target = np.unique(batch.neuron, return_inverse=True)
+    region = Placement(specification.regions).regions_of(neurons)
+    by_region = np.argsort(region, kind="stable")
+    tokens = Tokens(np.argsort(by_region)[target], target + others, batch.branch, batch.occurrence, batch.remaining)
+    ordered = (neurons[by_region], region[by_region])
+    numbered = (tokens, np.concatenate([np.arange(-others, 0), neurons]), ordered, specification)
+    ours, theirs = (sum_pairs_on(torch.device("cpu"), *numbered, dense=dense) for dense in (False, True))
+    assert ours.keys() == theirs.keys()
+    for one, other in zip(ours.values(), theirs.values(), strict=True):
+        assert one.strength.dtype == other.strength.dtype == (np.int64 if scale > 10 else np.int32)
+        assert arrays(one) == arrays(other)
+    assert PairLayout.of(len(neurons), specification).bits == 32
+    assert PairLayout.of(1 << 26, specification).bits == 64
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=sentences)
+def test_neurons_equal_the_rule_read_literally(text: list[TaggedSentence]) -> None:
+    specification = Specification(seed_tokens=6)
+    (block,) = encode(text, [])[1]
+    runs = connect_batch([block], specification, Placement(4), torch.device("cpu"))
+    expected: dict[tuple[int, ...], int] = {}
+    columns, features = specification.column_segments, specification.feature_segments
+    for q in np.flatnonzero(block.status == CANDIDATE):
+        low, high = block.offsets[q], block.offsets[q + 1]
+        nouns = [i - low for i in range(low, high) if block.feature[i] == 0]
+        for i in range(low, high):
+            k = int(block.occurrence[i])
+            segments = [*range(min(columns, k + 1)), *range(columns, columns + min(features, nouns[k] + 1))]
+            for s in segments:
+                key = (int(block.column[i]), int(block.feature[i]), s, int(block.branch[i]))
+                expected[key] = expected.get(key, 0) + 1
+    found = {}
+    for _, run in runs.values():
+        column, feature = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
+        segment, _, branch = unpack_target(run.target)
+        keys = zip(*(x.tolist() for x in (column, feature, segment, branch)), strict=True)
+        found.update(zip(keys, run.strength.tolist(), strict=True))
+    assert found == expected
+
+
+@given(choices=st.lists(st.sampled_from([2, 4, 8]), min_size=1, max_size=300))
+def test_compaction_by_any_numbers_keeps_everything_in_few_runs(choices: list[int]) -> None:
+    runs: tuple[RankedRun[tuple[int, ...]], ...] = ()
+    for number, together in enumerate(choices):
+        plan = plan_compaction(runs, RankedRun(0, (number,)), together)
+        runs = (*plan.kept, RankedRun(plan.rank, tuple(x for part in plan.merged for x in part.handle)))
+    assert [x for run in runs for x in run.handle] == list(range(len(choices)))
+    ranks = [run.rank for run in runs]
+    assert ranks == sorted(ranks, reverse=True)
+    assert max(ranks.count(rank) for rank in ranks) < max(choices)
+    assert ranks[0] <= len(choices).bit_length() + 3
+
+
+@pytest.mark.parametrize(("together", "rewritten"), [(2, 3.5), (4, 2.5), (8, 1.875)])
+def test_how_often_connections_are_rewritten(together: int, rewritten: float) -> None:
+    runs: tuple[RankedRun[int], ...] = ()
+    moved = 0
+    for _ in range(64):
+        plan = plan_compaction(runs, RankedRun(0, 1), together)
+        added = sum(run.handle for run in plan.merged)
+        moved += added if len(plan.merged) > 1 else 0
+        runs = (*plan.kept, RankedRun(plan.rank, added))
+    assert (runs, moved / 64) == ((RankedRun(6, 64),), rewritten)
+
+
+@given(rounds=st.integers(1, 200))
+def test_compaction_keeps_everything_in_few_runs(rounds: int) -> None:
+    runs: tuple[RankedRun[tuple[int, ...]], ...] = ()
+    for number in range(rounds):
+        plan = plan_compaction(runs, RankedRun(0, (number,)))
+        runs = (*plan.kept, RankedRun(plan.rank, tuple(x for part in plan.merged for x in part.handle)))
+    assert [x for run in runs for x in run.handle] == list(range(rounds))
+    assert len(runs) <= rounds.bit_length()
+    assert [run.rank for run in runs] == sorted({run.rank for run in runs}, reverse=True)

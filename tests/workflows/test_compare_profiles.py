@@ -1,0 +1,87 @@
+"""The table of profiles, and the documents it reads."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from giaann_dask.errors import OptionError
+from giaann_dask.inference.best.reading import read_documents
+from giaann_dask.workflows.exits import run_script
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "tests" / "data" / "synthetic"
+CONLLU = "\n".join(
+    [
+        "# newdoc id = 1",
+        *(f"{n}\t{w}\t{w}\t{p}\t{p}\t_\t_\t_\t_\t_" for n, w, p in ((1, "Old", "ADJ"), (2, "A", "NOUN"))),
+        "3\tB\tB\tNOUN\tNN\t_\t_\t_\t_\t_",
+        "",
+        "1\tRuns\trun\tVERB\tVBZ\t_\t_\t_\t_\t_",
+        "",
+        "# newdoc id = 2",
+        "1\tEnd\tend\tNOUN\tNN\t_\t_\t_\t_\t_",
+        "",
+        "",
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    specification = importlib.util.spec_from_file_location(
+        "compare_profiles", ROOT / "workflows" / "compare_profiles.py"
+    )
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    import sys
+
+    sys.modules[specification.name] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_documents_of_conllu_and_text(tmp_path: Path) -> None:
+    conllu, text = tmp_path / "a.conllu", tmp_path / "b.txt"
+    conllu.write_text(CONLLU, encoding="utf-8")
+    text.write_text("One ends. Two ends.\n\nThree.\n", encoding="utf-8")
+    raw = [[list(sentence) for sentence in document] for document in read_documents([conllu, text])]
+    assert raw[:2] == [[["Old", "A", "B"], ["Runs"]], [["End"]]]
+    assert raw[2:] == [[["One", "ends", "."], ["Two", "ends", "."], ["Three", "."]]]
+    merged = list(read_documents([conllu], tokens="merged"))
+    assert merged == [[["old", "a_b"], ["runs"]], [["end"]]]
+    with pytest.raises(OptionError, match="tokens"):
+        list(read_documents([text], tokens="none"))
+
+
+def test_table_csv_and_plot(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train, unseen = str(DATA / "train.conllu.gz"), str(DATA / "test.conllu.gz")
+    common = ["--train", train, "--evaluate", unseen, "--profiles", "best", "--output", str(tmp_path)]
+    common += ["--workers", "0"]
+    assert run_script(script.compare_profiles, [*common, "--sizes", "30,100000"]) == 0
+    assert capsys.readouterr().out == (tmp_path / "profiles.md").read_text(encoding="utf-8")
+    with (tmp_path / "profiles.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["profile"], row["sentences"] == "30") for row in rows] == [
+        (profile, size) for size in (True, False) for profile in ("best", "kneser-ney", "backoff")
+    ]
+    assert len({row["tokens"] for row in rows}) == 1, "all are scored on the same tokens"
+    top1 = {(row["profile"], row["sentences"] == "30"): float(row["top1"]) for row in rows}
+    assert top1["best", False] > top1["backoff", True]
+    assert float(rows[3]["perplexity"]) < float(rows[0]["perplexity"]), "more text, less surprise"
+    assert (tmp_path / "profiles.png").stat().st_size > 1000
+    assert run_script(script.compare_profiles, [*common[:1], str(tmp_path / "none.txt"), *common[2:]]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_v1_has_a_row(script: ModuleType, tmp_path: Path) -> None:
+    train, unseen = str(DATA / "train.conllu.gz"), str(DATA / "test.conllu.gz")
+    common = ["--train", train, "--evaluate", unseen, "--profiles", "v1", "--output", str(tmp_path)]
+    assert run_script(script.compare_profiles, [*common, "--sizes", "60"]) == 0
+    assert "| v1 | 60 |" in (tmp_path / "profiles.md").read_text(encoding="utf-8")

@@ -1,0 +1,246 @@
+"""What the scheduled scripts share: settings, locks, histories, plans, and copies of commits."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from support.workflow_scripts import script
+
+import giaann_dask as gd
+from giaann_dask.api import new_inputs
+from giaann_dask.data import sample_text
+from giaann_dask.errors import (
+    OptionError,
+    StoreDamagedError,
+    StoreExistsError,
+    StoreMissingError,
+    StoreUnreachableError,
+    StoreWriteError,
+)
+from giaann_dask.store import backup
+from giaann_dask.store.backup import NetworkPlace, copy_commit
+from giaann_dask.workflows.exits import CheckFailedError, TryAgainError, run_script, status_of
+from giaann_dask.workflows.history import append_line, lock_of, only_one, read_lines, recorded
+from giaann_dask.workflows.settings import TABLES, job_command
+
+
+@pytest.fixture
+def told() -> tuple[click.Command, dict[str, Any]]:
+    """A command that keeps what it was given."""
+    given: dict[str, Any] = {}
+
+    @job_command("backup")
+    @click.option("--keep", type=int, default=1)
+    @click.option("--some-text", multiple=True)
+    @click.option("--json", "as_json", is_flag=True)
+    def command(**values: Any) -> None:
+        given.update(values)
+
+    return command, given
+
+
+def test_flag_then_environment_then_file(
+    told: tuple[click.Command, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command, given = told
+    file = tmp_path / "s.toml"
+    file.write_text('[common]\nkeep = 2\nworkers = 3\n[backup]\nkeep = 3\nsome-text = ["a b", "c"]\njson = true\n')
+    assert run_script(command, ["--config", str(file)]) == 0
+    assert given == {"keep": 3, "some_text": ("a b", "c"), "as_json": True, "dry_run": False}
+    monkeypatch.setenv("GIAANN_CONFIG", str(file))
+    monkeypatch.setenv("GIAANN_KEEP", "4")
+    monkeypatch.setenv("GIAANN_JSON", "0")
+    monkeypatch.setenv("GIAANN_SOME_TEXT", "d e")
+    assert run_script(command, []) == 0
+    assert (given["keep"], given["some_text"], given["as_json"]) == (4, ("d", "e"), False)
+    assert run_script(command, ["--keep", "5"]) == 0
+    assert given["keep"] == 5
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("[backup]\nkepe = 1", "such as keep"),
+        ("[backups]\nkeep = 1", "tables common"),
+        ("keep = 1", "tables common"),
+        ("[backup]\nkeep = [1, 2]", "one value"),
+        ("[backup]\nkeep = 'x'", "not a valid int"),
+        ("keep = ", "is no TOML"),
+    ],
+)
+def test_wrong_settings_are_one_line(
+    told: tuple[click.Command, dict[str, Any]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    content: str,
+    said: str,
+) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text(content)
+    assert run_script(told[0], ["--config", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_the_settings_of_the_documentation_are_settings() -> None:
+    root = Path(__file__).resolve().parents[2]
+    example = (
+        (root / "docs" / "how-to" / "workflows.md")
+        .read_text(encoding="utf-8")
+        .partition("```toml\n")[2]
+        .partition("```")[0]
+    )
+    tables = tomllib.loads(example)
+    assert set(tables) < set(TABLES)
+    for table in set(tables) - {"common"}:
+        name = table.replace("-", "_")
+        options = {flag.lstrip("-") for option in script(name).params for flag in option.opts}
+        assert set(tables[table]) <= options
+        assert {"network", "config", "dry-run", "verbose", "json", "history"} <= options
+
+
+def test_exit_codes() -> None:
+    errors = [CheckFailedError("x"), TryAgainError("x"), StoreWriteError("x"), OptionError("x"), KeyError("x")]
+    assert [status_of(error) for error in errors] == [3, 75, 75, 2, 1]
+
+
+def test_one_at_a_time_and_a_killed_holder(tmp_path: Path) -> None:
+    network = tmp_path / "net"
+    with only_one(network) as before:
+        assert before is None
+        with pytest.raises(TryAgainError, match="working on network"), only_one(network, wait_s=0.3):
+            pass
+    with only_one(network) as before:
+        assert before is None, "the last one ended in order"
+    # What a process that was killed leaves: its name, and no lock.
+    lock_of(network).write_text(json.dumps({"pid": 7, "since": "then"}))
+    with only_one(network) as before:
+        assert before == 7
+    assert lock_of(network).read_text() == ""
+
+
+def test_history_has_a_line_for_each_end(tmp_path: Path) -> None:
+    network, history = tmp_path / "net", tmp_path / "history.jsonl"
+    with recorded("a", network, history) as entry:
+        entry["found"] = 1
+    with pytest.raises(CheckFailedError), recorded("b", network, history):
+        raise CheckFailedError("fell")
+    with history.open("a") as file:
+        file.write('{"job": "cut sh')
+    append_line(history, {"job": "c"})
+    lines = read_lines(history)
+    assert [(line["job"], line.get("exit")) for line in lines] == [("a", 0), ("b", 3), ("c", None)]
+    assert lines[0]["found"] == 1
+    assert lines[1]["error"] == "fell"
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small network of two commits."""
+    path = tmp_path_factory.mktemp("copied") / "net"
+    with gd.connect(workers=0) as client:
+        for sequences in (20, 40):
+            options = gd.TrainingOptions(maximum_sequences=sequences)
+            gd.train(sample_text(), path, client=client, options=options)
+    return path
+
+
+def test_new_is_what_neither_network_nor_earlier_inputs_hold(network: Path, tmp_path: Path) -> None:
+    paragraphs = sample_text().read_text(encoding="utf-8").split("\n\n")
+    files = {"a": paragraphs[:2], "b": paragraphs[:2], "c": paragraphs[2:4], "empty": []}
+    for name, content in files.items():
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(content), encoding="utf-8")
+    (tmp_path / "bad.txt").write_bytes(b"\xff")
+    names = [str(tmp_path / f"{name}.txt") for name in (*files, "bad")]
+    news = {Path(each.name).stem: each for each in new_inputs(names, tmp_path / "none")}
+    assert news["a"].new_characters == news["a"].characters > 0
+    assert (news["b"].characters, news["b"].new_characters) == (news["a"].characters, 0)
+    assert news["c"].new_characters > 0
+    assert news["empty"].characters == 0
+    assert "UTF-8" in news["bad"].problem
+    begun = new_inputs(str(sample_text()), network)[0]
+    assert begun.new_characters == begun.characters, "a part that was begun is not known"
+
+
+@pytest.mark.slow
+def test_copies_of_commits(network: Path, tmp_path: Path) -> None:
+    source, place = NetworkPlace(str(network)), NetworkPlace(str(tmp_path / "copy"))
+    newest, older = (commit for commit, _ in gd.Network(network).commits()[:2])
+    for commit in (older, newest, older, newest):
+        report = copy_commit(source, place, commit, keep=2)
+        copied, original = gd.Network(tmp_path / "copy"), gd.Network(network, commit)
+        assert copied.commit == report.copy
+        assert copied.manifest == original.manifest
+        one, other = (each.export(tmp_path / "x.npz") for each in (copied, original))
+        assert one.connections.read_bytes() == other.connections.read_bytes()
+    assert len(copied.commits()) <= 2
+    again = copy_commit(source, place)
+    assert (again.written, again.copy) == (0, report.copy), "what is there is not written again"
+    with pytest.raises(StoreExistsError, match="not a copy"):
+        copy_commit(place, source)
+    with pytest.raises(OptionError, match="s3://BUCKET"):
+        NetworkPlace("ftp://somewhere")
+    with pytest.raises(StoreExistsError, match="no network"):
+        copy_commit(source, NetworkPlace(str(tmp_path)))
+
+
+@pytest.mark.slow
+def test_a_bucket_that_does_not_answer(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_REGION", "nowhere")
+    with pytest.raises(StoreUnreachableError) as caught:
+        copy_commit(NetworkPlace(str(network)), NetworkPlace("s3://bucket/village"))
+    assert status_of(caught.value) == 75
+
+
+def test_a_full_disk_is_told_as_such(network: Path, tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signals = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, before[1]))
+    try:
+        with pytest.raises(StoreWriteError, match="could not be written"):
+            copy_commit(NetworkPlace(str(network)), NetworkPlace(str(tmp_path / "copy")))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, signals)
+    assert copy_commit(NetworkPlace(str(network)), NetworkPlace(str(tmp_path / "copy"))).connections > 0
+
+
+def test_a_copy_that_ends_early_or_wrong_is_not_seen(
+    network: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, place = NetworkPlace(str(network)), NetworkPlace(str(tmp_path / "copy"))
+    older = gd.Network(network).commits()[1][0]
+    verify, write = backup._verify, backup._write
+
+    def killed(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(backup, "_verify", killed)
+    with pytest.raises(KeyboardInterrupt):
+        copy_commit(source, place)
+    with pytest.raises(StoreMissingError, match="no commit yet"):
+        gd.Network(tmp_path / "copy")
+    monkeypatch.setattr(backup, "_verify", verify)
+    first = copy_commit(source, place, older)
+
+    def spoiling(read: Any, session: Any) -> Any:
+        entries, written = write(read, session)
+        wrong = next(key for key in entries.digests if key.startswith("runs/") and "zarr.json" not in key)
+        entries.digests[wrong] = b"another"
+        return entries, written
+
+    monkeypatch.setattr(backup, "_write", spoiling)
+    with pytest.raises(StoreDamagedError, match="that of the network"):
+        copy_commit(source, place)
+    assert gd.Network(tmp_path / "copy").commit == first.copy, "the earlier copy stays"
