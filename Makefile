@@ -45,6 +45,7 @@ check: lint types extras doctest notebooks docs
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 
 types: $(READY)
 	$(BIN)/mypy

@@ -35,6 +35,7 @@ from giaann_dask.inference.profiles import (
     InferenceRules,
     auxiliary_kinds,
     fitting_rules,
+    open_batch,
     open_plain_session,
     rules_device,
 )
@@ -45,7 +46,6 @@ from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.sequence import FlagTable, StepResult, StepTrace
 from giaann_dask.inference.token_events import ContinuationStream, TokenEvent
 from giaann_dask.inference.v1.pull_batch import BatchOptions, Prompt
-from giaann_dask.inference.v2.batch import open_batch
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
 

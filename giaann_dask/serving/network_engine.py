@@ -22,7 +22,7 @@ from giaann_dask.events import PromptsAdvanced
 from giaann_dask.inference.continuation import Candidate
 from giaann_dask.inference.generation import best_candidates, word_and_column
 from giaann_dask.inference.handle import changed_flags
-from giaann_dask.inference.profiles import RequestedRules, fitting_rules, open_plain_session, rules_device
+from giaann_dask.inference.profiles import RequestedRules, fitting_rules, open_batch, open_plain_session, rules_device
 from giaann_dask.inference.rows.remote import RowOptions
 from giaann_dask.inference.sessions import NetworkHandle
 from giaann_dask.inference.sharded.workers import ShardedSession, StateOptions
@@ -31,7 +31,6 @@ from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, StepTrace
 from giaann_dask.inference.v1.pull_batch import BatchOptions, Prompt
 from giaann_dask.inference.v1.push_session import Session
-from giaann_dask.inference.v2.batch import open_batch
 from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.serving.engine import ActiveColumn, CompletionOptions, Ended, Given, Part, Token
 from giaann_dask.serving.shared_batch import SharedBatch

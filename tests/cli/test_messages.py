@@ -29,7 +29,7 @@ from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
 from giaann_dask.spec import Specification
 from giaann_dask.text.reading import ReadOptions
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SNAKE = re.compile(r"\b[a-z][a-z0-9]*_[a-z0-9_]+\b")
 OPTION = re.compile(r"(?<!\w)--[a-z]")
 

@@ -105,7 +105,7 @@ def run(arguments: list[str], folder: Path, script: str | None = None, **variabl
 
 
 def test_the_example_of_the_readme_as_a_script(tmp_path: Path) -> None:
-    text = Path(__file__).parent.parent / "giaann_dask" / "data" / "sample_test.txt"
+    text = Path(__file__).resolve().parents[2] / "giaann_dask" / "data" / "sample_test.txt"
     (tmp_path / "script.py").write_text(TRAINING, encoding="utf-8")
     printed = run(["script.py", str(text), "my.network"], tmp_path).splitlines()
     assert printed.count("started") == 1

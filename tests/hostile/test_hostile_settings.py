@@ -8,7 +8,6 @@ import subprocess
 import sys
 from functools import cache
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,9 +83,12 @@ def digests(profiles: tuple[str, ...], row: Row) -> dict[str, str]:
     }
     environment = {key: value for name, levels in ENVIRONMENT.items() for key, value in levels[row[name]].items()}
     done = subprocess.run(
-        [sys.executable, Path(hostile_training.__file__), json.dumps([profiles, settings])],
-        capture_output=True, timeout=280, check=False, env={**os.environ, **environment},
-    )  # fmt: skip
+        [sys.executable, "-m", "support.hostile_training", json.dumps([profiles, settings])],
+        capture_output=True,
+        timeout=280,
+        check=False,
+        env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     assert done.returncode == 0, f"{settings} {environment}\n{done.stderr.decode(errors='replace')}"
     found: dict[str, str] = json.loads(done.stdout)
     return found

@@ -16,14 +16,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import torch
 
-from giaann_dask.device import tensor_device
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.profiles import InferenceRules
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.sequence import StepTrace
-from giaann_dask.inference.v1.pull_batch import Advance, Batch, BatchOptions, Prompt
+from giaann_dask.inference.v1.pull_batch import Advance, BatchOptions, Prompt
 from giaann_dask.inference.v2.options import V2Options
 from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.spec import Specification
@@ -154,20 +151,3 @@ def _advance(number: int, steps: range, finished: bool, traces: list[StepTrace])
         np.concatenate(neuron),
         np.concatenate(value),
     )
-
-
-def open_batch(
-    specification: Specification,
-    rows: RowSource,
-    *,
-    options: InferenceRules,
-    batch: BatchOptions | None = None,
-    device: torch.device | None = None,
-) -> PromptBatch:
-    """Return an empty batch that follows some rules; the parameters are those of `Batch`.
-
-    On the CPU steps are compiled; on other devices all sequences of profile ``v1`` take them together.
-    """
-    if isinstance(options, V2Options):
-        return V2Batch(specification, rows, options=options, batch=batch)
-    return Batch(specification, rows, options=options, batch=batch, device=tensor_device(device))

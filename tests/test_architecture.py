@@ -1,0 +1,60 @@
+"""Check what import-linter (`pyproject.toml`) cannot: CUDA in one module, public names, names of modules in text."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import giaann_dask as gd
+import giaann_dask.api
+
+ROOT = Path(__file__).resolve().parent.parent / "giaann_dask"
+
+
+def test_cuda_is_named_in_one_place() -> None:
+    named = [
+        path.relative_to(ROOT).as_posix()
+        for path in sorted(ROOT.rglob("*.py"))
+        if any(
+            isinstance(node, ast.Attribute) and node.attr == "cuda"
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        )
+    ]
+    assert named == ["device.py"]
+
+
+@pytest.mark.parametrize("package", [gd, giaann_dask.api], ids=lambda package: package.__name__)
+def test_every_public_name_is_completed_and_leads_somewhere(package: ModuleType) -> None:
+    assert [name for name in dir(package) if not name.startswith("__")] == sorted(package.__all__)
+    for name in package.__all__:
+        assert getattr(package, name).__name__ == name
+        assert name in vars(package), "loaded once"
+    with pytest.raises(AttributeError, match="nothing"):
+        assert package.nothing
+
+
+def test_every_module_that_text_names_is_there() -> None:
+    """Of ``giaann_dask.a.b.name``, the longest part that is a module must hold the name."""
+    defined: dict[str, set[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        module = ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        defined[module] = {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
+        assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+        defined[module] |= {name.id for node in assigned for name in ast.walk(node) if isinstance(name, ast.Name)}
+    defined["giaann_dask"] |= set(gd.__all__)
+    defined["giaann_dask.api"] |= set(giaann_dask.api.__all__)
+    pages = [*ROOT.rglob("*.py"), *(ROOT.parent / "docs").rglob("*.md"), *ROOT.parent.glob("*.md")]
+    missing = []
+    for path in pages:
+        for named in re.findall(r"`(giaann_dask(?:\.\w+)+)`", path.read_text(encoding="utf-8")):
+            parts = named.split(".")
+            end = next(end for end in range(len(parts), 0, -1) if ".".join(parts[:end]) in defined)
+            if end < len(parts) and parts[end] not in defined[".".join(parts[:end])]:
+                missing.append((path.name, named))
+    assert missing == []
