@@ -159,7 +159,7 @@ def test_words_are_coloured_by_what_the_network_stores() -> None:
 
 def test_what_is_not_stored_is_refused_with_what_to_do() -> None:
     graph = graph_of_made_up()
-    with pytest.raises(OptionError, match=r"stores none.*--colour delimiters"):
+    with pytest.raises(OptionError, match=r"stores none.*colour delimiters"):
         colour_graph(graph, themes.LIGHT, "parts", words(part=None))
     with pytest.raises(OptionError, match=r"Network\.draw"):
         colour_graph(graph, themes.LIGHT, "segments")

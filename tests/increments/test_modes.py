@@ -317,7 +317,7 @@ def test_corpora_with_parts_of_speech(trained: Path, tmp_path: Path) -> None:
         network.export(tmp_path / "kept.npz")
         plain, _ = gd.train(kept.path, tmp_path / "plain", client=client)
         plain.export(tmp_path / "plain.npz")
-        with pytest.raises(SpecificationError, match=r"without parts of speech.*--parts-of-speech"):
+        with pytest.raises(SpecificationError, match=r"without parts of speech.*parts_of_speech"):
             gd.train(without.path, tmp_path / "none", client=client, specification=gd.Specification(**MODES))
     assert not (tmp_path / "none").exists()
     for name, same in (("kept", "once"), ("plain", "plain")):
