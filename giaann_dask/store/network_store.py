@@ -221,8 +221,8 @@ class NetworkStore:
     def commits(self) -> list[tuple[str, str]]:
         """Return identity and message of all commits, the last one first."""
         with reading(f"network {self.path}"):
-            found = list(self._repository.ancestry(branch=BRANCH))
             head = self._repository.lookup_branch(BRANCH)
+            found = list(self._repository.ancestry(snapshot_id=head))
         for info, named in zip(found, (head, *(info.parent_id for info in found)), strict=False):
             if info.id != named or info.metadata.get(_CHECKSUM, _message_checksum(info)) != _message_checksum(info):
                 raise StoreDamagedError(f"commit {named} of network {self.path} is not what was written")
