@@ -108,9 +108,9 @@ def test_the_layout_has_every_module_and_no_other() -> None:
 
 
 def test_a_module_that_is_missing_from_the_layout_or_does_not_exist_is_found() -> None:
-    assert wrong_in(README.replace(" vocabulary ", " ")) == ([], ["text/vocabulary"])
-    assert wrong_in(README.replace(" vocabulary ", " vocabulery ")) == (["text/vocabulery"], ["text/vocabulary"])
-    assert wrong_in(README.replace(" service source\n", " service\n")) == ([], ["inference/rows/source"])
+    assert wrong_in(README.replace(" vocabulary_arrays", "")) == ([], ["store/vocabulary_arrays"])
+    assert wrong_in(README.replace(" noun_merging", " noun_merger")) == (["text/noun_merger"], ["text/noun_merging"])
+    assert wrong_in(README.replace(" service source", " service")) == ([], ["inference/rows/source"])
     assert fenced("```sh\na\n```\n```\nb\n```\n") == [("sh", "a"), ("", "b")]
 
 

@@ -32,5 +32,5 @@ def use_icechunk() -> None:
         raise StoreForkedError(
             "a network is used in a process that was forked from one that had used a network",
             "a process that was not, because threads that read the store do not live on in a forked one",
-            "start the process by multiprocessing.get_context('spawn'), or fork before anything opens a network",
+            'use the start method "spawn" of multiprocessing, or fork before a network is opened',
         )
