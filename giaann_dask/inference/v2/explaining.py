@@ -1,7 +1,7 @@
 """Why a neuron was predicted under profile ``v2``: the connections that raised it.
 
 Covers: replaying the steps of a sequence on the entries of one neuron, for both dynamics.
-Does not cover: the steps themselves (`giaann_dask.inference.v2.kernels`).
+Does not cover: the steps themselves (`giaann_dask.inference.v2.dynamics`).
 
 The history of a neuron depends on the sources of its sequence and never on another target, so that
 its own entries are enough.
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from giaann_dask.inference.state.sequence import Contribution, StepResult
-from giaann_dask.inference.v2.kernels import squashed
+from giaann_dask.inference.v2.dynamics import squashed
 from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import LegacyOptions, LifOptions
 from giaann_dask.inference.v2.tables import NEVER, Floats, Integers

@@ -1,6 +1,6 @@
 """The state of one sequence under the dynamics of profile ``v2``.
 
-Covers: the memory of the compiled steps (`giaann_dask.inference.v2.kernels`), one class for each of the
+Covers: the memory of the compiled steps (`giaann_dask.inference.v2.dynamics`), one class for each of the
 two dynamics behind the same three questions: what comes of a source, what follows it, and what the
 state looks like.
 Does not cover: the constants (`giaann_dask.inference.v2.options`), and modes, selection and what is fed
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from giaann_dask.inference.state.activation import ActivationState
-from giaann_dask.inference.v2 import kernels
+from giaann_dask.inference.v2 import dynamics
 from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import LegacyOptions, LifOptions
 from giaann_dask.inference.v2.tables import FREE, NEVER, Clock, EntryTable, Floats, Integers, LegacyRules, LifRules
@@ -83,7 +83,7 @@ class SequenceState(ABC):
         needed = 2 * (int(self._table.used[0]) + slots + 2)
         if needed > len(self._table.neuron):
             larger = self._empty(1 << (needed - 1).bit_length())
-            kernels.move(self._table, larger)
+            dynamics.move(self._table, larger)
             self._table = larger
 
     def _empty(self, slots: int) -> EntryTable:
@@ -145,7 +145,7 @@ class LifState(SequenceState):
         """See `SequenceState.advance`."""
         self._reserve(len(row[0]))
         self._moment = 2 * clock.token
-        gate, neuron, score = kernels.lif_advance(self._table, source, row, clock.token, self._advanced, self._rules)
+        gate, neuron, score = dynamics.lif_advance(self._table, source, row, clock.token, self._advanced, self._rules)
         return int(gate), neuron, score
 
     def settle(self, source: int, following: int, clock: Clock) -> None:
@@ -155,11 +155,11 @@ class LifState(SequenceState):
         self._advanced[clock.token] = source >> FEATURE_BITS != following >> FEATURE_BITS
         self._reserve(1)
         self._moment = 2 * clock.token + 1
-        kernels.lif_settle(self._table, following, clock.token, self._advanced, self._rules)
+        dynamics.lif_settle(self._table, following, clock.token, self._advanced, self._rules)
 
     def shown(self) -> ActivationState:
         """Return the positive entries."""
-        kernels.lif_catch_up_all(self._table, self._moment, self._advanced, self._rules)
+        dynamics.lif_catch_up_all(self._table, self._moment, self._advanced, self._rules)
         positive = self._table.value > 0
         return self._entries(positive, np.broadcast_to(np.int32(NEVER), positive.shape))
 
@@ -199,11 +199,11 @@ class LegacyState(SequenceState):
     def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
         """See `SequenceState.advance`."""
         self._reserve(len(row[0]))
-        gate = kernels.legacy_advance(self._table, source, row, clock, self._rules)
+        gate = dynamics.legacy_advance(self._table, source, row, clock, self._rules)
         self._moment = 2 * clock.token + 1
         begin = int(np.searchsorted(row[0], self._layout.last << SEGMENT_SHIFT))
         connected = np.unique((row[0][begin:] >> BRANCH_BITS) & _NEURON_MASK)
-        neuron, score = kernels.legacy_scores(self._table, connected, clock, self._rules, self._powers)
+        neuron, score = dynamics.legacy_scores(self._table, connected, clock, self._rules, self._powers)
         return int(gate), neuron, score
 
     def settle(self, source: int, following: int, clock: Clock) -> None:
@@ -211,13 +211,13 @@ class LegacyState(SequenceState):
         self._reserve(2)
         self._moment = 2 * clock.token + 1
         if clock.token == 0:
-            kernels.legacy_burst(self._table, source, self._moment, self._rules)
-            kernels.legacy_clear(self._table, source, self._moment, self._rules)
-        kernels.legacy_burst(self._table, following, self._moment, self._rules)
+            dynamics.legacy_burst(self._table, source, self._moment, self._rules)
+            dynamics.legacy_clear(self._table, source, self._moment, self._rules)
+        dynamics.legacy_burst(self._table, following, self._moment, self._rules)
 
     def shown(self) -> ActivationState:
         """Return all entries, those of value 0 too."""
-        kernels.legacy_catch_up_all(self._table, self._moment, self._rules)
+        dynamics.legacy_catch_up_all(self._table, self._moment, self._rules)
         return self._entries(self._table.there, self._table.time)
 
 
