@@ -15,7 +15,7 @@ from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.data import sample_test_text
-from giaann_dask.network import manifest as manifests
+from giaann_dask.store import manifest as manifests
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.training import regions as region_growth
