@@ -364,7 +364,7 @@ class CommitReader:
                 f"{FORMAT!r} version {VERSION} or {VERSION_JOINED}",
                 "open it with the version of giaann_dask that wrote it",
             )
-        stored = cast(Mapping[str, Any], attributes["manifest"])
+        stored: Any = attributes.get("manifest", {})
         if attributes.get(_CHECKSUM, _manifest_checksum(stored)) != _manifest_checksum(stored):
             raise StoreDamagedError(f"the manifest of network {path} is not what was written")
         self._manifest = Manifest.from_dict(stored)

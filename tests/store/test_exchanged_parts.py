@@ -71,7 +71,11 @@ def one_token_more(root: Any) -> None:
     root.attrs["manifest"] = {**manifest, "tokens": manifest["tokens"] + 1}
 
 
-@pytest.mark.parametrize("edit", [one_flag_more, one_token_more])
+def no_manifest(root: Any) -> None:
+    del root.attrs["manifest"]
+
+
+@pytest.mark.parametrize("edit", [one_flag_more, one_token_more, no_manifest])
 def test_an_array_or_a_manifest_that_training_did_not_write(
     whole: Path, tmp_path: Path, edit: Callable[[Any], None]
 ) -> None:
