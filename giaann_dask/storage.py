@@ -43,6 +43,14 @@ _FULL = (
 _REFUSED = ("permission denied", "os error 13", "not permitted", "not a directory", "is a directory")
 
 
+# What to do about a store that is not what was written.
+RESTORE = "look at it with giaann-dask doctor, and restore it from a copy"
+
+
+class _MissingArrayError(StoreDamagedError):
+    """An array that a store should have; `reading` adds of which store."""
+
+
 def create_array(group: zarr.Group, name: str, values: npt.NDArray[Any], chunk: int = CHUNK) -> zarr.Array[Any]:
     """Create an array in a group and write its first values.
 
@@ -97,7 +105,8 @@ def read_array(group: zarr.Group, name: str, start: int = 0, stop: int | None = 
     try:
         array = group[name]
     except KeyError:
-        raise StoreDamagedError(f"{group.store_path} has no array {group.path}/{name}") from None
+        path = f"{group.path}/{name}".lstrip("/")
+        raise _MissingArrayError(f"the array {path} is missing", "an intact store", RESTORE) from None
     assert isinstance(array, zarr.Array)
     values = np.asarray(array[start : array.shape[0] if stop is None else stop])
     expected = cast(Mapping[str, int], group.attrs.get(CHECKSUMS, {})).get(name)
@@ -290,6 +299,8 @@ def reading(what: str) -> Iterator[None]:
     """Turn the failures of a store that cannot be decoded into a `StoreDamagedError`."""
     try:
         yield
+    except _MissingArrayError as error:
+        raise StoreDamagedError(f"{what} cannot be read: {error.received}", error.expected, error.remedy) from error
     except GiaannError:
         raise
     except Exception as error:

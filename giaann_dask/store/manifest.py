@@ -6,13 +6,17 @@ and writing it (`store`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import fields as dataclass_fields
+from typing import Any, TypeVar, cast
 
 from giaann_dask.errors import StoreDamagedError
 from giaann_dask.runs.placement import FIRST_REGIONS, Split
 from giaann_dask.spec import Specification
+from giaann_dask.storage import RESTORE
 from giaann_dask.text.blocks import STATUS_NAMES
 
 
@@ -166,23 +170,151 @@ class Manifest:
         return {name: value for name, value in values.items() if name not in absent}
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Manifest:
-        """Rebuild a stored manifest.
+    def from_dict(cls, fields: object, what: str = "the network") -> Manifest:
+        """Rebuild a stored manifest, and check that nothing in it contradicts itself.
+
+        Parameters
+        ----------
+        fields : object
+            What is stored: a mapping, or None where there is nothing.
+        what : str
+            What it is the manifest of, for errors.
 
         Raises
         ------
         StoreDamagedError
-            If it lacks a field or has one of a wrong kind.
+            If it is missing, lacks a field, or has one of a wrong kind or a value that cannot be.
+        SpecificationError
+            If the specification is one of another version.
         """
-        try:
-            values = dict(fields)
-            values["specification"] = Specification.from_dict(values["specification"])
-            counts = tuple(values["by_status"])
-            values["by_status"] = counts + (0,) * (len(STATUS_NAMES) - len(counts))
-            values["runs"] = tuple(StoredRun(**run) for run in values["runs"])
-            values["splits"] = tuple(Split(*split) for split in values["splits"])
-            values["load"] = tuple(values["load"])
-            values["counts"] = tuple(RegionCount(**count) for count in values.get("counts", ()))
-            return cls(**values)
-        except (KeyError, TypeError) as error:
-            raise StoreDamagedError(f"the manifest of the network is incomplete ({error})") from error
+        check = _Check(what)
+        check(isinstance(fields, Mapping), "", "missing" if fields is None else fields, "a mapping of fields")
+        values = dict(cast(Mapping[str, Any], fields))
+        known = {each.name for each in dataclass_fields(cls)}
+        check(not (missing := sorted(known - _YOUNGER - values.keys())), "", f"without {missing}", "all fields")
+        check(
+            not (unknown := sorted(values.keys() - known)), "", f"with the unknown fields {unknown}", "known ones alone"
+        )
+        check(isinstance(values["specification"], Mapping), "specification", values["specification"], "a mapping")
+        values["specification"] = Specification.from_dict(values["specification"])
+        counts = check.integers("by_status", values["by_status"])
+        check(len(counts) in (len(STATUS_NAMES) - 1, len(STATUS_NAMES)), "by_status", counts, "a count for each status")
+        values["by_status"] = counts + (0,) * (len(STATUS_NAMES) - len(counts))
+        values["runs"] = check.rows("runs", StoredRun, values["runs"])
+        values["splits"] = tuple(Split(*check.integers("splits", split, 2)) for split in check.items("splits", values))
+        values["load"] = check.integers("load", values["load"])
+        values["counts"] = check.rows("counts", RegionCount, values.get("counts", ()))
+        for name in _COUNTS:
+            check.integer(name, values[name])
+        check.integer("last_trained", values["last_trained"], -1)
+        check(type(values["exact"]) is bool, "exact", values["exact"], "true or false")
+        if values.get("begun_with") is not None:
+            check.integer("begun_with", values["begun_with"], 1)
+        manifest = cls(**values)
+        _check_sizes(manifest, check)
+        _check_regions(manifest, check)
+        return manifest
+
+
+# Fields that are stored only where they say something.
+_YOUNGER = {"counts", "begun_with"}
+_COUNTS = (
+    "tokens",
+    "concepts",
+    "features",
+    "saved_concepts",
+    "saved_features",
+    "neurons",
+    "connections",
+    "rounds",
+)
+_Row = TypeVar("_Row", StoredRun, RegionCount)
+_IDENTITY = re.compile(r"[0-9]+\.[0-9]+-[0-9]+")
+
+
+class _Check:
+    """Raises a `StoreDamagedError` of a manifest where something in it does not hold.
+
+    Parameters
+    ----------
+    what : str
+        What it is the manifest of.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __call__(self, holds: bool, name: str, found: object, expected: str) -> None:
+        """Raise the error of a field, or of the manifest as a whole, unless something holds."""
+        if not holds:
+            field = f"{name} in the manifest" if name else "the manifest"
+            raise StoreDamagedError(f"{field} of {self._what} is {str(found)[:200]}", expected, RESTORE)
+
+    def integer(self, name: str, value: object, least: int = 0) -> int:
+        """Return a value that has to be an integer of at least so much."""
+        self(type(value) is int and value >= least, name, repr(value), f"a whole number of at least {least}")
+        return cast(int, value)
+
+    def integers(self, name: str, values: object, length: int | None = None) -> tuple[int, ...]:
+        """Return values that have to be integers of at least 0, as many as this where a length is given."""
+        self(isinstance(values, Sequence) and not isinstance(values, str), name, repr(values), "a list of numbers")
+        found = tuple(self.integer(name, value) for value in cast(Sequence[object], values))
+        self(length in (None, len(found)), name, found, f"{length} numbers")
+        return found
+
+    def items(self, name: str, values: Mapping[str, Any]) -> Sequence[object]:
+        """Return a field that has to be a list."""
+        found = values[name]
+        self(isinstance(found, list | tuple), name, repr(found), "a list")
+        return cast(Sequence[object], found)
+
+    def rows(self, name: str, kind: type[_Row], values: object) -> tuple[_Row, ...]:
+        """Return a list of values of a class, whose fields have to be integers of at least 0, but for identities."""
+        names = {each.name for each in dataclass_fields(kind)}
+        made = []
+        for row in self.items(name, {name: values}):
+            same = isinstance(row, Mapping) and row.keys() == names
+            self(same, f"an entry of {name}", repr(row), f"the fields {sorted(names)}")
+            stored = cast(Mapping[str, Any], row)
+            for field_name, value in stored.items():
+                if field_name == "identity":
+                    intact = isinstance(value, str) and _IDENTITY.fullmatch(value) is not None
+                    self(
+                        intact,
+                        f"an identity of {name}",
+                        repr(value),
+                        "a region and rounds, such as 00000.00000000-00000003",
+                    )
+                else:
+                    self.integer(f"{field_name} of an entry of {name}", value)
+            made.append(kind(**stored))
+        return tuple(made)
+
+
+def _check_sizes(manifest: Manifest, check: _Check) -> None:
+    """Check that the counts of a manifest agree with each other."""
+    for name in ("concepts", "features"):
+        saved, size = getattr(manifest, f"saved_{name}"), getattr(manifest, name)
+        check(saved <= size, f"saved_{name}", saved, f"no more than the {size} {name}")
+    sequences = manifest.sequences
+    check(manifest.last_trained < max(sequences, 1), "last_trained", manifest.last_trained, f"less than {sequences}")
+    for name in ("neurons", "connections"):
+        most = sum(getattr(run, name) for run in manifest.runs)
+        check(getattr(manifest, name) <= most, name, getattr(manifest, name), f"no more than the {most} of its runs")
+
+
+def _check_regions(manifest: Manifest, check: _Check) -> None:
+    """Check that runs, splits and counts are of regions that there are."""
+    begun_with, asked = manifest.first_regions, manifest.specification.regions
+    check(begun_with <= asked, "begun_with", begun_with, f"no more than the {asked} regions of the specification")
+    live = set(range(begun_with))
+    for number, (region, pivot) in enumerate(manifest.splits):
+        check(region in live, "splits", (region, pivot), "a region that there is at that time")
+        live = live - {region} | {begun_with + 2 * number, begun_with + 2 * number + 1}
+    identities = [run.identity for run in manifest.runs]
+    twice = [identity for identity, times in Counter(identities).items() if times > 1]
+    check(not twice, "runs", f"a list with {twice[:3]} more than once", "each run once")
+    for name, entries in (("runs", manifest.runs), ("counts", manifest.counts)):
+        gone = sorted({entry.region for entry in entries} - live)
+        check(not gone, name, f"of the regions {gone[:5]}", "regions that there are")
+    check(len(manifest.load) in (0, begun_with), "load", f"of {len(manifest.load)} regions", f"none or {begun_with}")

@@ -39,6 +39,7 @@ from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun
 from giaann_dask.storage import (
     CHECKSUMS,
+    RESTORE,
     absolute_place,
     append_values,
     checksum_of,
@@ -364,10 +365,11 @@ class CommitReader:
                 f"{FORMAT!r} version {VERSION} or {VERSION_JOINED}",
                 "open it with the version of giaann_dask that wrote it",
             )
-        stored: Any = attributes.get("manifest", {})
+        stored: Any = attributes.get("manifest")
+        # First: its errors name what is wrong with the manifest.
+        self._manifest = Manifest.from_dict(stored, f"network {path}")
         if attributes.get(_CHECKSUM, _manifest_checksum(stored)) != _manifest_checksum(stored):
             raise StoreDamagedError(f"the manifest of network {path} is not what was written")
-        self._manifest = Manifest.from_dict(stored)
 
     @property
     def _store(self) -> icechunk.IcechunkStore:
@@ -449,7 +451,18 @@ class CommitReader:
 
     def _table(self, identity: str, name: str) -> PackedRun:
         with reading(f"network {self.path}"):
-            return PackedRun.from_entries(StoredEntries(self._store, f"runs/{identity}/{name}/").read_all())
+            try:
+                entries = StoredEntries(self._store, f"runs/{identity}/{name}/").read_all()
+            except icechunk.IcechunkError:
+                # What is not there cannot be listed.
+                if f"runs/{identity}/{name}" in self._root:
+                    raise
+                entries = {}
+            if not entries:
+                raise StoreDamagedError(
+                    f"network {self.path} has no {name} of run {identity}", "every run that its manifest names", RESTORE
+                )
+            return PackedRun.from_entries(entries)
 
 
 @contextmanager
