@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import pkgutil
 import re
 from html.parser import HTMLParser
 from pathlib import Path
