@@ -55,6 +55,17 @@ def test_no_merge_was_left_half_done_and_every_relative_link_leads_to_a_file() -
         assert [link for link in links if not (page.parent / link).exists()] == [], page
 
 
+def test_the_architecture_page_follows_a_sentence_and_a_prompt_through_functions_that_exist() -> None:
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    tables = re.split(r"^## ", page, flags=re.MULTILINE)
+    for heading, most in (("A sentence, from file to commit", 15), ("A prompt, to its next token", 12)):
+        (section,) = [table for table in tables if table.startswith(heading)]
+        stops = re.findall(r"^\| \d+ \|.*`(giaann_dask\.[\w.]+)` \|$", section, re.MULTILINE)
+        assert 0 < len(stops) <= most
+        assert len(stops) == len(re.findall(r"^\| \d+ \|", section, re.MULTILINE)), "each stop names its function"
+        assert all(callable(pkgutil.resolve_name(stop)) for stop in stops)
+
+
 def documented(*pages: str) -> dict[str, object]:
     """Return the objects that pages of the reference describe, by name."""
     found: dict[str, object] = {}

@@ -1,1 +1,1 @@
-"""Pictures of networks and of what the engine does."""
+"""Draw, report, check and monitor networks and the engine."""

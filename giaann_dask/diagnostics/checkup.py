@@ -1,4 +1,4 @@
-"""Checks of a cluster and of a stored network.
+"""Check a running cluster and a stored network.
 
 Covers: whether a scheduler answers, whether its workers run the same versions and see the network, which roles they
 have, and whether the last commit of a network can be read. Does not cover: this machine
@@ -47,7 +47,7 @@ def versions() -> dict[str, str]:
 
 
 def check_cluster(options: ClusterOptions, network: Path | None = None) -> Iterator[Finding]:
-    """Yield what there is to say of a running cluster.
+    """Yield the findings of checks of a running cluster.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def _check_workers(client: Client, network: Path | None) -> Iterator[Finding]:
 
 
 def _check_seen(client: Client, network: Path) -> Finding:
-    """Say which workers do not see the folder of a network that this process sees."""
+    """Check that all workers see the folder of a network that this process sees."""
     check = "network seen by workers"
     if not network.is_dir():
         return Finding(check, "bad", f"this process sees no folder {network}", "check the path")
@@ -103,7 +103,7 @@ def _check_seen(client: Client, network: Path) -> Finding:
 
 
 def check_versions(ours: Mapping[str, str], theirs: Mapping[str, Mapping[str, str] | BaseException]) -> Finding:
-    """Say whether workers have the versions that this process has.
+    """Check that workers have the versions that this process has.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def check_versions(ours: Mapping[str, str], theirs: Mapping[str, Mapping[str, st
 
 
 def _ask(client: Client, question: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-    """Return every worker's answer, waiting for a bounded time."""
+    """Return every worker's response within a bounded time."""
     try:
         return ask_workers(client, question, *arguments, limit_s=_TIMEOUT_S)
     except ClusterError as error:
@@ -152,7 +152,7 @@ def _ask(client: Client, question: Callable[..., Any], *arguments: Any) -> dict[
 
 
 def check_network(path: Path, all_runs: bool = False) -> Iterator[Finding]:
-    """Yield whether a network can be read.
+    """Yield the findings of reading a network.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A report of an evaluation as one web page or one picture.
+"""Write the report of an evaluation as one HTML page or one picture.
 
 Covers: the picture of accuracy by place in the sequence and by part of speech, the page that holds it
 inline beside all figures, and writing either to a file. Does not cover: the figures
@@ -58,7 +58,7 @@ img {{ max-width: 100%; height: auto }}
 
 
 def draw_evaluation(report: EvaluationReport) -> Figure:
-    """Draw the accuracy of an evaluation by place in the sequence and by part of speech.
+    """Draw the accuracy of an evaluation by position in the sequence and by part of speech.
 
     Parameters
     ----------

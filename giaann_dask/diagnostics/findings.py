@@ -1,4 +1,4 @@
-"""What checks find, and checks of this machine: versions, devices, ports, disks, memory, caches.
+"""Check this machine: versions, devices, ports, disks, memory, caches.
 
 Covers: the form of a finding, and functions that look and change nothing. Does not cover: clusters and networks
 (`giaann_dask.diagnostics.checkup`) and how findings are shown (`giaann_dask.cli.doctor`).
@@ -34,7 +34,7 @@ _SHARED = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "ceph", "glusterfs"
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found.
+    """Result of one check.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Finding:
 
 
 def check_machine(folder: Path, ports: Iterable[tuple[str, int]]) -> Iterator[Finding]:
-    """Yield what there is to say of this machine.
+    """Yield the findings of checks of this machine.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def check_machine(folder: Path, ports: Iterable[tuple[str, int]]) -> Iterator[Fi
 
 
 def check_python(running: str) -> Finding:
-    """Say whether a version of Python is one that the package supports.
+    """Check that the package supports a version of Python.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def check_python(running: str) -> Finding:
 
 
 def check_packages(requirements: Iterable[str] | None) -> Iterator[Finding]:
-    """Yield whether what the package needs is installed, and which extras are.
+    """Yield findings on required packages and extras.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def _check_extra(extra: str, wanted: list[Requirement]) -> Finding:
 
 
 def check_device() -> Finding:
-    """Say on which device dense computations run."""
+    """Report the device of dense computations."""
     device, processors = select_device("auto"), os.cpu_count() or 1
     if device.type == "cpu":
         return Finding("device", "good", f"CPU, {processors} processors; PyTorch finds no CUDA device")
@@ -151,7 +151,7 @@ def check_device() -> Finding:
 
 
 def check_memory(limit: int, available: int) -> Finding:
-    """Say whether there is memory, in bytes.
+    """Check the available memory, in bytes.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def check_memory(limit: int, available: int) -> Finding:
 
 
 def check_disk(what: str, folder: Path) -> Finding:
-    """Say whether a folder, which need not be there yet, can be written, and how much room it has."""
+    """Check that a folder, which need not exist yet, can be written, and report its free space."""
     there = existing(folder)
     if not os.access(there, os.W_OK | os.X_OK):
         return Finding(what, "bad", f"{there} cannot be written", "choose another folder, or change its owner")
@@ -176,7 +176,7 @@ def check_disk(what: str, folder: Path) -> Finding:
 
 
 def check_sharing(folder: Path) -> Finding:
-    """Say whether other machines can see a folder, as far as its file system tells."""
+    """Report whether a folder is on a file system that other machines can share."""
     there = existing(folder).resolve()
     mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
     above = [str(parent) for parent in (there, *there.parents) if str(parent) in mounts]
@@ -188,7 +188,7 @@ def check_sharing(folder: Path) -> Finding:
 
 
 def check_numba_cache() -> Finding:
-    """Say whether compiled code can be kept from one process to the next."""
+    """Check that compiled code can be cached between processes."""
     import numba
 
     named = numba.config.CACHE_DIR
@@ -202,7 +202,7 @@ def check_numba_cache() -> Finding:
 
 
 def check_port(what: str, port: int) -> Finding:
-    """Say whether a port of this machine is free."""
+    """Check that a port of this machine is free."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -214,7 +214,7 @@ def check_port(what: str, port: int) -> Finding:
 
 
 def existing(folder: Path) -> Path:
-    """Return a folder, or the nearest one above it that is there."""
+    """Return a folder, or its nearest existing parent."""
     folder = folder.absolute()
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
@@ -222,14 +222,14 @@ def existing(folder: Path) -> Path:
 
 
 def spill_folder() -> Path:
-    """Return where workers write what does not fit into their memory."""
+    """Return the folder to which workers spill."""
     import dask
 
     return Path(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
 
 
 def _memory_limit() -> int:
-    """Return the memory that this machine, or the container that we are in, has."""
+    """Return the memory limit of this machine or container, in bytes."""
     from distributed.system import MEMORY_LIMIT
 
     return int(MEMORY_LIMIT)

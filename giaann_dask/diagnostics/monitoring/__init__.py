@@ -1,1 +1,1 @@
-"""Watching a network that is trained or used: a page of Dask's dashboard and metrics, from events."""
+"""Monitor training and inference: a page of Dask's dashboard and Prometheus metrics, from events."""

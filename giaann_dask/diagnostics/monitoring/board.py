@@ -1,4 +1,4 @@
-"""What the scheduler knows of the networks that are trained and used on its cluster.
+"""Aggregate, on the scheduler, the state of the networks that are trained and used on its cluster.
 
 Covers: adding up the messages of processes that come and go, regions with their workers, commits, and the
 histories of all figures. Pure values, so that tests need no cluster. Does not cover: who sends (`reporter`),
@@ -44,7 +44,7 @@ class Commit(NamedTuple):
 
 
 class RegionState(NamedTuple):
-    """A region as it was told last.
+    """Last reported state of a region.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Stage(NamedTuple):
 
 @dataclass
 class _Source:
-    """A process that tells."""
+    """State of a reporting process."""
 
     client: str
     heard: float
@@ -131,7 +131,7 @@ class Board:
         self._told_by = ""
 
     def take(self, message: Message, now: float, holder: Callable[[str], str] = lambda task: "") -> None:
-        """Take in a message of `Digest`.
+        """Merge a message of `Digest`.
 
         Parameters
         ----------
@@ -154,17 +154,17 @@ class Board:
             del self._sources[name]
 
     def forget(self, client: str) -> None:
-        """Forget what was under way in the processes of a client that is gone; what they have done stays."""
+        """Drop the work in progress of a client that has disconnected; completed work is kept."""
         self._sources = {name: source for name, source in self._sources.items() if source.client != client}
 
     def take_rows(self, by_worker: Mapping[str, Mapping[str, float]]) -> None:
-        """Take in the counters of the workers' row services; a worker that begins anew begins at 0."""
+        """Merge the counters of the workers' row services; those of a restarted worker begin at 0."""
         for worker, counts in by_worker.items():
             self._grow(self._rows.get(worker, {}), counts)
         self._rows = {worker: dict(counts) for worker, counts in by_worker.items()}
 
     def gauges(self, now: float) -> dict[str, float]:
-        """Return the sums of what is under way in all processes that have told something lately."""
+        """Return the sums of work in progress over all processes that have reported recently."""
         found: dict[str, float] = {}
         for source in self._sources.values():
             if now - source.heard < SILENT_S:
@@ -172,13 +172,13 @@ class Board:
         return found
 
     def sample(self, now: float, more: Mapping[str, float]) -> Sample:
-        """Keep all figures as they are now in the histories, with others of the cluster itself; return them."""
+        """Record all current figures, with others of the cluster, in the histories, and return them."""
         sample = Sample(now, {**self.totals, **self.gauges(now), **more})
         self.histories.add(sample)
         return sample
 
     def _grow(self, before: Mapping[str, float], after: Mapping[str, float]) -> None:
-        """Add what counters have grown by; those that are smaller than before have begun anew."""
+        """Add the growth of counters; those that are smaller than before were restarted."""
         for name, value in after.items():
             old = before.get(name, 0)
             self.totals[name] += value - old if value >= old else value

@@ -1,4 +1,4 @@
-"""What a process tells the scheduler: its events added up, so that few and small messages say all of them.
+"""Aggregate the events of a process into few and small messages for the scheduler.
 
 Covers: from events to a message of plain values, on the side of whoever trains, evaluates or continues prompts. Pure
 values. Does not cover: sending (`reporter`) and what becomes of it on the scheduler (`board`).
@@ -34,7 +34,7 @@ Message = dict[str, Any]
 
 
 class Digest:
-    """The events of one process, added up.
+    """Aggregated events of one process.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Digest:
                 self._gauges["prompts_in_flight"] = under_way
 
     def message(self, *, ended: bool = False) -> Message:
-        """Return all of it so far, of values that msgpack can write; commits and regions that are new only.
+        """Return the aggregate so far as values that msgpack can write, with new commits and regions only.
 
         Parameters
         ----------
@@ -108,7 +108,7 @@ class Digest:
 
 
 def told(regions: tuple[RegionMeasured, ...]) -> list[RegionMeasured]:
-    """Return the regions that are told: all, or the largest and the busiest of many, in the order of their numbers."""
+    """Return the regions to report: all, or the largest and the busiest of many, in the order of their numbers."""
     if len(regions) <= REGIONS_TOLD:
         return list(regions)
     half = REGIONS_TOLD // 2

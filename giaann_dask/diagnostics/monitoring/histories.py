@@ -1,4 +1,4 @@
-"""Bounded histories of figures: the last minutes finely, the last days and weeks coarsely.
+"""Keep bounded histories of figures: the last minutes finely, the last days and weeks coarsely.
 
 Covers: samples of counters and gauges at points in time, kept at three resolutions, and the rates that follow
 from counters. Pure functions and plain values. Does not cover: where samples come from (`board`, `plugin`)
@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Span(NamedTuple):
-    """How far back a history reaches.
+    """Time span and resolution of a history.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Histories:
         self._samples = {span.name: deque(maxlen=span.samples) for span in self.spans}
 
     def add(self, sample: Sample) -> None:
-        """Keep a sample in every span where it is time for the next one."""
+        """Append a sample to every span whose interval has passed."""
         for span in self.spans:
             kept = self._samples[span.name]
             # Timers are late or early by a little.
@@ -127,7 +127,7 @@ def rates(samples: Sequence[Sample], name: str, smoothed_s: float = SMOOTHED_S) 
 
 
 def ratios(samples: Sequence[Sample], name: str, per: str, smoothed_s: float = SMOOTHED_S) -> list[float]:
-    """Return by how much a counter grew for each one of another, as bytes per round; 0 where that stood still.
+    """Return the growth of a counter per unit of another, as bytes per round; 0 where that did not grow.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a scheduler knows by itself: tasks by stage, and the memory and row services of its workers.
+"""Read from the scheduler: tasks by stage, and the memory and row services of its workers.
 
 Covers: reading these from a scheduler's state, as plain values. Reads only what distributed documents (task
 prefixes and their states, workers with their metrics). Does not cover: what processes tell (`board`).
@@ -59,6 +59,6 @@ def holder_of(scheduler: Scheduler, task: str) -> str:
 
 
 def name_of(worker: Any) -> str:
-    """Return what people call a worker: the name that it was given, as ``storage-0``, or its number or address."""
+    """Return the display name of a worker: its name, as ``storage-0``, or its number or address."""
     name = str(worker.name)
     return f"worker {name}" if name.isdigit() else name.removeprefix("tcp://")

@@ -1,4 +1,4 @@
-"""The figures of the board for Prometheus, on the ``/metrics`` of Dask's scheduler.
+"""Export the board's figures to Prometheus, on the ``/metrics`` of Dask's scheduler.
 
 Covers: names, help and labels of the metrics, and one collector for a process. Does not cover: the figures
 (`board`, `measuring`) and the server's own metrics (`giaann_dask.serving.metrics`).
@@ -55,7 +55,7 @@ TIERS = ("decoded", "packed", "spilled", "device", "process")
 
 
 class MonitoringCollector(Collector):
-    """Tells what a board holds whenever the metrics are asked for.
+    """Prometheus collector of a board's figures.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class MonitoringCollector(Collector):
         self.boards: list[Board] = []
 
     def describe(self) -> list[Metric]:
-        """Return nothing: names are not looked at before there is something to tell."""
+        """Return nothing, so that registration does not collect."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -80,14 +80,14 @@ _COLLECTOR = MonitoringCollector()
 
 
 def offer(board: Board) -> None:
-    """Show the figures of a board in this process's metrics."""
+    """Register the figures of a board in this process's metrics."""
     if not _COLLECTOR.boards:
         prometheus_client.REGISTRY.register(_COLLECTOR)
     _COLLECTOR.boards.append(board)
 
 
 def withdraw(board: Board) -> None:
-    """Show the figures of a board no longer; nothing happens when they are not shown."""
+    """Unregister the figures of a board; nothing happens when they are not registered."""
     if board in _COLLECTOR.boards:
         _COLLECTOR.boards.remove(board)
         if not _COLLECTOR.boards:

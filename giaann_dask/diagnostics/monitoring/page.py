@@ -1,4 +1,4 @@
-"""The page ``/giaann`` of Dask's dashboard.
+"""Serve the page ``/giaann`` of Dask's dashboard.
 
 Covers: its document, where each figure stands, and bringing it up to date while somebody looks. Does not cover:
 the figures (`board`, `measuring`) and how plots look (`plots`).
@@ -41,7 +41,7 @@ _TOLD = {"connections": "@connections{0,0}", "neurons": "@neurons{0,0}", "runs":
 
 
 def add_page(board: Board, scheduler: Scheduler, name: str) -> Callable[[], None]:
-    """Add the page to a scheduler's dashboard and its navigation; return what takes its timers away."""
+    """Add the page to a scheduler's dashboard and its navigation; return a function that stops its timers."""
     applications = scheduler.http_application.applications
     dashboard = next(each for each in applications if isinstance(each, BokehTornado))
     shared = template_variables(scheduler)
@@ -66,7 +66,7 @@ def add_page(board: Board, scheduler: Scheduler, name: str) -> Callable[[], None
 
 
 class MonitoringPage:
-    """One opened page.
+    """An open page in a browser.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class MonitoringPage:
         self.update()
 
     def update(self) -> None:
-        """Bring everything up to date; called by the document."""
+        """Update all plots and tables; called by the document."""
         board, now = self._board, time.time()
         span = SPANS[self._span.active]
         samples = board.histories.of(span.name)

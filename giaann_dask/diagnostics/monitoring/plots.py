@@ -1,4 +1,4 @@
-"""The drawings of the page: one look for all of them.
+"""Draw the plots of the page in one style.
 
 Covers: colours, axes with units, and the kinds of plot that the page has: lines over time, stacked areas over
 time, and bars. Does not cover: which there are and their figures (`page`).
@@ -80,7 +80,7 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What distinguishes a plot.
+    """Title, unit and axis of a plot.
 
     Attributes
     ----------

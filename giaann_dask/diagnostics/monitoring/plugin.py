@@ -1,4 +1,4 @@
-"""The part of watching that lives on the scheduler.
+"""Collect events on the scheduler, and add the page and the metrics there.
 
 Covers: the plugin that takes in what processes tell, samples the cluster every two seconds, and offers both as a
 page of Dask's dashboard and on its ``/metrics`` where these are there. Does not cover: the figures
@@ -26,7 +26,7 @@ PAGE = "giaann"
 
 
 class MonitoringPlugin(SchedulerPlugin):  # type: ignore[misc]
-    """Knows what is trained and used on a scheduler's cluster.
+    """Scheduler plugin that keeps the board of its cluster.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class MonitoringPlugin(SchedulerPlugin):  # type: ignore[misc]
         self._withdrawals: list[Callable[[], None]] = []
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Begin to watch; called by Dask."""
+        """Start collecting; called by Dask."""
         self._scheduler = scheduler
         self._timer = PeriodicCallback(self.sample, 1000 * SPANS[0].period_s)
         self._timer.start()
@@ -57,24 +57,24 @@ class MonitoringPlugin(SchedulerPlugin):  # type: ignore[misc]
                 logging.getLogger(__name__).warning("this cluster cannot be watched as a whole", exc_info=True)
 
     async def close(self) -> None:
-        """Stop watching; called by Dask."""
+        """Stop collecting; called by Dask."""
         if self._timer is not None:
             self._timer.stop()
         while self._withdrawals:
             self._withdrawals.pop()()
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Take in what a process tells; called by Dask."""
+        """Merge a process's message; called by Dask."""
         message = plain_message(msg) if topic == TOPIC else None
         if message is not None:
             self.board.take(message, time.time(), self._holder)
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """Forget what was under way in a client that is gone; called by Dask."""
+        """Drop the work in progress of a client that has disconnected; called by Dask."""
         self.board.forget(client)
 
     def sample(self) -> None:
-        """Keep the figures of this moment."""
+        """Record the current figures."""
         assert self._scheduler is not None
         self.board.take_rows(rows_of(self._scheduler))
         self.board.stages = stages_of(self._scheduler)
@@ -85,7 +85,7 @@ class MonitoringPlugin(SchedulerPlugin):  # type: ignore[misc]
 
 
 def _offer_page(board: Board, scheduler: Scheduler) -> list[Callable[[], None]]:
-    """Add a page to a scheduler's dashboard, if it has one; return what takes it away."""
+    """Add a page to a scheduler's dashboard, if it has one; return a function that removes it."""
     # Where the scheduler has not loaded bokeh it shows no dashboard, and bokeh takes a second to load.
     if not any(type(each).__module__.startswith("distributed.dashboard") for each in _applications(scheduler)):
         return []
@@ -99,7 +99,7 @@ def _applications(scheduler: Scheduler) -> list[Any]:
 
 
 def _offer_metrics(board: Board, scheduler: Scheduler) -> list[Callable[[], None]]:
-    """Add metrics to those that a scheduler's process has, if it can have any; return what takes them away."""
+    """Add metrics to a scheduler's process, if it has any; return a function that removes them."""
     if importlib.util.find_spec("prometheus_client") is None:
         return []
     from giaann_dask.diagnostics.monitoring.metrics import offer, withdraw

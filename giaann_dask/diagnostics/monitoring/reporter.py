@@ -1,4 +1,4 @@
-"""The part of watching in the process of a client: adding it to a cluster, and telling of what happens.
+"""Add monitoring to a client's cluster, and send the client's events to its scheduler.
 
 Covers: adding the plugin to a scheduler, whether that was started here or long before, and an observer that
 sends events on, seldom and without waiting. Does not cover: what is sent (`digest`) and what becomes of it (`plugin`).
@@ -41,7 +41,7 @@ def connect(
     dashboard: str | None = None,
     options: ClusterOptions | None = None,
 ) -> Client:
-    """Connect to a Dask cluster that can be watched, starting one on this machine when no scheduler is named.
+    """Connect to a Dask cluster and monitor it, starting one on this machine when no scheduler is named.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def connect(
 
 
 def watch(client: Client) -> bool:
-    """Let the cluster of a client be watched; it is asked once.
+    """Add monitoring to the cluster of a client, once.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def _add_plugin(client: Client) -> bool:
 
 @contextmanager
 def reported(client: Client, observer: Observer) -> Iterator[Observer]:
-    """Let a cluster know of what an observer is told.
+    """Send the events of an observer to a cluster's scheduler, too.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def reported(client: Client, observer: Observer) -> Iterator[Observer]:
 
 
 def reporter_of(client: Client) -> Observer:
-    """Return an observer for what goes on as long as a client does, such as prompts; it tells its cluster."""
+    """Return an observer that sends events to a client's scheduler for as long as the client is open."""
     if not watch(client):
         return ignore
     if client not in _reporters:
@@ -140,7 +140,7 @@ def reporter_of(client: Client) -> Observer:
 
 
 class Reporter:
-    """An observer that sends what it is told on to the scheduler, at most once a second and without waiting.
+    """Observer that forwards events to the scheduler, at most once a second and without waiting.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class Reporter:
         self._due = self._closed = False
 
     def __call__(self, event: Event) -> None:
-        """Take an event; it is sent soon."""
+        """Queue an event to be sent."""
         with self._lock:
             self._digest.add(event)
             if self._due or self._closed:
@@ -166,7 +166,7 @@ class Reporter:
         self._begin(self._send_later())
 
     def close(self) -> None:
-        """Send what is left, waiting for a bounded time."""
+        """Send queued events within a bounded time."""
         with self._lock:
             if self._closed:
                 return
@@ -177,7 +177,7 @@ class Reporter:
                 last.result(_PATIENCE_S)
 
     def _begin(self, work: Any) -> Future[None] | None:
-        """Let the client's event loop do something; nothing is done when it is closed."""
+        """Run a function on the client's event loop; nothing is done when it is closed."""
         try:
             return asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
         except RuntimeError:

@@ -1,4 +1,4 @@
-"""A report on a network as one page: sizes, growth, distributions, hubs, regions, accuracy and drawings.
+"""Report on a network as one HTML page: sizes, growth, distributions, hubs, regions, accuracy and drawings.
 
 Covers: what is counted region by region (`counting`), collecting it here or on a cluster (`gathering`),
 charts (`charts`), drawings (`drawings`) and the page (`page`). Does not cover: evaluations

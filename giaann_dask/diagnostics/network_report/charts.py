@@ -1,4 +1,4 @@
-"""Charts of a report, as SVG whose colours follow the page.
+"""Draw the charts of a report, as SVG whose colours follow the page.
 
 Covers: growth, degrees, strengths, segments and regions by matplotlib, and turning a figure into SVG that
 is light on dark pages and dark on light ones. Does not cover: drawings of columns (`drawings`) and the page (`page`).
@@ -159,7 +159,7 @@ def _share_above(axes: Axes, degrees: Degrees, colour: str) -> None:
 
 
 def _subplots(count: int, height: float) -> tuple[Figure, Any]:
-    """Return a figure with places beside each other, in the look of the page."""
+    """Return a figure with adjacent subplots, in the style of the page."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(_WIDTH, height), layout="constrained")

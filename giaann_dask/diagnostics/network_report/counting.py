@@ -1,4 +1,4 @@
-"""What a report counts in a region, and adding it up.
+"""Count the figures of a report in a region, and sum them over regions.
 
 Covers: degrees, strengths, segments, columns and the strongest neurons of a region's connections, as
 values whose size depends on the neurons and not on the connections. Does not cover: reading regions
@@ -31,7 +31,7 @@ _HUBS = 40
 
 
 class Degrees(NamedTuple):
-    """How many neurons have so many connections; both int64, ascending degree."""
+    """Number of neurons by degree; both int64, ascending degree."""
 
     degree: Integers
     neurons: Integers
@@ -59,7 +59,7 @@ class Degrees(NamedTuple):
 @register_arrays
 @dataclass(frozen=True, slots=True, eq=False)
 class NeuronSums:
-    """What some neurons send or receive.
+    """Connections and strengths that some neurons send or receive.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class NeuronSums:
 @register_arrays
 @dataclass(frozen=True, slots=True, eq=False)
 class Figures:
-    """What is counted of connections; figures of regions add up.
+    """Figures counted of connections; those of regions are summed.
 
     Attributes
     ----------

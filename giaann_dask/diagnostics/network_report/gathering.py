@@ -66,7 +66,7 @@ class RegionSize(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Gathered:
-    """What a report tells of a network, but its drawings and its accuracy.
+    """Contents of a network report without its drawings and its accuracy.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Pictures of networks: columns and neurons, whole networks as a density, predictions step by step.
+"""Draw networks: columns and neurons, whole networks as a density, predictions step by step.
 
 Covers: choosing (`choosing`), colour schemes (`schemes`), where things stand (`layout`), the picture
 (`drawing`), its file (`files`), the interactive page (`interactive`), the density of a whole network

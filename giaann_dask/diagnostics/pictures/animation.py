@@ -1,4 +1,4 @@
-"""A prediction as a moving picture: a frame for every step.
+"""Animate a prediction: a frame for every step.
 
 Covers: the frames, GIF by pillow and MP4 by ffmpeg. Does not cover: what a frame shows (`prediction`).
 """
@@ -73,7 +73,7 @@ def draw_frames(prediction: Prediction, options: DrawOptions | None = None) -> I
 def save_animation(
     prediction: Prediction, path: str | Path, options: DrawOptions | None = None, seconds: float = 1.2
 ) -> Path:
-    """Write a prediction as a moving picture.
+    """Write a prediction as an animation.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def save_animation(
 
 
 def _as_gif(frames: Iterator[Figure], seconds: float, theme: Theme) -> bytes:
-    """Return frames as the bytes of a GIF that begins anew after its end."""
+    """Return frames as the bytes of a looping GIF."""
     from PIL import Image
 
     # Chosen for each frame by itself, colours would flicker and those of few dots be lost.

@@ -1,4 +1,4 @@
-"""What of a network a picture shows: columns, neurons, connections, and what is known of the words.
+"""Select the columns, neurons and connections that a picture shows, with the properties of their words.
 
 Covers: choosing from a commit without decoding more than a region at a time, the connections of every
 pair by segment and branch, and the flags and parts of speech that a network stores. Does not cover: the choice itself
@@ -31,7 +31,7 @@ PART_NAMES = {"VERB": "verb", "ADP": "adposition", "CCONJ": "conjunction", "SCON
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
-    """What a network knows of its features besides their names.
+    """Properties of a network's features besides their names.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class Words:
 
 
 def part_of(word: str, ever: EverPos) -> str:
-    """Return which part of speech a lexicon says that a word can be.
+    """Return the part of speech that a lexicon allows a word.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def choose_table(reader: CommitReader, options: DrawOptions) -> tuple[Connection
 
 
 def require_connections(connections: int) -> None:
-    """Raise an EmptyInputError where there is nothing to draw."""
+    """Raise an EmptyInputError when there is nothing to draw."""
     if connections == 0:
         raise EmptyInputError("a network without connections", "a trained one to draw", "train it first")
 

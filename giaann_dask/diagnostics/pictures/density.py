@@ -1,4 +1,4 @@
-"""A whole network as a density: how many connections lead from which concept columns to which.
+"""Draw a whole network as a density: the number of connections between concept columns.
 
 Covers: counting the connections of pairs of columns region by region, the order of columns by first
 appearance or by region, and the picture on a logarithmic scale by datashader and matplotlib. Does not
@@ -35,7 +35,7 @@ _NAMED_REGIONS = 24
 
 @dataclass(frozen=True, kw_only=True)
 class DensityOptions:
-    """How a whole network is drawn.
+    """Options of the density picture of a whole network.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A picture of some concept columns, their neurons and their strongest connections, by matplotlib.
+"""Draw some concept columns, their neurons and their strongest connections, by matplotlib.
 
 Covers: drawing a graph in a colour scheme, with its legend and caption. Does not cover: what is
 drawn (`choosing`), colours (`schemes`), places (`layout`) and files (`files`).
@@ -86,7 +86,7 @@ def draw_commit(reader: CommitReader, options: DrawOptions | None = None) -> Fig
 
 
 def coloured_commit(reader: CommitReader, options: DrawOptions) -> tuple[nx.DiGraph, Colouring]:
-    """Return what is drawn of a commit, and in which colours; see `draw_commit`."""
+    """Return the coloured graph that is drawn of a commit; see `draw_commit`."""
     words = Words.of(reader)
     if options.colour == "parts":
         words.require_part()
@@ -146,7 +146,7 @@ def draw_graph(
 
 
 def caption_of(graph: nx.DiGraph, colour: str = "default") -> str:
-    """Return what a picture shows and what it leaves out."""
+    """Return the caption: contents of a picture and what it omits."""
     strengths = [strength for *_, strength in graph.edges(data="strength")]
     columns, concepts, total = len(graph.graph["columns"]), graph.graph["concepts"], graph.graph["total"]
     text = f"{columns} of {concepts:,} concept columns, {len(graph) - columns} feature neurons. "

@@ -1,4 +1,4 @@
-"""Writing pictures to files.
+"""Write pictures to files.
 
 Covers: SVG, PNG and PDF by matplotlib, the same bytes for the same picture. Does not cover: pages
 (`interactive`) and animations (`animation`).

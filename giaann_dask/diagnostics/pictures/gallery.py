@@ -1,4 +1,4 @@
-"""All pictures of a network in one place, as `giaann_dask.api.Network.pictures` gives them.
+"""Collect all pictures of a network, as `giaann_dask.api.Network.pictures` returns them.
 
 Covers: one method for each kind of picture. Does not cover: how they are made (the other modules of
 this package).
@@ -41,7 +41,7 @@ class Pictures:
         return draw_commit(self._reader, options)
 
     def save_page(self, path: str | Path, options: DrawOptions | None = None) -> Path:
-        """Write a page to zoom, point at and follow; see `giaann_dask.diagnostics.pictures.interactive.save_page`."""
+        """Write an interactive page; see `giaann_dask.diagnostics.pictures.interactive.save_page`."""
         from giaann_dask.diagnostics.pictures.interactive import save_page
 
         return save_page(self._reader, path, options)
@@ -69,7 +69,7 @@ class Pictures:
     def animate(
         self, prompt: str | Prediction, path: str | Path, options: DrawOptions | None = None, seconds: float = 1.2
     ) -> Path:
-        """Write a prediction as a moving picture; see `giaann_dask.diagnostics.pictures.animation.save_animation`."""
+        """Write a prediction as an animation; see `giaann_dask.diagnostics.pictures.animation.save_animation`."""
         from giaann_dask.diagnostics.pictures.animation import check_animation, save_animation
 
         check_animation(path)

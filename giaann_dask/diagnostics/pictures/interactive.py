@@ -1,4 +1,4 @@
-"""A picture to zoom, to point at and to follow from neuron to neuron, as one page.
+"""Draw an interactive picture as one HTML page: zoom, tooltips, and links from neuron to neuron.
 
 Covers: the page by bokeh, with all that it needs inside, so that it opens without a network. Does
 not cover: what is drawn (`choosing`), colours (`schemes`) and places (`layout`), which are those of other pictures.
@@ -45,7 +45,7 @@ class _Curve(NamedTuple):
 
 
 def save_page(reader: CommitReader, path: str | Path, options: DrawOptions | None = None) -> Path:
-    """Write a picture to zoom, to point at and to follow.
+    """Write an interactive picture.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def page_of(graph: nx.DiGraph, colouring: Colouring, options: DrawOptions, title
 
 
 def neuron_values(graph: nx.DiGraph, colouring: Colouring, page: Page) -> dict[str, list[Any]]:
-    """Return what a page knows of every neuron: name, column, place, look and how strongly it is connected."""
+    """Return the page's data of every neuron: name, column, position, style and strength of connections."""
     values: dict[str, list[Any]] = defaultdict(list)
     for neuron, node in graph.nodes(data=True):
         x, y = page.centre(node)
@@ -149,7 +149,7 @@ def neuron_values(graph: nx.DiGraph, colouring: Colouring, page: Page) -> dict[s
 
 
 def line_values(graph: nx.DiGraph, colouring: Colouring, page: Page) -> dict[str, list[Any]]:
-    """Return what a page knows of every line: its curve, look, ends and on which segments and branches it ends."""
+    """Return the page's data of every line: curve, style, ends, and the segments and branches of its end."""
     order: dict[Neuron, int] = {neuron: number for number, neuron in enumerate(graph)}
     strongest = max((line.strength for line in colouring.lines), default=1.0)
     values: dict[str, list[Any]] = defaultdict(list)

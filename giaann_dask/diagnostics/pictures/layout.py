@@ -1,4 +1,4 @@
-"""Where the columns, neurons and connections of a picture stand, in inches.
+"""Lay out the columns, neurons and connections of a picture, in inches.
 
 Covers: the page, the places at which connections leave and arrive, and their curves. Does not
 cover: colours (`schemes`) and drawing (`drawing`, `interactive`). Needs no drawing library.
@@ -57,7 +57,7 @@ class Line(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Where things are, in inches from the lower left corner."""
+    """Positions in inches from the lower left corner."""
 
     width: float
     height: float
@@ -108,7 +108,7 @@ def height_of(neuron: dict[str, Any]) -> float:
 
 
 def line_ends(graph: nx.DiGraph, lines: Sequence[Line], page: Page) -> list[tuple[Point, Point]]:
-    """Return where each line leaves and arrives, spread over the sides of the neurons."""
+    """Return the start and end of each line, spread over the sides of the neurons."""
     users = defaultdict(list)
     for number, line in enumerate(lines):
         both = [graph.nodes[line.source], graph.nodes[line.target]]

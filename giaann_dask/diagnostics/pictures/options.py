@@ -1,4 +1,4 @@
-"""What is drawn of a network, and how large.
+"""Options of a picture: which part of a network is drawn, and how large.
 
 Covers: the options of a picture and their checks. Does not cover: what follows from them.
 """
@@ -15,7 +15,7 @@ _LIMITS = (("maximum_columns", 1, 12), ("maximum_features", 0, 40), ("maximum_co
 
 @dataclass(frozen=True, kw_only=True)
 class DrawOptions:
-    """What is drawn of a network, and how large.
+    """Options of a picture: which part of a network is drawn, and how large.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A prediction step by step, and the picture of one of its steps.
+"""Record a prediction step by step, and draw one of its steps.
 
 Covers: following a prompt with the whole state of every step, choosing the columns and neurons that
 show it, and drawing a step. Does not cover: inference (`giaann_dask.inference`) and moving pictures
@@ -129,7 +129,7 @@ class Prediction:
     steps: tuple[PredictionStep, ...]
 
     def text(self, at: int, *, whole: bool = False) -> list[Word]:
-        """Return the words up to a step, and the one that it leads to; of all of the text the others are ``hidden``."""
+        """Return the words up to a step and its prediction; of the whole text the others are ``hidden``."""
         shown = self._text(at)
         last = self._text(len(self.steps) - 1) if whole else shown
         return [*shown, *(Word(word.text, "hidden") for word in last[len(shown) :])]
@@ -149,7 +149,7 @@ class Prediction:
         return word_and_column(int(pack_neuron(*neuron)), self.vocabulary)
 
     def told(self, at: int) -> str:
-        """Return what happens in a step."""
+        """Return a description of a step."""
         step = self.steps[at]
         word, column = self.name(step.source)
         said = f"Step {at + 1} of {len(self.steps)}. The neuron {word} [{column}] sends. "

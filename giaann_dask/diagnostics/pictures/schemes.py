@@ -1,4 +1,4 @@
-"""What the colours of a picture mean.
+"""Assign colours to neurons and connections by a scheme.
 
 Covers: the colour schemes, each from a graph to the look of every neuron and connection and the
 entries of the legend. Does not cover: the activation of neurons (`prediction`), which one of them shows,

@@ -1,4 +1,4 @@
-"""What segments mean, in words.
+"""Name the segments of a network.
 
 Covers: how far before its target a segment's source stands. Does not cover: their colours (`schemes`).
 """

@@ -1,4 +1,4 @@
-"""Colours of pictures, on light and on dark pages.
+"""Define the colours of pictures, on light and on dark pages.
 
 Covers: the colours of pages, boxes and words, and palettes whose colours most colour-blind readers
 tell apart, each also by its lightness where it has an order. Does not cover: what they mean

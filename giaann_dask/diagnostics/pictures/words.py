@@ -1,4 +1,4 @@
-"""Words in a picture: inside neurons, and running text below.
+"""Draw words in a picture: inside neurons, and running text below.
 
 Covers: words that fit their place, and lines of text whose words have their own colours. Does not
 cover: what they say (`prediction`) and where neurons stand (`layout`).

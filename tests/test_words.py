@@ -1,0 +1,54 @@
+"""Check that names and first lines of docstrings use plain technical terms (CONTRIBUTING.md, "Words")."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent / "giaann_dask"
+# Metaphors, translated idioms and riddles; each has a technical term (CONTRIBUTING.md).
+BANNED = re.compile(
+    r"\b(house|rooms?|faces|doors?|knocks?|forgiv\w+|flying|visits?|come by|comes by|is told|are told|lets? in|"
+    r"who asks|who is there|whoever|for good|once more|under way|on (its|their) way|as good as)\b",
+    re.IGNORECASE,
+)
+# Descriptions by a subordinate clause: say what the object is or does instead.
+CLAUSE = re.compile(r"^(What|Which|Who|Whether|Where|When|How) ")
+
+
+def described() -> list[tuple[str, str]]:
+    """Return the first line of the docstring of every module, class and function, with its place."""
+    found = []
+    for path in sorted(ROOT.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                first = (ast.get_docstring(node) or "").partition("\n")[0]
+                found.append((f"{path.relative_to(ROOT)}:{getattr(node, 'name', '')}", first))
+    return found
+
+
+def names() -> list[tuple[str, str]]:
+    """Return the words of the name of every module, class, function and parameter, with its place."""
+    found = []
+    for path in sorted(ROOT.rglob("*.py")):
+        found.append((str(path.relative_to(ROOT)), path.stem.replace("_", " ")))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                found.append((str(path.relative_to(ROOT)), _words(node.name)))
+            elif isinstance(node, ast.arg):
+                found.append((str(path.relative_to(ROOT)), _words(node.arg)))
+    return found
+
+
+def _words(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").strip()
+
+
+def test_first_lines_of_docstrings_use_plain_terms() -> None:
+    assert [(place, line) for place, line in described() if BANNED.search(line) or CLAUSE.match(line)] == []
+
+
+def test_names_use_plain_terms() -> None:
+    assert sorted({(place, name) for place, name in names() if BANNED.search(name)}) == []
