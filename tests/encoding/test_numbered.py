@@ -139,13 +139,13 @@ def test_a_network_of_other_text_encodes_again(client: Client, corpora: list[gd.
 def test_flags_that_other_text_has_set_are_kept() -> None:
     whole = Vocabulary(["dog"], ["", "the", "of"], [False, False, True], [-1, -1, 7], 9)
     earlier = {"concepts": ["dog"], "features": ["", "the", "of"], "delimiter": [False, False, True]}
-    for since, sequences, begins in (([-1, -1, 7], 8, True), ([-1, -1, -1], 7, True), ([-1, 3, 7], 8, False)):
-        assert Vocabulary(**earlier, probable_since=since, sequences=sequences).begins(whole) == begins
+    for since, sequences, prefix in (([-1, -1, 7], 8, True), ([-1, -1, -1], 7, True), ([-1, 3, 7], 8, False)):
+        assert Vocabulary(**earlier, probable_since=since, sequences=sequences).is_prefix_of(whole) == prefix
     assert not Vocabulary(
         **{**earlier, "delimiter": [False, True, True]}, probable_since=[-1, -1, 7], sequences=8
-    ).begins(whole)
-    assert not Vocabulary(**earlier, probable_since=[-1, -1, 7], sequences=10).begins(whole)
-    assert not Vocabulary.of_subwords(["a"]).begins(Vocabulary.of_subwords(["a"]))
+    ).is_prefix_of(whole)
+    assert not Vocabulary(**earlier, probable_since=[-1, -1, 7], sequences=10).is_prefix_of(whole)
+    assert not Vocabulary.of_subwords(["a"]).is_prefix_of(Vocabulary.of_subwords(["a"]))
 
 
 def test_other_branches_are_encoded_again(client: Client, corpora: list[gd.EncodedCorpus]) -> None:
