@@ -1,1 +1,1 @@
-"""Text to encoded blocks on a cluster: parallel over blocks, with the results of sequential reading."""
+"""Encode text on a cluster: tag and encode blocks in parallel, with the same result as sequential reading."""

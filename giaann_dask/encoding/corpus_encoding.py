@@ -1,6 +1,5 @@
-"""Encoding inputs into a corpus on Zarr.
+"""Encode inputs into a new corpus on disk: gather encoded blocks in order and write them with one writer.
 
-Covers: the driver's part of ``encode``: gathering encoded blocks in order, with one writer.
 Does not cover: the format (`giaann_dask.text.corpus`).
 """
 
@@ -36,17 +35,17 @@ def encode_corpus(
     Parameters
     ----------
     client : Client
-        Where tasks run.
+        Client of the cluster.
     inputs : sequence of str
         Files, folders, globs or datasets.
     path : str or Path
-        Where the corpus will be; it appears there when it is complete.
+        Path of the corpus; it is created there when it is complete.
     sources : SourceOptions
-        How inputs are read and tagged.
+        Options of reading and tagging.
     options : StreamOptions
-        How much is read.
+        Limits and block sizes.
     observer : callable, optional
-        Told of every block.
+        Called with an event for every block.
 
     Returns
     -------
@@ -55,7 +54,7 @@ def encode_corpus(
     Raises
     ------
     GiaannError
-        Whatever is wrong with an input or the path; then nothing is left behind.
+        If an input or the path cannot be used; then the incomplete corpus is removed.
     """
     tokenizer = sources.tokenizer
     vocabulary = (
@@ -87,7 +86,7 @@ def encode_corpus(
             "branches": options.branches,
             "tagger": sources.tagger,
             "ever_pos": sources.ever.identity(),
-            # Named only where they are kept: without them a corpus is what it always was.
+            # Only present if used, so that other corpora stay byte-identical to those of earlier versions.
             **({"parts_of_speech": True} if sources.filter.parts_of_speech else {}),
             **({"rules": dict(sources.rules)} if sources.rules else {}),
         }

@@ -1,8 +1,4 @@
-"""How much text inputs hold, found without reading them.
-
-Covers: an estimate in characters from the sizes of files and a look at their beginning, for progress bars. Does not
-cover: anything that has to be exact.
-"""
+"""Estimate the characters of inputs from file sizes and a sample of each file, for progress bars."""
 
 from __future__ import annotations
 
@@ -20,25 +16,25 @@ _SAMPLE_BYTES = 65_536
 
 
 def estimate_characters(inputs: Sequence[str], text_field: str = "text") -> int | None:
-    """Return about how many characters of text inputs hold.
+    """Return an estimate of the characters of text in inputs.
 
     Parameters
     ----------
     inputs : sequence of str
         Files, folders, globs, datasets or encoded corpora.
     text_field : str
-        Field of JSON lines that holds their text.
+        Field of JSON lines with their text.
 
     Returns
     -------
     int or None
-        As parts count them (`giaann_dask.encoding.sources.Unit.weight`); None where a dataset, a pipe or
-        standard input is among the inputs, whose size only its end tells.
+        In the unit of `giaann_dask.encoding.sources.Unit.weight`; None if a dataset, a pipe or
+        standard input is among the inputs, whose size is unknown until its end.
 
     Raises
     ------
     GiaannError
-        If an input is not there.
+        If an input does not exist.
     """
     total = 0.0
     for name in inputs:
@@ -46,7 +42,7 @@ def estimate_characters(inputs: Sequence[str], text_field: str = "text") -> int 
             total += CORPUS_CHARACTERS * sum(entry.sequences for entry in EncodedCorpus(name).ledger())
             continue
         for each in resolve_inputs([name]):
-            # A look at the beginning of a pipe would take that away.
+            # Reading a sample of a pipe would consume it.
             if not isinstance(each, Path) or is_pipe(each):
                 return None
             total += _bytes_of(each) * _characters_per_byte(each, text_field)
@@ -54,18 +50,18 @@ def estimate_characters(inputs: Sequence[str], text_field: str = "text") -> int 
 
 
 def _bytes_of(path: Path) -> int:
-    """Return the size of a file, of a compressed one about what it holds."""
+    """Return the size of a file in bytes; for gzip an estimate of the decompressed size."""
     size = path.stat().st_size
     if not path.name.lower().endswith(".gz") or size < 18:
         return size
     with path.open("rb") as file:
         file.seek(-4, 2)
-        # The end of a gzip member says what it holds, modulo 4 GiB; more than one member is rare.
+        # A gzip member ends with its decompressed size modulo 4 GiB; files with several members are rare.
         return max(int.from_bytes(file.read(4), "little"), size)
 
 
 def _characters_per_byte(path: Path, text_field: str) -> float:
-    """Return the share of text in the beginning of a file; 1 where there is none."""
+    """Return the characters of text per byte in a sample of a file; 1 if the sample has no text."""
     with open_bytes(path) as file:
         sample = file.read(_SAMPLE_BYTES)
     if content_suffix(path.name) not in JSON_SUFFIXES:

@@ -1,7 +1,6 @@
-"""Groups: the units of text that one task reads together.
+"""Group units of text for the tasks that read them, and compute their ledger entries.
 
-Covers: how many units make a group, and what the ledger has to record of them. Does not cover: which
-units there are (`sources`) and what becomes of a group (`stream`).
+Does not cover: the units (`sources`) and processing groups (`stream`).
 """
 
 from __future__ import annotations
@@ -11,20 +10,20 @@ from dataclasses import dataclass, field
 from giaann_dask.encoding.sources import CorpusRange, Unit, can_join
 from giaann_dask.text.ledger import LedgerEntry
 
-# A corpus is read so much more quickly than text.
+# Factor of the group size for corpora, which are read that much faster than text.
 CORPUS_BLOCK = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupLimits:
-    """How large a group may be; a single unit may be larger.
+    """Size limits of a group; a single unit may exceed them.
 
     Attributes
     ----------
     characters : int
-        Text, about; of a corpus `CORPUS_BLOCK` times as much.
+        Approximate size of text; `CORPUS_BLOCK` times as much for a corpus.
     sequences : int or None
-        Sequences of a corpus; those of text are not known before it is read.
+        Maximum number of sequences of a corpus; that of text is unknown before reading.
     """
 
     characters: int
@@ -33,16 +32,16 @@ class GroupLimits:
 
 @dataclass
 class Group:
-    """Units that one task reads.
+    """Units that one task reads together.
 
     Attributes
     ----------
     units : list of Unit
         In the order of the input.
     skips : list of int
-        Sequences of each that the network has already.
+        Number of sequences of each unit that are already in the network.
     positions : list of (int or None)
-        Where the ledger has each unit; None for a new one.
+        Position of each unit in the ledger; None for a new one.
     read : int
         Characters of the inputs up to the end of the group.
     """
@@ -54,11 +53,11 @@ class Group:
 
     @property
     def weight(self) -> int:
-        """Characters of the units."""
+        """Sum of the units' weights in characters."""
         return sum(unit.weight for unit in self.units)
 
-    def takes(self, unit: Unit, skip: int, limits: GroupLimits) -> bool:
-        """Return whether a unit may be added; to an empty group every one may."""
+    def accepts(self, unit: Unit, skip: int, limits: GroupLimits) -> bool:
+        """Return whether a unit may be added; an empty group accepts any unit."""
         if not self.units:
             return True
         if not can_join(self.units, self.skips, unit, skip):
@@ -70,28 +69,28 @@ class Group:
         sequences = sum(each.stop - each.start for each in ranges) - sum(self.skips) - skip
         return weight <= CORPUS_BLOCK * limits.characters and sequences <= limits.sequences
 
-    def rest(self) -> Group:
+    def without_first(self) -> Group:
         """Return the group without its first unit."""
         return Group(self.units[1:], self.skips[1:], self.positions[1:], self.read)
 
     def ledger_updates(
         self, part_sequences: tuple[int, ...], sequences: int
     ) -> tuple[tuple[int | None, LedgerEntry], ...]:
-        """Return the ledger entries when the first new sequences of the group count.
+        """Return the ledger entries after the first new sequences of the group have been counted.
 
         Parameters
         ----------
         part_sequences : tuple of int
-            Sequences of each unit, those that are skipped included.
+            Sequences of each unit, including skipped ones.
         sequences : int
-            How many new ones count.
+            Number of new sequences that are counted.
         """
         updates: list[tuple[int | None, LedgerEntry]] = []
         left = sequences
         for unit, skip, position, total in zip(self.units, self.skips, self.positions, part_sequences, strict=True):
-            taken = min(max(total - skip, 0), left)
-            left -= taken
-            done = skip + taken
+            counted = min(max(total - skip, 0), left)
+            left -= counted
+            done = skip + counted
             if done or total == 0:
                 updates.append((position, LedgerEntry(unit.identity, done, done >= total)))
         return tuple(updates)

@@ -1,7 +1,6 @@
-"""Choosing the ever-POS lexicon: the default library, a file, or the corpus itself.
+"""Choose the ever-POS lexicon: LemmInflect's dictionary, a file, or a lexicon collected from the inputs on the cluster.
 
-Covers: collecting the lexicon of a text on the cluster. Does not cover: what it decides
-(`giaann_dask.text.ever_pos`).
+Does not cover: the rules that use it (`giaann_dask.text.ever_pos`).
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ _IN_FLIGHT = 16
 
 
 def choose_ever(client: Client, choice: str, inputs: Sequence[str], tagger: str, reading: ReadOptions) -> EverPos:
-    """Return the lexicon that an option names.
+    """Return the lexicon for the value of an option.
 
     Parameters
     ----------
     client : Client
-        Where text is tagged when the lexicon comes from it.
+        Client of the cluster that tags the inputs if the lexicon is collected from them.
     choice : str
-        ``"lemminflect"``, ``"corpus"`` (every token of the inputs, whatever the sentence's length),
+        ``"lemminflect"``, ``"corpus"`` (every token of the inputs, including sentences of any length),
         or the path of a JSON file.
     inputs : sequence of str
-        Inputs that are going to be read.
+        Inputs of the command.
     tagger, reading
-        How they are read.
+        Tagger and options of reading the inputs.
 
     Raises
     ------
     OptionError
-        If the lexicon is to come from an encoded corpus, which does not hold every token, or from what
-        can be read only once.
+        If the lexicon is to be collected from an encoded corpus, which does not contain every token, or from
+        an input that can be read only once.
     InputMissingError, InputFormatError
         If the file cannot be used.
     """
@@ -72,11 +71,11 @@ def choose_ever(client: Client, choice: str, inputs: Sequence[str], tagger: str,
 
 
 def check_ever(choice: str) -> None:
-    """Raise what `choose_ever` would raise of an option, without reading any text."""
+    """Check the value of an option as `choose_ever` does, without reading any text."""
     if choice not in (DEFAULT, CORPUS):
         EverPos.from_json(choice)
 
 
 def collect_ever(part: Part, tagger: str) -> EverPos:
-    """Collect the lexicon of one part, as a task."""
+    """Collect the lexicon of one part (a task)."""
     return EverPos.from_sentences(sentence for _, sentences in tag_sentences(part, tagger) for sentence in sentences)

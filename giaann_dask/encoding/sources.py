@@ -1,8 +1,6 @@
-"""Where sequences come from: text or encoded corpora, as units that the ledger remembers.
+"""Convert inputs (text or encoded corpora) to units of the ledger, and groups of units to ``tag`` tasks.
 
-Covers: turning the inputs of a command into units and groups of units into ``tag`` tasks.
-Does not cover: reading files (`giaann_dask.text.reading`) and the order in which groups are merged
-(`stream`).
+Does not cover: reading files (`giaann_dask.text.reading`) and the ordered merge (`stream`).
 """
 
 from __future__ import annotations
@@ -28,30 +26,30 @@ from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.tokens import Part
 
-# Of a sequence of an encoded corpus, about.
+# Approximate size of a sequence of an encoded corpus.
 CORPUS_CHARACTERS = 130
-# Stands for a tagger where words are read without tags.
+# Name in place of a tagger if words are used without tags.
 RAW = "raw"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """How inputs are read and tagged.
+    """Options of reading and tagging inputs.
 
     Parameters
     ----------
     tagger : str
         Name of the tagger.
     ever : EverPos
-        Parts of speech that words can ever have.
+        Ever-POS lexicon.
     filter : FilterOptions
-        Which sentences are read.
+        Limits and rules for sentences.
     reading : ReadOptions
-        How files are cut into parts.
+        Options of reading files and dividing them into parts.
     rules : mapping of str to Any
-        What else encoded text depends on (see `Specification.text_rules`).
+        Further rules that affect encoded text (see `Specification.text_rules`).
     tokenizer : SubwordTokenizer, optional
-        Divides text into subwords; `ever` is not asked then.
+        Tokenizer of a subword model; then `ever` is unused.
     """
 
     tagger: str
@@ -71,13 +69,13 @@ class SourceOptions:
         reading: ReadOptions,
         drop_short: bool = False,
     ) -> SourceOptions:
-        """Return how a network's inputs are read, for training or (`drop_short`) for inference."""
+        """Return the options of a network's specification, for training or (`drop_short`) for inference."""
         tokenizer = lexicon if isinstance(lexicon, SubwordTokenizer) else None
         ever = EverPos() if isinstance(lexicon, SubwordTokenizer) else lexicon
         if specification.profile != "v1":
             reading = replace(reading, newdoc=True, group=specification.sentences_per_sequence)
         limits = FilterOptions.of(specification, drop_short=drop_short)
-        # What is read without tags is the same text whatever tagger is named.
+        # Without tags the identity of text must not depend on the tagger.
         tagger = RAW if limits.raw else tagger
         rules = specification.text_rules()
         if tokenizer is not None:
@@ -87,14 +85,14 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class CorpusRange:
-    """A part of an encoded corpus.
+    """Range of sequences of an encoded corpus.
 
     Attributes
     ----------
     path : str
         Folder of the corpus.
     start, stop : int
-        Its sequences.
+        Range of sequences.
     """
 
     path: str
@@ -104,7 +102,7 @@ class CorpusRange:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What the ledger remembers: one part, with its identity.
+    """Unit of the ledger: one part of text or of a corpus, with its identity.
 
     Attributes
     ----------
@@ -113,7 +111,7 @@ class Unit:
     weight : int
         Size in characters, or an estimate of it.
     content : Part or CorpusRange
-        Where its sequences are.
+        The text itself, or the range of a corpus.
     """
 
     identity: bytes
@@ -127,7 +125,7 @@ def read_units(inputs: Sequence[str], options: SourceOptions) -> Iterator[Unit]:
     Raises
     ------
     GiaannError
-        Whatever is wrong with an input; missing ones are found before anything is read.
+        If an input cannot be used; missing inputs are detected before anything is read.
     """
     corpora = [is_corpus(name) for name in inputs]
     if not any(corpora):
@@ -154,7 +152,7 @@ def _corpus_units(name: str, options: SourceOptions) -> Iterator[Unit]:
 
 
 def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
-    """Raise a `SpecificationError` when a corpus was encoded by other rules than are asked for."""
+    """Check that a corpus was encoded with given options; raise a `SpecificationError` if not."""
     if options.filter.raw:
         raise SpecificationError(
             f"corpus {corpus.path} holds merged tokens, not raw words", "text for profile best", "name the text itself"
@@ -198,7 +196,7 @@ def submit_tag(
 
 
 def can_join(group: Sequence[Unit], skips: Sequence[int], unit: Unit, skip: int) -> bool:
-    """Return whether one task can read a unit together with those before it."""
+    """Return whether one task can read a unit together with the preceding units."""
     if not group:
         return True
     last = group[-1].content
@@ -211,43 +209,43 @@ def can_join(group: Sequence[Unit], skips: Sequence[int], unit: Unit, skip: int)
 def read_corpus_block(
     path: str, start: int, stop: int, part_sequences: tuple[int, ...], options: FilterOptions
 ) -> TaggedBlock:
-    """Read a range of a corpus as a tagged block, as a task.
+    """Read a range of a corpus as a tagged block (a task).
 
     Parameters
     ----------
     path : str
-        Folder of the corpus, as the worker sees it.
+        Folder of the corpus on the worker's file system.
     start, stop : int
         Range of sequences.
     part_sequences : tuple of int
         Counted sequences of each part, including those before `start`.
     options : FilterOptions
-        ``drop_short`` is applied, as inference does; the length limits already were.
+        Only ``drop_short`` is applied; the length limits were applied by encoding.
     """
     shortest = options.seed_tokens + 1 if options.drop_short else 0
     return open_corpus(path).tagged(start, stop, part_sequences, shortest)
 
 
 def open_corpus(path: str) -> EncodedCorpus:
-    """Return a corpus, which the tasks of a process share as long as it is not written anew."""
+    """Open a corpus; cached per process until the corpus is written again."""
     with naming_worker():
-        return _open_corpus(path, written_ns(path))
+        return _open_corpus(path, modified_ns(path))
 
 
-def written_ns(path: str) -> int:
-    """Return when a corpus was written, in nanoseconds; 0 where there is none."""
+def modified_ns(path: str) -> int:
+    """Return the modification time of a corpus in nanoseconds; 0 if it does not exist."""
     metadata = Path(path) / "zarr.json"
     return metadata.stat().st_mtime_ns if metadata.exists() else 0
 
 
 @functools.lru_cache(maxsize=2)
-def _open_corpus(path: str, written: int) -> EncodedCorpus:
-    """Open a corpus once for the tasks of a process; `written` tells a new one at the same path."""
+def _open_corpus(path: str, modified: int) -> EncodedCorpus:
+    """Open a corpus once per process and modification time, which distinguishes a new one at the same path."""
     return EncodedCorpus(path)
 
 
 def submit_lexicon(client: Client, options: SourceOptions) -> Future:
-    """Submit the ever-POS lexicon or the tokenizer once, so that tasks on one worker share it."""
+    """Submit the ever-POS lexicon or the tokenizer as a future that tasks share."""
     tokenizer, ever = options.tokenizer, options.ever
     if tokenizer is not None:
         return client.submit(open_content, tokenizer.content, key=task_key("tokenizer", tokenizer.identity()))

@@ -1,9 +1,9 @@
-"""The ordered merge: blocks are tagged in parallel and encoded in parallel, as if read one by one.
+"""Tag and encode blocks in parallel and merge their dictionaries in order, as sequential reading would.
 
-Covers: keeping a bounded number of blocks in flight, merging their summaries into the
-dictionaries in the order of the text, leaving out what the ledger holds, and stopping at a limit.
-Does not cover: what becomes of encoded blocks (`corpus_encoding`, `giaann_dask.training`,
-`giaann_dask.inference`).
+A bounded number of blocks is in flight. Their summaries are merged into the dictionaries in the order of the text,
+parts in the ledger are skipped, and reading stops at a limit.
+
+Does not cover: using encoded blocks (`corpus_encoding`, `giaann_dask.training`, `giaann_dask.inference`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from distributed import Client, Future
 
 from giaann_dask.cluster import ask_scheduler, result, task_key
 from giaann_dask.encoding.corpus_reuse import (
-    CorpusNumbering,
+    CorpusReuse,
     ReusedSummary,
     first_sequences,
-    read_corpus_numbering,
+    read_encoded_range,
     summarise_reused,
 )
 from giaann_dask.encoding.groups import Group, GroupLimits
@@ -48,14 +48,14 @@ _LOG = logging.getLogger(__name__)
 
 
 def check_limits(maximum_sequences: int | None, first_sequence: int = 0) -> None:
-    """Raise an `OptionError` when so many sequences, from that one on, cannot be read.
+    """Check the limits of the sequences to read; raise an `OptionError` if one is out of range.
 
     Parameters
     ----------
     maximum_sequences : int or None
         Sequences to read; None for all.
     first_sequence : int
-        The first of them, counted from 0.
+        First sequence to read, counted from 0.
     """
     if maximum_sequences is not None and maximum_sequences < 1:
         raise OptionError(
@@ -67,7 +67,7 @@ def check_limits(maximum_sequences: int | None, first_sequence: int = 0) -> None
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOptions:
-    """How much is read, and in which pieces.
+    """Limits of reading, sizes of blocks and rules of encoding.
 
     Parameters
     ----------
@@ -77,16 +77,16 @@ class StreamOptions:
         See `giaann_dask.text.segmentation.encode_block`.
     maximum_sequences : int, optional
         Stop after this many sequences that pass the length filter, counted from the first one read
-        (or from `first_sequence`), those in the ledger included.
+        (or from `first_sequence`), including those in the ledger.
     first_sequence : int
-        Sequences at the beginning that are passed over without touching the dictionaries.
+        Sequences at the beginning that are skipped without changing the dictionaries.
     block_characters : int
-        Text of one task, about; more than that is only taken when a single part is larger. Of a
-        corpus, which is quickly read, several times as much (`giaann_dask.encoding.groups`).
+        Approximate text of one task; exceeded only by a single larger part. For a corpus, which is
+        read faster, several times as much (`giaann_dask.encoding.groups`).
     block_sequences : int, optional
-        Most sequences of a corpus that one task reads.
+        Maximum sequences of a corpus that one task reads.
     words : bool
-        Whether blocks must tell the words and the origin of their tokens; training needs neither.
+        Whether blocks must contain the words and origins of their tokens; training needs neither.
 
     Raises
     ------
@@ -108,7 +108,7 @@ class StreamOptions:
 
     @classmethod
     def of(cls, specification: Specification, **options: Any) -> StreamOptions:
-        """Return options with what a specification says of columns and branches, and these others."""
+        """Return options with a specification's rules for columns and branches, and further options."""
         return cls(
             branches=specification.branches,
             invented=specification.invented_boundaries,
@@ -117,7 +117,7 @@ class StreamOptions:
         )
 
     def rules(self) -> dict[str, bool]:
-        """Return how columns and branches are chosen, as `encode_block` takes it."""
+        """Return the keyword arguments of `encode_block` for columns and branches."""
         return {"invented": self.invented, "random_branches": self.random_branches}
 
 
@@ -132,7 +132,7 @@ class BlockStatistics:
     trained_tokens : int
         Merged tokens of the sequences that are divided into columns.
     last_trained : int
-        The last of them, counted in the block; -1 for none.
+        Index in the block of the last such sequence; -1 for none.
     """
 
     by_status: tuple[int, ...]
@@ -142,23 +142,23 @@ class BlockStatistics:
 
 @dataclass(frozen=True, eq=False)
 class StreamedBlock:
-    """A block that has been merged and is being encoded on the cluster.
+    """Block that has been merged and is being encoded on the cluster.
 
     Attributes
     ----------
     encoded, statistics : Future
         An `EncodedBlock` and its `BlockStatistics`.
     mapping : BlockMapping
-        Its place in the dictionaries; of a corpus that is numbered already, without symbols.
+        Identifiers of its symbols; empty for a range whose corpus identifiers are reused.
     growth : tuple of (ndarray, ndarray)
-        Concepts and features before each of its sequences, and after the last; int32. Its strings, by comparison,
-        would take much memory, as a block is remembered until it is in a commit.
+        Concepts and features before each of its sequences, and after the last; int32. Kept instead of the
+        summary, whose strings would take much memory until the block is committed.
     ledger : tuple of (int or None, LedgerEntry)
-        What the ledger has to record once the block counts.
+        Positions and entries to record in the ledger once the block is counted.
     characters : int
         Size of its text.
     read : int
-        Characters of the inputs up to its end, with those of text that is left out.
+        Characters of the inputs up to its end, including skipped text.
     """
 
     encoded: Future
@@ -182,29 +182,29 @@ class StreamedBlock:
 
 @dataclass(frozen=True, eq=False)
 class _Submitted:
-    """A group that is being read: its block, the summary of that, and its range if that keeps its numbers."""
+    """Group in flight: futures of its block and summary, and its range of a corpus if identifiers are reused."""
 
     group: Group
     block: Future
     summary: Future
-    numbered: CorpusRange | None
+    reused: CorpusRange | None
 
 
 class EncodingStream:
-    """Iterates over the encoded blocks of some inputs, extending a vocabulary as it goes.
+    """Iterate over the encoded blocks of inputs and extend a vocabulary with them.
 
     Parameters
     ----------
     client : Client
-        Where tasks run.
+        Client of the cluster.
     vocabulary : Vocabulary
         Dictionaries to extend; changed while iterating.
     sources : SourceOptions
-        How inputs are read and tagged.
+        Options of reading and tagging.
     options : StreamOptions
-        How much is read.
+        Limits and block sizes.
     ledger : Ledger, optional
-        Parts to leave out; not changed.
+        Parts to skip; not changed.
     """
 
     def __init__(
@@ -223,15 +223,15 @@ class EncodingStream:
         self._cursor = (ledger or Ledger()).cursor()
         more = options.words or sources.filter.drop_short or sources.filter.parts_of_speech
         encodes = more or options.first_sequence or vocabulary.delimiter_since is not None
-        self._numbers = CorpusNumbering(None if encodes else vocabulary, options.branches)
+        self._reuse = CorpusReuse(None if encodes else vocabulary, options.branches)
         self._lexicon = submit_lexicon(client, sources)
-        self._counted = self._left_out = 0
-        self._to_pass = options.first_sequence
+        self._counted = self._known_parts = 0
+        self._to_skip = options.first_sequence
         self._sentences: tuple[int, int] = (-1, 0)
 
     @property
     def counted(self) -> int:
-        """Sequences counted towards the limit so far, those in the ledger included."""
+        """Sequences counted towards the limit so far, including those in the ledger."""
         return self._counted
 
     def blocks(self, inputs: Sequence[str]) -> Iterator[StreamedBlock]:
@@ -245,30 +245,30 @@ class EncodingStream:
         Raises
         ------
         GiaannError
-            Whatever is wrong with an input.
+            If an input cannot be used.
         """
         pending: deque[_Submitted] = deque()
         for group in self._groups(inputs):
-            # Workers may come and go.
+            # The number of workers may change.
             limit = self._blocks_in_flight()
             pending.append(self._submit(group))
-            # While sequences are passed over, the next group must know how many are left to pass.
-            while len(pending) >= limit or (pending and self._to_pass):
+            # While sequences are skipped, the next group depends on how many remain to be skipped.
+            while len(pending) >= limit or (pending and self._to_skip):
                 yield from self._merge(pending.popleft())
-            if self._full():
+            if self._at_limit():
                 break
-        while pending and not self._full():
+        while pending and not self._at_limit():
             yield from self._merge(pending.popleft())
 
     def _blocks_in_flight(self) -> int:
         return 2 + 2 * max(1, int(sum(ask_scheduler(self._client, "ncores").values())))
 
-    def _full(self) -> bool:
+    def _at_limit(self) -> bool:
         limit = self._options.maximum_sequences
         return limit is not None and self._counted >= limit
 
     def _groups(self, inputs: Sequence[str]) -> Iterator[Group]:
-        """Yield groups of units that the ledger does not hold completely."""
+        """Yield groups of the units that are not complete in the ledger."""
         group, read = Group(), 0
         for unit in self._units(inputs):
             read += unit.weight
@@ -276,29 +276,29 @@ class EncodingStream:
             position, entry = found or (None, LedgerEntry(unit.identity, 0, False))
             self._counted += entry.sequences
             if entry.complete:
-                self._left_out += 1
-                if self._full():
+                self._known_parts += 1
+                if self._at_limit():
                     break
                 continue
             skip = entry.sequences
-            if not group.takes(unit, skip, self._limits):
+            if not group.accepts(unit, skip, self._limits):
                 yield group
                 group = Group()
             group.units.append(unit)
             group.skips.append(skip)
             group.positions.append(position)
             group.read = read
-            if self._full():
+            if self._at_limit():
                 break
-        if self._left_out:
-            _LOG.info("left out %s parts of text that are in the network already", f"{self._left_out:,}")
+        if self._known_parts:
+            _LOG.info("left out %s parts of text that are in the network already", f"{self._known_parts:,}")
         if group.units:
             yield group
 
     def _units(self, inputs: Sequence[str]) -> Iterator[Unit]:
-        """Yield the units of the inputs; of what was stopped being read, only those that are whole.
+        """Yield the units of the inputs; if reading is stopped, only the complete ones.
 
-        The piece of a unit would be another text to the ledger, and be counted again with the whole one.
+        An incomplete unit would have another identity, so its text would be counted again with the complete one.
         """
         try:
             yield from read_units(inputs, self._sources)
@@ -306,32 +306,31 @@ class EncodingStream:
             _LOG.info("stopped waiting for more text")
 
     def _submit(self, group: Group) -> _Submitted:
-        if self._to_pass:
-            group.skips[0] = self._to_pass
-        numbered = self._numbers.take(group.units, group.skips)
-        if numbered is not None:
-            place = (numbered.path, numbered.start, numbered.stop)
-            key = task_key("read", *place, self._numbers.written)
-            read = self._client.submit(read_corpus_numbering, *place, key=key)
+        if self._to_skip:
+            group.skips[0] = self._to_skip
+        reused = self._reuse.match(group.units, group.skips)
+        if reused is not None:
+            place = (reused.path, reused.start, reused.stop)
+            key = task_key("read", *place, self._reuse.modified)
+            read = self._client.submit(read_encoded_range, *place, key=key)
             growth = self._client.submit(summarise_reused, read, key=task_key("summarise", read.key))
-            return _Submitted(group, read, growth, numbered)
+            return _Submitted(group, read, growth, reused)
         tagged = submit_tag(self._client, group.units, group.skips, self._sources, self._lexicon)
         summary = self._client.submit(summarise, tagged, key=task_key("summarise", tagged.key))
         return _Submitted(group, tagged, summary, None)
 
     def _merge(self, submitted: _Submitted) -> Iterator[StreamedBlock]:
         """Merge a block into the dictionaries and submit its encoding."""
-        if submitted.numbered is not None:
-            yield self._merge_numbered(submitted, submitted.numbered)
+        if submitted.reused is not None:
+            yield self._merge_reused(submitted, submitted.reused)
             return
         group, tagged = submitted.group, submitted.block
         summary: BlockSummary = result(submitted.summary)
-        if self._to_pass:
-            passed = min(self._to_pass, summary.part_sequences[0])
-            self._to_pass -= passed
-            if self._to_pass and len(summary.part_sequences) > 1:
-                # The first part was shorter than what is to be passed: go on inside the same group.
-                yield from self._merge(self._submit(group.rest()))
+        if self._to_skip:
+            self._to_skip -= min(self._to_skip, summary.part_sequences[0])
+            if self._to_skip and len(summary.part_sequences) > 1:
+                # The first part has fewer sequences than are to be skipped: continue within the group.
+                yield from self._merge(self._submit(group.without_first()))
                 return
         earlier, remaining = self._sizes(), self._remaining(len(summary.status))
         mapping = self._vocabulary.extend(summary, remaining)
@@ -350,11 +349,11 @@ class EncodingStream:
             read=group.read,
         )
 
-    def _merge_numbered(self, submitted: _Submitted, numbered: CorpusRange) -> StreamedBlock:
-        """Let the dictionaries grow by a range of a corpus that is numbered as they are."""
+    def _merge_reused(self, submitted: _Submitted, reused: CorpusRange) -> StreamedBlock:
+        """Extend the dictionaries by a range of a corpus with the same identifiers."""
         summary: ReusedSummary = result(submitted.summary)
         earlier, count = self._sizes(), min(self._remaining(len(summary)), len(summary))
-        self._numbers.extend(self._vocabulary, summary, count)
+        self._reuse.extend(self._vocabulary, summary, count)
         self._counted += count
         encoded = submitted.block
         if count < len(summary):
@@ -366,7 +365,7 @@ class EncodingStream:
         return StreamedBlock(
             encoded=encoded,
             statistics=self._client.submit(count_block, encoded, key=task_key("count", encoded.key)),
-            mapping=BlockMapping(none, none, none.astype(np.bool_), none.astype(np.int64), numbered.start, count),
+            mapping=BlockMapping(none, none, none.astype(np.bool_), none.astype(np.int64), reused.start, count),
             growth=summary.growth(earlier),
             ledger=submitted.group.ledger_updates(parts, count),
             characters=submitted.group.weight,
@@ -377,12 +376,12 @@ class EncodingStream:
         return len(self._vocabulary.concepts), len(self._vocabulary.features)
 
     def _remaining(self, sequences: int) -> int:
-        """Return how many of a block's sequences the limit lets pass, or more."""
+        """Return the number of sequences up to the limit, or that of the block if there is no limit."""
         limit = self._options.maximum_sequences
         return sequences if limit is None else limit - self._counted
 
     def _sentences_before(self, summary: BlockSummary) -> int:
-        """Return how many sentences of the block's first document were in earlier blocks."""
+        """Return the number of sentences of the block's first document in earlier blocks."""
         if not summary.document_sentences:
             return 0
         first, last = summary.document_sentences[0], summary.document_sentences[-1]
@@ -392,7 +391,7 @@ class EncodingStream:
 
 
 def count_block(block: EncodedBlock) -> BlockStatistics:
-    """Count what an encoded block holds, as a task."""
+    """Count the sequences and tokens of an encoded block (a task)."""
     trained = block.status == CANDIDATE
     where = np.flatnonzero(trained)
     return BlockStatistics(

@@ -1,7 +1,6 @@
-"""Choosing the tokenizer: none, a file, an encoding of ``tiktoken``, or one learnt from the text itself.
+"""Choose the tokenizer: none, a file, an encoding of ``tiktoken``, or one learnt from the inputs.
 
-Covers: what an option names, and which text a tokenizer is learnt from. Does not cover: learning and
-using it (`giaann_dask.text.tokenizer`).
+Does not cover: learning and using a tokenizer (`giaann_dask.text.tokenizer`).
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ _TIKTOKEN = "tiktoken:"
 
 
 def choose_tokenizer(choice: str, inputs: Sequence[str], reading: ReadOptions) -> SubwordTokenizer | None:
-    """Return the tokenizer that an option names, None for words.
+    """Return the tokenizer for the value of an option, None for words.
 
     Parameters
     ----------
     choice : str
         ``"none"``, ``"learn:SIZE"``, ``"tiktoken:NAME"`` or the path of a tokenizer's JSON file.
     inputs : sequence of str
-        Inputs that are going to be read.
+        Inputs of the command.
     reading : ReadOptions
-        How they are read.
+        Options of reading them.
 
     Raises
     ------
     OptionError
-        If the size is no number, or the text to learn from is an encoded corpus, which is no text, or can be
-        read only once.
+        If the size is not a number, or an input to learn from is an encoded corpus or can be read only
+        once.
     InputMissingError, InputFormatError, MissingDependencyError
         If the tokenizer cannot be used.
     """
@@ -55,7 +54,7 @@ def choose_tokenizer(choice: str, inputs: Sequence[str], reading: ReadOptions) -
 
 
 def check_tokenizer(choice: str) -> None:
-    """Raise what `choose_tokenizer` would raise of an option, without learning anything."""
+    """Check the value of an option as `choose_tokenizer` does, without learning."""
     if choice.startswith(LEARN):
         check_size(_size(choice))
     else:
@@ -63,7 +62,7 @@ def check_tokenizer(choice: str) -> None:
 
 
 def _size(choice: str) -> int:
-    """Return the size that ``learn:SIZE`` names."""
+    """Return the size in ``learn:SIZE``."""
     size = choice.removeprefix(LEARN)
     if not size.isdecimal():
         raise OptionError(
@@ -73,21 +72,21 @@ def _size(choice: str) -> int:
 
 
 def learn_tokenizer(inputs: Sequence[str], size: int, reading: ReadOptions) -> SubwordTokenizer:
-    """Return a tokenizer that is learnt from inputs, in this process.
+    """Learn a tokenizer from inputs, in this process.
 
     Parameters
     ----------
     inputs : sequence of str
         Files, folders, patterns or datasets.
     size : int
-        Subwords at most.
+        Maximum number of subwords.
     reading : ReadOptions
-        How inputs are read.
+        Options of reading the inputs.
 
     Raises
     ------
     OptionError
-        If the size leaves no room, or an input is an encoded corpus.
+        If the size is out of range, or an input is an encoded corpus.
     """
     encoded = [name for name in inputs if is_corpus(name)]
     if encoded:
@@ -100,12 +99,12 @@ def learn_tokenizer(inputs: Sequence[str], size: int, reading: ReadOptions) -> S
 
 
 def save_tokenizer(tokenizer: SubwordTokenizer, path: Path) -> None:
-    """Write a tokenizer's content to a file, which the package ``tokenizers`` reads, too."""
+    """Write a tokenizer to a file in the format of the package ``tokenizers``."""
     write_file(path, tokenizer.content, "the tokenizer")
 
 
 def _texts(inputs: Sequence[str], reading: ReadOptions) -> Iterator[str]:
-    """Yield the passages of inputs as text; of CoNLL-U its sentences."""
+    """Yield the passages of inputs as text; for CoNLL-U, its sentences."""
     for part in read_parts(inputs, reading):
         if part.kind == "text":
             yield from part.passages

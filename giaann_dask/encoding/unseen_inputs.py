@@ -1,8 +1,4 @@
-"""Which inputs hold text that a network does not hold yet.
-
-Covers: comparing what inputs contain with a ledger, input by input, in this process. Does not cover:
-training on what is new, which leaves known parts out by itself (`stream`).
-"""
+"""Find inputs with text that is not in a network's ledger, without training."""
 
 from __future__ import annotations
 
@@ -17,16 +13,16 @@ from giaann_dask.text.ledger import LedgerEntry
 
 @dataclass(frozen=True)
 class UnseenInputs:
-    """What an input holds that is not known.
+    """Size of an input and of its text that is not in the ledger.
 
     Attributes
     ----------
     name : str
-        The input.
+        Name of the input.
     characters, new_characters : int
-        Size of its text, and of the parts that are not known; of an encoded corpus an estimate.
+        Size of its text, and of its new parts; estimates for an encoded corpus.
     problem : str
-        Why it cannot be read; empty where it can.
+        Reason why it cannot be read; empty if it can.
     """
 
     name: str
@@ -38,27 +34,26 @@ class UnseenInputs:
 def find_unseen_inputs(
     inputs: Sequence[str], sources: SourceOptions, ledger: Iterable[LedgerEntry]
 ) -> list[UnseenInputs]:
-    """Return what each input holds that neither a ledger nor an input before it does.
+    """Return the new text of each input: parts that are neither in a ledger nor in a preceding input.
 
-    Other than in training, a copy of a text is never new, however often it occurs. A part that the ledger
-    has begun and not completed is.
+    Unlike in training, repeated parts are counted once. A part that is incomplete in the ledger is new.
 
     Parameters
     ----------
     inputs : sequence of str
-        Files, datasets or encoded corpora; each is read as a whole.
+        Files, datasets or encoded corpora; each is read completely.
     sources : SourceOptions
-        How they are read; the same text read in another way is new.
+        Options of reading; the same text read with others is new.
     ledger : iterable of LedgerEntry
-        What is known.
+        Entries of the known parts.
 
     Returns
     -------
     list of UnseenInputs
-        One for each input, in order. An input that cannot be read makes nothing known.
+        One per input, in order. Parts of an input that cannot be read do not count as known.
     """
     known = {entry.identity for entry in ledger if entry.complete}
-    news = []
+    found = []
     for name in inputs:
         sizes: dict[bytes, int] = {}
         characters = 0
@@ -67,18 +62,18 @@ def find_unseen_inputs(
                 characters += size
                 sizes[identity] = size
         except EmptyInputError:
-            # Training leaves it out, too.
+            # Training skips empty files, too.
             pass
         except (InputFormatError, InputEncodingError) as error:
-            news.append(UnseenInputs(name, characters, 0, str(error)))
+            found.append(UnseenInputs(name, characters, 0, str(error)))
             continue
-        news.append(UnseenInputs(name, characters, sum(size for each, size in sizes.items() if each not in known)))
+        found.append(UnseenInputs(name, characters, sum(size for each, size in sizes.items() if each not in known)))
         known.update(sizes)
-    return news
+    return found
 
 
 def _parts(name: str, sources: SourceOptions) -> Iterator[tuple[bytes, int]]:
-    """Yield identity and size of the parts of an input; whether a corpus fits the network is seen in training."""
+    """Yield identity and size of the parts of an input; training checks whether a corpus fits the network."""
     if is_corpus(name):
         yield from ((entry.identity, CORPUS_CHARACTERS * entry.sequences) for entry in EncodedCorpus(name).ledger())
         return

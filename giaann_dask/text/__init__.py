@@ -1,1 +1,1 @@
-"""Text to tagged, segmented sequences; no cluster."""
+"""Convert input text to tagged, segmented sequences; no cluster."""

@@ -1,12 +1,11 @@
-"""Auxiliary source neurons: which features of a column send along with each other.
+"""Attach features to auxiliary source neurons by lemma, part of speech, subword role, spelling or shared neighbours.
 
-Covers: the attachments of features to auxiliary neurons by lemma, part of speech, role of a subword
-and similar spelling, from the dictionaries alone, and by neighbours that they share. Does not cover: which do
-(`giaann_dask.runs.minhash`), and what the auxiliary neurons send (`giaann_dask.inference.rows.auxiliary`).
+An auxiliary neuron belongs to a column, as the features attached to it do, and has outgoing connections only: the sum
+of its members' connections, times its weight. Training would produce the same sum. A word is tagged on its own,
+without a sentence, because the dictionaries have no other context.
 
-An auxiliary neuron belongs to a column, as those that it is attached to do, and has outgoing
-connections only: the sum of its members', times its weight. That is what training would give it.
-A word is tagged by itself, without a sentence, as a dictionary knows of no other.
+Does not cover: finding features with shared neighbours (`giaann_dask.runs.minhash`), and the rows that auxiliary
+neurons contribute (`giaann_dask.inference.rows.auxiliary`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import OptionError
 from giaann_dask.text.tagging import make_tagger
 
-# What auxiliary neurons stand for. The weights of both kinds of similarity are our choice; the others are published.
+# Kinds of auxiliary neurons. The weights of both kinds of similarity are our choice; the others are published.
 WEIGHTS = {"lemma": 0.25, "pos": 0.05, "role": 0.01, "spelling": 0.25, "neighbours": 0.25}
 NEIGHBOURS = "neighbours"
 AUXILIARY = tuple(WEIGHTS)
@@ -45,7 +44,7 @@ class Attachments:
     begins, member : ndarray
         Auxiliary neuron g sums up the features ``member[begins[g]:begins[g + 1]]``; int64.
     weight : ndarray
-        What an auxiliary neuron's sum is multiplied by; float64, shape ``(groups,)``.
+        Factor of each auxiliary neuron's sum; float64, shape ``(groups,)``.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -60,15 +59,15 @@ class Attachments:
         attached: list[list[int]] = [[] for _ in range(features)]
         members: list[Sequence[int]] = []
         weights: list[float] = []
-        for its, members_of, weight in groups:
-            for feature in its:
+        for features_of, members_of, weight in groups:
+            for feature in features_of:
                 attached[feature].append(len(weights))
             members.append(members_of)
             weights.append(weight)
         return cls(*_flat(attached), *_flat(members), np.array(weights, np.float64))
 
     def groups_of(self, feature: int) -> list[int]:
-        """Return the auxiliary neurons of a feature; none of one that came later."""
+        """Return the auxiliary neurons of a feature; empty for a feature that was added later."""
         if feature >= len(self.offsets) - 1:
             return []
         found: list[int] = self.group[self.offsets[feature] : self.offsets[feature + 1]].tolist()
@@ -85,20 +84,20 @@ def check_kinds(kinds: Sequence[str], subwords: bool | None = None) -> tuple[str
     Parameters
     ----------
     kinds : sequence of str
-        What was asked for.
+        Requested kinds.
     subwords : bool, optional
         Whether features are subwords, where that is known.
 
     Raises
     ------
     OptionError
-        If there is no such kind, or it has no meaning for such features.
+        If a kind does not exist, or does not apply to such features.
     """
     wrong = [kind for kind in kinds if kind not in AUXILIARY]
     if wrong:
         raise OptionError(f"auxiliary neurons by {wrong[0]!r}", f"some of {', '.join(AUXILIARY)}", "choose of these")
-    meaningless = () if subwords is None else ("lemma", "pos") if subwords else ("role",)
-    for kind in meaningless:
+    inapplicable = () if subwords is None else ("lemma", "pos") if subwords else ("role",)
+    for kind in inapplicable:
         if kind in kinds:
             tokens, other = ("subwords", "words") if subwords else ("words", "subwords")
             raise OptionError(f"auxiliary neurons by {kind} of {tokens}", f"a network of {other}", f"leave {kind} out")
@@ -117,7 +116,7 @@ def attach(
     Parameters
     ----------
     features : sequence of str
-        Words or subwords by feature index; the first one stands for concepts and is left alone.
+        Words or subwords by feature index; the first one is the prime concept feature and is not attached.
     kinds : sequence of str
         Some of `AUXILIARY`.
     subwords : bool
@@ -128,7 +127,7 @@ def attach(
     Raises
     ------
     OptionError
-        If a kind is not known, or has no meaning for such features.
+        If a kind does not exist, or does not apply to such features.
     """
     wanted = check_kinds(kinds, subwords)
     names = list(features[1:])
@@ -144,7 +143,7 @@ def attach(
             groups += [([f + 1], [other + 1 for other in similar[f]], WEIGHTS[kind]) for f in sorted(similar)]
             continue
         if kind == NEIGHBOURS:
-            alike = {f: its for f, its in (neighbours or {}).items() if f < len(features)}
+            alike = {f: others for f, others in (neighbours or {}).items() if f < len(features)}
             groups += [([f], [o for o in alike[f] if o < len(features)], WEIGHTS[kind]) for f in sorted(alike)]
             continue
         together: defaultdict[str, list[int]] = defaultdict(list)
@@ -155,7 +154,7 @@ def attach(
 
 
 def subword_role(name: str) -> str:
-    """Return whether a subword begins a word, goes on with one, or is neither.
+    """Return whether a subword begins a word, continues one, or is neither.
 
     Examples
     --------
@@ -168,18 +167,18 @@ def subword_role(name: str) -> str:
 
 
 def similar_spellings(words: Sequence[str]) -> dict[int, list[int]]:
-    """Return for each word the other words that are spelled much like it, by index.
+    """Return the similarly spelled words of each word, by index.
 
     Parameters
     ----------
     words : sequence of str
-        Spaces around them and capital letters do not count.
+        Surrounding spaces and capital letters are ignored.
 
     Returns
     -------
     dict of int to list of int
-        Words that share their first `LEAST_PREFIX` characters or more, and of whose characters a share of
-        `LEAST_SIMILARITY` or more match, as `difflib` counts them. Words without any are left out.
+        Words that share at least their first `LEAST_PREFIX` characters and have a `difflib` ratio of at least
+        `LEAST_SIMILARITY`. Words without similar ones are left out.
 
     Examples
     --------
@@ -201,7 +200,7 @@ def similar_spellings(words: Sequence[str]) -> dict[int, list[int]]:
 
 
 def _similarity(one: str, other: str) -> float:
-    """Return the share of matching characters, or more where that is less than enough."""
+    """Return the `difflib` ratio of two words, or an upper bound of it below `LEAST_SIMILARITY`."""
     bound = 2 * min(len(one), len(other)) / (len(one) + len(other))
     if bound < LEAST_SIMILARITY:
         return bound
@@ -211,6 +210,6 @@ def _similarity(one: str, other: str) -> float:
 
 
 def _flat(lists: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return where each list begins in all of them joined, and that."""
+    """Return the offsets of some lists in their concatenation, and the concatenation."""
     begins = np.concatenate([[0], np.cumsum([len(each) for each in lists])]).astype(np.int64)
     return begins, np.array([item for each in lists for item in each], np.int64)

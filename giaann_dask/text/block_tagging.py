@@ -1,7 +1,6 @@
-"""From raw parts to a tagged block: splitting, tokenising, tagging, collecting.
+"""Tag consecutive parts into one block, as a ``tag`` task does on a worker.
 
-Covers: what one ``tag`` task does on a worker. Does not cover: each of these steps
-(`splitting`, `conllu`, `tagging`, `blocks`).
+The steps are in `splitting`, `conllu`, `tagging` and `blocks`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def tag_sentences(part: Part, tagger: str) -> Iterator[tuple[int, list[TaggedSen
     Raises
     ------
     InputFormatError
-        If a CoNLL-U line is malformed, or gold tags are asked of plain text.
+        If a CoNLL-U line is malformed, or the tagger is ``"gold"`` and the part is plain text.
     OptionError
         If there is no tagger of that name.
     """
@@ -50,7 +49,7 @@ def tag_sentences(part: Part, tagger: str) -> Iterator[tuple[int, list[TaggedSen
 
 
 def tag_spaced_sentences(part: Part, tagger: str) -> Iterator[tuple[int, list[SpacedSentence]]]:
-    """Yield what `tag_sentences` does, with the spaces between words."""
+    """Yield the same as `tag_sentences`, with the spaces between words."""
     if part.kind == "conllu":
         passages = [parse_spaced_conllu(passage, part.source) for passage in part.passages]
         if tagger == GOLD:
@@ -65,7 +64,7 @@ def tag_spaced_sentences(part: Part, tagger: str) -> Iterator[tuple[int, list[Sp
 
 
 def _tag(words: Sequence[Sequence[Sequence[str]]], tagger: str) -> Iterator[list[TaggedSentence]]:
-    """Yield the tagged sentences of each passage; all are tagged at once."""
+    """Yield the tagged sentences of each passage; one call of the tagger tags all of them."""
     tagged = iter(make_tagger(tagger).tag([sentence for passage in words for sentence in passage]))
     for passage in words:
         yield [next(tagged) for _ in passage]
@@ -89,7 +88,7 @@ def tag_block(
     tagger : str
         Name of a tagger.
     lexicon : EverPos or SubwordTokenizer
-        Parts of speech that words can ever have, or what divides text into subwords.
+        Ever-POS lexicon of a word model, or tokenizer of a subword model.
     options : FilterOptions
         Which sentences are read.
 
@@ -109,7 +108,7 @@ def tag_block(
 
 
 def make_builder(lexicon: EverPos | SubwordTokenizer, options: FilterOptions) -> BlockBuilder:
-    """Return what collects sequences: of subwords where there is a tokenizer, else of words, raw or merged."""
+    """Return the block builder for subwords, raw words or words with merged nouns."""
     if options.raw:
         return RawBlockBuilder(options)
     if isinstance(lexicon, SubwordTokenizer):

@@ -1,10 +1,11 @@
-"""A tagged block: what a stretch of text says, before history decides anything.
+"""Build tagged blocks: filtered, cropped and noun-merged sequences with block-local symbol tables.
 
-Covers: the length filter, cropping, noun merging, the delimiter properties of each token by its own
-sentence, and the block's own symbol tables in order of first appearance; so everything that a
-worker can know about a block without the blocks before it. Does not cover: identifiers in the
-network's dictionaries (`vocabulary`), columns, which depend on stored flags (`segmentation`), and
-subwords (`subword_blocks`).
+A tagged block holds everything that a worker can compute without the preceding blocks: the length filter, cropping,
+noun merging, the delimiter properties of each token within its own sentence, and symbol tables in order of first
+appearance.
+
+Does not cover: identifiers in the network's dictionaries (`vocabulary`), columns, which depend on stored flags
+(`segmentation`), subwords (`subword_blocks`) and raw words (`raw_blocks`).
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from giaann_dask.text.tokens import Sentence
 NOUN = 1
 DELIMITER = 2
 PROBABLE = 4
-# The flags above these say the part of speech: its place in PARTS_OF_SPEECH counted from 1, or 0.
+# The higher bits hold the part of speech: its index in PARTS_OF_SPEECH counted from 1, or 0 for none.
 POS_SHIFT = 3
 POS_FLAGS = {name: code << POS_SHIFT for code, name in enumerate(PARTS_OF_SPEECH, 1)}
 
-# Longest sentence where none is too long.
+# Maximum sentence length where there is no limit.
 UNLIMITED = 1 << 40
 
 CANDIDATE = 0
@@ -43,34 +44,34 @@ STATUS_NAMES = ("trained", "no_concept", "no_delimiter", "too_short", "too_many_
 
 @dataclass(frozen=True, kw_only=True)
 class FilterOptions:
-    """Which sentences are read.
+    """Limits and rules that select and prepare sentences.
 
     Parameters
     ----------
     seed_tokens : int
         A raw sentence needs more tokens than this.
     maximum_tokens : int
-        A raw sentence may have as many tokens as this.
+        A raw sentence has at most this many tokens.
     drop_short : bool
-        Drop sentences that merging shortens to `seed_tokens` or fewer before they touch the
+        Drop sentences that merging shortens to `seed_tokens` or fewer before they are added to the
         dictionaries, as inference does and training does not (rules 1.3 and 7.1).
     parts_of_speech : bool
-        Keep each token's part of speech, which scaling by it needs (`giaann_dask.increments.scaling`).
+        Keep each token's part of speech, for scaling strengths by it (`giaann_dask.increments.scaling`).
     sentences : int
-        Sentences that make a sequence.
+        Sentences per sequence.
     crop : bool
         Use the first `maximum_tokens` words of a longer sequence instead of leaving it out.
     merge_dashes : bool
         See `giaann_dask.text.noun_merging.merge_nouns`.
     maximum_subwords, maximum_bytes, column_names
-        Of subwords (see `giaann_dask.text.subword_blocks`).
+        Options of subword models (see `giaann_dask.text.subword_blocks`).
     raw : bool
-        Whether words are read as they are, without tags (see `giaann_dask.text.raw_blocks`).
+        Whether words are used without tags (see `giaann_dask.text.raw_blocks`).
 
     Raises
     ------
     OptionError
-        If the limits leave no sentence.
+        If no sentence can satisfy the limits.
     """
 
     seed_tokens: int
@@ -96,14 +97,14 @@ class FilterOptions:
 
     @classmethod
     def of(cls, specification: Specification, *, drop_short: bool = False) -> FilterOptions:
-        """Return how a network's text is read, for training or (`drop_short`) for inference."""
+        """Return the options of a network's specification, for training or (`drop_short`) for inference."""
         if specification.profile == "best":
             return cls(seed_tokens=0, maximum_tokens=UNLIMITED, raw=True)
         return cls(
             seed_tokens=specification.seed_tokens,
             maximum_tokens=specification.maximum_tokens,
             drop_short=drop_short,
-            # Of training, which scales strengths by them; inference reads text that is dropped when short.
+            # Only training scales strengths by them; inference is the case with drop_short.
             parts_of_speech=bool(specification.pos_factors) and not drop_short,
             sentences=specification.sentences_per_sequence,
             crop=specification.crop,
@@ -117,33 +118,33 @@ class FilterOptions:
 @register_arrays
 @dataclass(frozen=True, slots=True, eq=False)
 class TaggedBlock:
-    """Counted sequences (those that pass the length filter) of consecutive parts.
+    """Sequences of consecutive parts that pass the length filter (counted sequences).
 
     Attributes
     ----------
     offsets : ndarray
         Sequence q has the tokens ``offsets[q]:offsets[q + 1]``; int64, shape ``(sequences + 1,)``.
-        Sequences that touch no dictionary (all that are no candidates) have no tokens here.
+        Sequences that are not candidates do not change any dictionary and have no tokens here.
     status : ndarray
         ``CANDIDATE``, ``NO_CONCEPT``, ``TOO_SHORT`` or ``TOO_MANY_BYTES`` per sequence, uint8.
     symbol : ndarray
         Per token the index into `concepts` for a noun, into `features` for any other; int32.
     flags : ndarray
-        Per token a sum of ``NOUN``, ``DELIMITER`` (det) and ``PROBABLE`` (prbctx), and where they are
-        kept, of the part of speech above these (``POS_SHIFT``); uint8.
+        Per token a sum of ``NOUN``, ``DELIMITER`` (det) and ``PROBABLE`` (prbctx), and of the part of speech
+        in the higher bits (``POS_SHIFT``) where parts of speech are kept; uint8.
     surface : ndarray
         Per noun token the index of its word in `surfaces`, -1 for any other; int32.
     document, sentence : ndarray
-        Where each sequence came from: document of the input, sentence in that document counted
-        from the first sentence of the block's part of it; int32.
+        Origin of each sequence: document of the input, and sentence within the document, counted
+        from the document's first sentence in this block; int32.
     concepts, features, surfaces : tuple of str
         Noun lemmas, other words and noun words, in order of first appearance.
     part_sequences : tuple of int
-        Counted sequences of each part, skipped ones included.
+        Counted sequences of each part, including skipped ones.
     document_sentences : tuple of (int, int)
-        For every document of the block, in order, how many sentences it has here.
+        Document number and number of sentences in this block, in order.
     own_flags : bool
-        Whether the flags of its own tokens decide the columns of a sequence, not those that are stored.
+        Whether columns depend on the flags of the sequence's own tokens instead of the stored flags.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -166,20 +167,20 @@ class TaggedBlock:
 
     @property
     def noun(self) -> npt.NDArray[np.bool_]:
-        """Whether each token is a noun; bool, shape ``(tokens,)``."""
+        """Mask of the noun tokens; bool, shape ``(tokens,)``."""
         marked: npt.NDArray[np.bool_] = (self.flags & NOUN) != 0
         return marked
 
 
 class BlockBuilder:
-    """Collects sentences, in order, into a `TaggedBlock`.
+    """Collect sentences, in order, into a `TaggedBlock`.
 
     Parameters
     ----------
     ever : EverPos
-        Parts of speech that words can ever have.
+        Lexicon that decides the delimiters.
     options : FilterOptions
-        Which sentences are read.
+        Limits and rules for sentences.
     """
 
     def __init__(self, ever: EverPos, options: FilterOptions) -> None:
@@ -207,7 +208,7 @@ class BlockBuilder:
             Document number and sentences of every passage, in order.
         skip : int
             Counted sequences at the beginning of the part that are already in the network; they
-            are counted in `part_sequences` and otherwise left out.
+            count in `part_sequences` and are otherwise skipped.
         """
         counted = 0
         options = self._options
@@ -224,7 +225,7 @@ class BlockBuilder:
         self._part_sequences.append(counted)
 
     def _add_sequence(self, sentence: Sentence) -> None:
-        """Add the tokens of a sequence that counts."""
+        """Add the tokens of a counted sequence."""
         self._add_merged(merge_nouns(sentence, self._options.merge_dashes))
 
     def _add_merged(self, merged: MergedSentence) -> None:
@@ -283,15 +284,15 @@ class BlockBuilder:
 
 
 def _cached_properties(ever: EverPos) -> Callable[[str, str, str], tuple[bool, bool]]:
-    """Return a function of (word, lemma, xpos) that remembers det and prb of each token type."""
-    known: dict[tuple[str, str, str], tuple[bool, bool]] = {}
+    """Return a function of (word, lemma, xpos) that computes det and prb and caches them per token type."""
+    cache: dict[tuple[str, str, str], tuple[bool, bool]] = {}
 
     def properties(word: str, lemma: str, xpos: str) -> tuple[bool, bool]:
         key = (word, lemma, xpos)
-        found = known.get(key)
+        found = cache.get(key)
         if found is None:
             found = ever.delimiter(word, lemma, xpos), ever.probable_delimiter(word, lemma)
-            known[key] = found
+            cache[key] = found
         return found
 
     return properties

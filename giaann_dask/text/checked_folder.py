@@ -1,8 +1,7 @@
-"""A folder of a Zarr group that is never written again, with the digest of every file in the group's attributes.
+"""Read immutable Zarr groups with a check of every file against the digest that was stored when it was written.
 
-Covers: making the digests, and a store that compares what it reads with them. Zarr takes a chunk without a file for
-one of zeros, and nothing checks what the metadata of an array says: a lost file or a changed digit would be other
-numbers, without an error. Does not cover: what the arrays mean (`corpus`).
+Zarr reads a missing chunk file as zeros, and the metadata of an array has no checksum: without the digests, a lost
+file or a changed digit would yield other numbers without an error. The digests are attributes of the group.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ _FILES, _OTHERS = "file_digests", "digest"
 
 
 class CheckedFolder(WrapperStore[LocalStore]):
-    """A store that reads a folder, and compares every file but the group's metadata with its digest.
+    """Zarr store of a folder that compares every file except the group's metadata with its digest.
 
     Parameters
     ----------
     store : LocalStore
-        Of the folder.
+        Store of the folder.
     digests : mapping of str to str
-        Digest by path in the folder, as `seal` makes them.
+        Digest by path within the folder, as `add_digests` computes them.
     """
 
     def __init__(self, store: LocalStore, digests: Mapping[str, str]) -> None:
@@ -44,12 +43,12 @@ class CheckedFolder(WrapperStore[LocalStore]):
         return type(self)(store, self._digests)
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Return the content of a file, or a part of it; None where there is none and none is listed.
+        """Return the content of a file, or a byte range of it; None for a file that neither exists nor has a digest.
 
         Raises
         ------
         StoreDamagedError
-            If the file is not what was written.
+            If the file is missing or was changed since it was written.
         """
         whole = await self._store.get(key, prototype)
         found = None if whole is None else _digest(whole.to_bytes())
@@ -58,23 +57,23 @@ class CheckedFolder(WrapperStore[LocalStore]):
         return whole if byte_range is None else await self._store.get(key, prototype, byte_range)
 
 
-def seal(folder: Path, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a group with the digests of the files below its folder, and of themselves."""
+def add_digests(folder: Path, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a group with the digests of the files below its folder and of the attributes."""
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file != folder / _METADATA)
     sums = {file.relative_to(folder).as_posix(): _digest(file.read_bytes()) for file in files}
-    sealed = {**attributes, _FILES: sums}
-    return {**sealed, _OTHERS: _digest_of(sealed)}
+    with_files = {**attributes, _FILES: sums}
+    return {**with_files, _OTHERS: _digest_of(with_files)}
 
 
-def open_sealed(folder: Path) -> tuple[zarr.Group, dict[str, Any]]:
-    """Return a group that checks what it reads, and its own attributes.
+def open_checked_group(folder: Path) -> tuple[zarr.Group, dict[str, Any]]:
+    """Return a group whose files are checked when they are read, and its attributes without the digests.
 
     A group that was written without digests is read without checks.
 
     Raises
     ------
     StoreDamagedError
-        If the attributes are not what was written.
+        If the attributes were changed since they were written.
     """
     store = LocalStore(folder, read_only=True)
     group = zarr.open_group(store, mode="r")

@@ -1,8 +1,6 @@
-"""CoNLL-U: ten tab-separated columns a token, a blank line after each sentence.
+"""Parse and check CoNLL-U: ten tab-separated columns per token, a blank line after each sentence.
 
-Covers: the syntactic words of sentences that are in memory, and the check of one line. Does not
-cover: opening files and cutting them into passages (`reading`), or what the tags mean
-(`segmentation`).
+Only syntactic words are kept. Does not cover: opening files and dividing them into passages (`reading`).
 """
 
 from __future__ import annotations
@@ -18,12 +16,12 @@ _DIGITS = frozenset("0123456789")
 
 
 def line_problem(line: str, expected: int) -> str | None:
-    """Return what is wrong with one line of CoNLL-U, or None when nothing is.
+    """Return the defect of one line of CoNLL-U, or None for a valid line.
 
     Parameters
     ----------
     line : str
-        A line without its line ending; comments and blank lines are right.
+        A line without its line ending; comments and blank lines are valid.
     expected : int
         Number of the next word of the sentence, from 1.
 
@@ -46,17 +44,17 @@ def line_problem(line: str, expected: int) -> str | None:
 
 
 def parse_conllu(passage: str, source: str) -> list[TaggedSentence]:
-    r"""Return the sentences of a passage: their syntactic words only.
+    r"""Return the syntactic words of the sentences of a passage.
 
-    Ranges (``3-4``) and empty nodes (``3.1``) are left out, every field is taken as it is (rule
-    1.1 of the algorithm), and forms may hold spaces. A sentence without words is left out.
+    Ranges (``3-4``) and empty nodes (``3.1``) are left out, fields are not changed (rule
+    1.1 of the algorithm), and forms may contain spaces. A sentence without words is left out.
 
     Parameters
     ----------
     passage : str
         Lines of whole sentences.
     source : str
-        Where the passage is from, for messages.
+        Origin of the passage, for error messages.
 
     Returns
     -------
@@ -78,8 +76,9 @@ def parse_conllu(passage: str, source: str) -> list[TaggedSentence]:
 def parse_spaced_conllu(passage: str, source: str) -> list[SpacedSentence]:
     """Return the sentences of a passage as `parse_conllu` does, with the spaces between words.
 
-    White space follows a word unless MISC says ``SpaceAfter=No``; inside of a range it never does, and
-    after its last word as the range says; after a sentence's last word it always does.
+    White space follows a word unless its MISC column has ``SpaceAfter=No``. It never follows a word inside a
+    range; after the range's last word, the MISC column of the range decides. It always follows the last word of a
+    sentence.
     """
     found = _sentences(passage, source)
     return [SpacedSentence(*_sentence(words), _spaces(words, ranges)) for words, ranges in found]
@@ -119,9 +118,9 @@ def malformed_line(line: str, problem: str, place: str) -> InputFormatError:
     line : str
         The line.
     problem : str
-        What is wrong with it.
+        Its defect.
     place : str
-        Where it is.
+        Its position in the input.
     """
     shown = line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "…"
     return InputFormatError(
@@ -154,7 +153,7 @@ def _spaced(fields: list[str]) -> bool:
 
 
 def _is_skipped(identifier: str) -> bool:
-    """Return whether it is the identifier of a range or of an empty node."""
+    """Return whether an identifier is that of a range or of an empty node."""
     for joint in "-.":
         first, found, second = identifier.partition(joint)
         if found:

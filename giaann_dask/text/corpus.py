@@ -1,13 +1,13 @@
-"""The encoded corpus: tagged, divided and numbered text on Zarr, encoded once and read often.
+"""Write and read encoded corpora: tagged and segmented sequences in a Zarr group.
 
-Covers: writing a corpus block by block and reading any range of its sequences, either as the
-neurons of its own dictionaries or, history taken off again, as a tagged block that can be encoded
-into the dictionaries of any network. Does not cover: making blocks (`giaann_dask.encoding`).
+A corpus is written block by block and read by ranges of sequences, either as neurons of its own dictionaries or as a
+tagged block, without stored flags and identifiers, that can be encoded into the dictionaries of any network.
 
 A corpus is a Zarr group of flat arrays over tokens (``column``, ``feature``, ``branch``,
 ``occurrence``, ``flags``, ``surface``) and over sequences (``offset``, ``status``, ``document``,
-``sentence``), string tables, and the ledger of the parts it was made from. It appears at its path
-when it is complete.
+``sentence``), string tables, and the ledger of its parts. It is renamed to its path when it is complete.
+
+Does not cover: encoding blocks on a cluster (`giaann_dask.encoding`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from giaann_dask.storage import (
     writing,
 )
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, NOUN, STATUS_NAMES, TOO_MANY_BYTES, TOO_SHORT, TaggedBlock
-from giaann_dask.text.checked_folder import open_sealed, seal
+from giaann_dask.text.checked_folder import add_digests, open_checked_group
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
 from giaann_dask.text.pipes import STANDARD_INPUT
@@ -55,12 +55,12 @@ _SEQUENCE_ARRAYS = ("status", "document", "sentence")
 
 
 def require_absent(path: Path) -> None:
-    """Raise an error when no corpus can be made at a path.
+    """Check that a new corpus can be written to a path.
 
     Raises
     ------
     StoreExistsError
-        If something is there already.
+        If the path exists already.
     OptionError
         If the path names an object store.
     """
@@ -72,17 +72,17 @@ def require_absent(path: Path) -> None:
 
 
 class CorpusWriter:
-    """Writes a corpus beside its path and moves it there when it is complete.
+    """Write a corpus to a temporary folder next to its path, and rename it when it is complete.
 
     Parameters
     ----------
     path : Path
-        Where the corpus will be; absolute.
+        Final path of the corpus; absolute.
 
     Raises
     ------
     StoreExistsError
-        If something is there already.
+        If the path exists already.
     OptionError
         If the path names an object store.
     """
@@ -120,7 +120,7 @@ class CorpusWriter:
         ever: EverPos,
         tokenizer: SubwordTokenizer | None = None,
     ) -> None:
-        """Write dictionaries, ledger, lexicon, tokenizer and attributes, and put the corpus in its place."""
+        """Write dictionaries, ledger, lexicon, tokenizer and attributes, and rename the corpus to its path."""
         with writing(str(self._path)):
             for name, strings in (
                 ("concepts", vocabulary.concepts),
@@ -136,12 +136,12 @@ class CorpusWriter:
                 write_json(self._group, "tokenizer", tokenizer.content)
             append_entries(self._group, ledger)
             write_json(self._group, "ever_pos", ever.as_dict())
-            told = {"format": FORMAT, "version": VERSION, **attributes}
-            self._group.attrs.update(seal(self._partial, told))
+            described = {"format": FORMAT, "version": VERSION, **attributes}
+            self._group.attrs.update(add_digests(self._partial, described))
             os.replace(self._partial, self._path)
 
     def discard(self) -> None:
-        """Remove what has been written."""
+        """Remove the incomplete corpus."""
         shutil.rmtree(self._partial, ignore_errors=True)
 
 
@@ -156,7 +156,7 @@ class EncodedCorpus(Summarised):
     Raises
     ------
     StoreMissingError, StoreFormatError, StoreDamagedError
-        If there is none, if it is of another format version, or if it cannot be read.
+        If it does not exist, has another format or version, or cannot be read.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -165,7 +165,7 @@ class EncodedCorpus(Summarised):
         if not self.path.exists():
             raise StoreMissingError(f"{path} does not exist", "an encoded corpus", "make one with encode")
         with reading(f"corpus {path}"):
-            self._group, self.attributes = open_sealed(self.path)
+            self._group, self.attributes = open_checked_group(self.path)
         if self.attributes.get("format") != FORMAT or self.attributes.get("version") != VERSION:
             raise StoreFormatError(
                 f"{path} is {self.attributes.get('format')!r} version {self.attributes.get('version')!r}",
@@ -197,7 +197,7 @@ class EncodedCorpus(Summarised):
         return {name: count for name, count in found.items() if count or name != STATUS_NAMES[TOO_MANY_BYTES]}
 
     def strings(self, table: str) -> list[str]:
-        """Return the ``concepts``, ``features`` or ``surfaces``; read once, not to be changed."""
+        """Return the string table ``concepts``, ``features`` or ``surfaces``, which is cached; do not modify it."""
         if table not in self._strings:
             with reading(f"corpus {self.path}"):
                 self._strings[table] = read_strings(self._group, table)
@@ -248,7 +248,7 @@ class EncodedCorpus(Summarised):
         )
 
     def numbers(self, start: int, stop: int) -> EncodedBlock:
-        """Return a range of sequences as `encoded` does, with no more than training reads.
+        """Return a range of sequences as `encoded` does, with only the arrays that training reads.
 
         Flags, words and origins (``flags``, ``surface``, ``surfaces``, ``document``, ``sentence``)
         are left empty.
@@ -273,7 +273,7 @@ class EncodedCorpus(Summarised):
     def tagged(
         self, start: int = 0, stop: int | None = None, part_sequences: tuple[int, ...] = (), shortest: int = 0
     ) -> TaggedBlock:
-        """Return a range of sequences as a tagged block, without the corpus's history.
+        """Return a range of sequences as a tagged block, without the identifiers and stored flags of the corpus.
 
         Parameters
         ----------
@@ -282,7 +282,7 @@ class EncodedCorpus(Summarised):
         part_sequences : tuple of int
             Counted sequences of each part in the range; the whole range is one part by default.
         shortest : int
-            Sequences of fewer merged tokens are marked as too short and touch no dictionary.
+            Sequences of fewer merged tokens are marked as too short and do not change any dictionary.
         """
         block = self.encoded(start, stop)
         lengths = np.diff(block.offsets)
@@ -342,7 +342,7 @@ class EncodedCorpus(Summarised):
 
 
 def is_corpus(path: str | Path) -> bool:
-    """Return whether a path holds an encoded corpus, of any version; ``-`` is standard input, which is none."""
+    """Return whether a path is an encoded corpus of any version; ``-`` (standard input) never is."""
     if path == STANDARD_INPUT:
         return False
     try:

@@ -1,7 +1,6 @@
-"""How generated tokens are written down one after the other.
+"""Detokenize generated tokens incrementally: put spaces between words, join the bytes of subwords.
 
-Covers: spaces between words, which merged nouns have too, and subwords, which hold their own spaces and
-may end inside a character. Does not cover: what is generated (`giaann_dask.inference`).
+Merged nouns are written with spaces. Subwords contain their own spaces and may end within a UTF-8 character.
 """
 
 from __future__ import annotations
@@ -10,19 +9,19 @@ import codecs
 import re
 from collections.abc import Iterable
 
-# How a subword that is no text by itself is named (`giaann_dask.text.tokenizer`).
+# Name of a subword whose bytes are not valid UTF-8 (see `giaann_dask.text.tokenizer`).
 _NAMED_BYTES = re.compile(r"<byte:((?:[0-9a-f]{2})+)>")
 
 
 class Detokenizer:
-    """Turns tokens into text as they come.
+    """Incremental detokenizer.
 
     Parameters
     ----------
     subwords : bool
-        Whether tokens are subwords; a space is written before words only.
+        Whether tokens are subwords; a space is added before words only.
     spaced : bool
-        Whether the first word follows a space that is there already.
+        Whether the preceding text already ends with a space, so that the first word gets none.
 
     Examples
     --------
@@ -38,7 +37,7 @@ class Detokenizer:
         self._space = "" if spaced else " "
 
     def write(self, token: str) -> str:
-        """Return the text that a token adds, as far as its characters are whole."""
+        """Return the text that a token adds, without the bytes of an incomplete character."""
         if self._decoder is None:
             space, self._space = self._space, " "
             return space + token.replace("_", " ")
@@ -46,16 +45,16 @@ class Detokenizer:
         return self._decoder.decode(bytes.fromhex(named[1]) if named else token.encode("utf-8"))
 
     def end(self) -> str:
-        """Return what stands for a character that remained unfinished."""
+        """Return the replacement character for an incomplete last character, or an empty string."""
         return "" if self._decoder is None else self._decoder.decode(b"", final=True)
 
 
 def detokenize(tokens: Iterable[str], subwords: bool) -> str:
-    """Return the text of some tokens; words begin without a space.
+    """Return the text of tokens, without a space before the first word.
 
     Examples
     --------
-    >>> written(["a", "big_dog"], False), written([" a", "b"], True)
+    >>> detokenize(["a", "big_dog"], False), detokenize([" a", "b"], True)
     ('a big dog', ' ab')
     """
     writer = Detokenizer(subwords, spaced=True)

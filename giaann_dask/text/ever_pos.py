@@ -1,9 +1,9 @@
-"""The ever-POS lexicon: which words can ever be a verb, an adposition or a conjunction.
+"""Build, store and query the ever-POS lexicon: which words can ever be a verb, an adposition or a conjunction.
 
-Covers: section 2 of the contract, so the four word sets that decide delimiters, where they come
-from (a file, tagged sentences, LemmInflect's dictionary), how they are stored with a network and
-the two rules ``det`` and ``prb``. Does not cover: ``prbctx``, which needs the sentence
-(`giaann_dask.text.blocks`), and flags that depend on history (`vocabulary`).
+Implements section 2 of the contract: four word sets, read from a file, collected from tagged sentences or taken from
+LemmInflect's dictionary, and the rules ``det`` and ``prb`` that are defined by them.
+
+Does not cover: ``prbctx``, which needs the sentence (`blocks`), and stored flags (`vocabulary`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PARTS: tuple[EverPart, ...] = ("VERB", "ADP", "CCONJ", "SCONJ")
 
 STOPS = frozenset(";:.?!")
 PROBABLE_WORDS = frozenset(("is", "are", ",", "("))
-_REMEMBERED_WORDS = 1 << 17
+_CACHED_WORDS = 1 << 17
 
 
 _ADPOSITIONS = read_words(
@@ -53,14 +53,14 @@ _SUBORDINATORS = read_words(
 
 @dataclass(frozen=True, slots=True)
 class EverPos:
-    """Words that can ever have a part of speech, the lexicon of section 2 of the contract.
+    """Lexicon of the words that can ever have a part of speech (section 2 of the contract).
 
-    The default is `from_lemminflect`. Nearly every common noun is "ever a verb" there, without
-    effect, because nouns never become features and never lie between two neighbouring nouns. What
-    counts is the words that are not nouns. On the gold tags of EWT's training part, 42.7 % of the
+    The default is `from_lemminflect`. It lists nearly every common noun as a possible verb, without
+    effect, because nouns never become features and never lie between two neighbouring nouns. Only
+    the words that are not nouns matter. On the gold tags of EWT's training part, 42.7 % of the
     tokens that are not nouns are delimiters under the words of EWT dev and test, 48.4 % under the
-    default (42.2 % under both). What the default adds is modals ("will" and "can" are also full
-    verbs) and words such as "best", "well", "even", "still", "long" and "own"; what it lacks is mostly
+    default (42.2 % under both). The default adds modals ("will" and "can" are also full
+    verbs) and words such as "best", "well", "even", "still", "long" and "own"; it mostly lacks
     "no", "then" and mistyped words.
 
     Attributes
@@ -68,8 +68,8 @@ class EverPos:
     verb, adp, cconj, sconj : frozenset of str
         Lower-cased words and lemmas of each part.
     dictionary : str
-        Version of LemmInflect whose dictionary's verbs belong to the verbs as well; empty for
-        none. The words themselves stay in that package, so the value is small everywhere.
+        Version of LemmInflect whose dictionary's verbs are included; empty for
+        none. The words are read from the installed package, so the pickled lexicon stays small.
 
     Examples
     --------
@@ -128,9 +128,9 @@ class EverPos:
         Raises
         ------
         InputMissingError
-            If there is no such file.
+            If the file does not exist.
         InputFormatError
-            If the file is no such object.
+            If the file is not such an object.
         """
         path = Path(path)
         try:
@@ -159,8 +159,8 @@ class EverPos:
     def from_lemminflect(cls) -> EverPos:
         """Return the default: the verbs of LemmInflect's dictionary and short lists of the rest.
 
-        Only words of the dictionary are verbs; its rules for words that it does not know are not
-        asked, because they accept any word.
+        Only words of the dictionary are verbs; LemmInflect's rules for unknown words are not
+        used, because they accept any word.
 
         Raises
         ------
@@ -192,7 +192,7 @@ class EverPos:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values: sorted lists, and LemmInflect by its version, not its words."""
+        """Return JSON-ready values: sorted word lists, and the version of LemmInflect instead of its words."""
         lists: dict[str, Any] = {part: sorted(self._words(part)) for part in PARTS}
         if not self.dictionary:
             return {"source": "words", **lists}
@@ -200,14 +200,14 @@ class EverPos:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> EverPos:
-        """Rebuild a stored lexicon.
+        """Return the lexicon of `as_dict`.
 
         Raises
         ------
         StoreFormatError
             If the source is unknown.
         InputFormatError
-            If the lists are no lists of words.
+            If a value is not a list of words.
         """
         source = fields.get("source")
         if source not in ("words", "lemminflect"):
@@ -222,7 +222,7 @@ class EverPos:
         return dataclasses.replace(words, dictionary=str(fields.get("version", "")))
 
     def identity(self) -> str:
-        """Return 16 hexadecimal digits, the same for the same content."""
+        """Return 16 hexadecimal digits that identify the content."""
         text = json.dumps(self.as_dict(), sort_keys=True, ensure_ascii=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -235,10 +235,10 @@ class EverPos:
 
     @classmethod
     def _from_lists(cls, content: object, name: str) -> EverPos:
-        """Build a lexicon from an object of UPOS to words, checking its shape."""
+        """Return the lexicon of an object of UPOS to words, and check the object."""
         if not isinstance(content, Mapping) or not any(part in content for part in PARTS):
             raise InputFormatError(
-                f"{name} holds no ever-POS lexicon",
+                f"{name} is not an ever-POS lexicon",
                 f"an object with lists for {', '.join(PARTS)}",
                 "choose another file",
             )
@@ -247,7 +247,7 @@ class EverPos:
             words = content.get(part, ())
             valid = isinstance(words, (list, tuple)) and all(isinstance(w, str) for w in words)
             if not valid:
-                raise InputFormatError(f"{name}: {part} is no list of words", "a list of strings", "repair the file")
+                raise InputFormatError(f"{name}: {part} is not a list of words", "a list of strings", "repair the file")
             sets.append(frozenset(word.lower() for word in words))
         verb, adp, cconj, sconj = sets
         return cls(verb, adp, cconj, sconj)
@@ -265,7 +265,7 @@ def _installed_version() -> str:
 
 @functools.cache
 def _dictionary_verb(version: str) -> Callable[[str], bool]:
-    """Return the test whether LemmInflect's dictionary knows a lower-cased word as a verb."""
+    """Return a predicate: whether LemmInflect's dictionary lists a lower-cased word as a verb."""
     installed = _installed_version()
     if installed != version:
         raise MissingDependencyError(
@@ -275,8 +275,8 @@ def _dictionary_verb(version: str) -> Callable[[str], bool]:
         )
     lines = dictionary_lines()
 
-    @functools.lru_cache(maxsize=_REMEMBERED_WORDS)
-    def known_verb(word: str) -> bool:
+    @functools.lru_cache(maxsize=_CACHED_WORDS)
+    def is_verb(word: str) -> bool:
         return any(entry.startswith("verb,") for entry in lines.get(word, "").split(";"))
 
-    return known_verb
+    return is_verb

@@ -1,6 +1,6 @@
-"""What inputs stand for: files and datasets, found before any of them is read.
+"""Resolve inputs (paths, folders, patterns, standard input, dataset names) to files and datasets before reading.
 
-Covers: paths, folders, patterns, standard input and names of datasets. Does not cover: reading them (`reading`).
+Does not cover: reading them (`reading`).
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _KNOWN_SUFFIXES = TEXT_SUFFIXES + CONLLU_SUFFIXES + JSON_SUFFIXES
 
 @dataclass(frozen=True, slots=True)
 class DatasetInput:
-    """A Hugging Face dataset, given as ``hf:NAME`` or ``hf:NAME:CONFIG``.
+    """Hugging Face dataset, given as ``hf:NAME`` or ``hf:NAME:CONFIG``.
 
     Attributes
     ----------
     name : str
         Name on the hub, or path of a local folder of data files.
     config : str or None
-        Configuration, for a dataset that has several.
+        Configuration, for a dataset with several.
     """
 
     name: str
     config: str | None = None
 
     def __str__(self) -> str:
-        """Return the input as it was given."""
+        """Return the input as the user named it."""
         return DATASET_PREFIX + (self.name if self.config is None else f"{self.name}:{self.config}")
 
 
@@ -53,16 +53,16 @@ Input: TypeAlias = Path | StandardInput | DatasetInput
 
 
 def resolve_inputs(inputs: Sequence[str | os.PathLike[str]]) -> list[Input]:
-    """Return the files and datasets that inputs stand for, in order.
+    """Return the files and datasets that inputs name, in order.
 
     Parameters
     ----------
     inputs : sequence of str or path
-        A file is read whatever its suffix (an unknown one as plain text). A folder stands for the
-        files below it with a known suffix, sorted, hidden ones left out. A pattern (``*``, ``?``,
-        ``[a-z]``, ``**``) stands for what it matches, sorted. ``-`` is standard input, ``./-`` a file of
-        that name. ``hf:NAME[:CONFIG]`` is a dataset. What a folder or pattern finds that is a
-        link to nothing or a pipe is left out with a warning.
+        A file is read with any suffix (an unknown one as plain text). A folder expands to the
+        files below it with a known suffix, sorted, without hidden ones. A pattern (``*``, ``?``,
+        ``[a-z]``, ``**``) expands to its matches, sorted. ``-`` is standard input, ``./-`` a file of
+        that name. ``hf:NAME[:CONFIG]`` is a dataset. Broken links and pipes found by a folder or
+        pattern are skipped with a warning.
 
     Returns
     -------
@@ -71,15 +71,15 @@ def resolve_inputs(inputs: Sequence[str | os.PathLike[str]]) -> list[Input]:
     Raises
     ------
     InputMissingError
-        If there is no input, or one does not exist, matches nothing, or may not be read.
+        If no input is given, or one does not exist, matches nothing, or is not readable.
     EmptyInputError
-        If a file that is named itself (not by folder or pattern) holds nothing but white space.
+        If a file that is named directly (not by folder or pattern) contains only white space.
     InputFormatError
-        If such a file ends in ``.gz`` and is not gzip.
+        If the name of such a file ends in ``.gz`` and the file is not gzip.
     MissingDependencyError
-        If a dataset is asked for and the package ``datasets`` is not installed.
+        If a dataset is named and the package ``datasets`` is not installed.
     """
-    # A lone string is a sequence of strings, too, but never meant as one.
+    # A string is itself a sequence of strings, but means one input here.
     given = [inputs] if isinstance(inputs, str) else [os.fspath(each) for each in inputs]
     resolved: list[Input] = []
     for each in given:
@@ -110,14 +110,14 @@ def require_rereadable(inputs: Sequence[str | os.PathLike[str]], reason: str) ->
     Parameters
     ----------
     inputs : sequence of str or path
-        As `resolve_inputs` takes them.
+        See `resolve_inputs`.
     reason : str
-        What reads the inputs more than once.
+        Subject of the error message: what reads the inputs more than once.
 
     Raises
     ------
     OptionError
-        If there is one.
+        If one is.
     """
     for given in inputs:
         each = os.fspath(given)
@@ -139,7 +139,7 @@ def _missing(given: str) -> InputMissingError:
 
 
 def content_suffix(name: str) -> str:
-    """Return the suffix of a file name in small letters, without that of its compression.
+    """Return the suffix of a file name in lower case, without a suffix ``.gz``.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def _parse_dataset(given: str) -> DatasetInput:
 
 
 def _match(pattern: str) -> list[Path]:
-    """Return the files that a pattern matches, each once, those of matching folders among them."""
+    """Return the files that a pattern matches, each once, including the files of matching folders."""
     matches = sorted(glob.glob(pattern, recursive=True))
     files = [file for match in matches for file in _expand(Path(match), named=False)]
     if not files:
@@ -168,7 +168,7 @@ def _match(pattern: str) -> list[Path]:
 
 
 def _expand(path: Path, *, named: bool) -> list[Path]:
-    """Return a file itself, or the files below a folder; what is named itself must hold text."""
+    """Return a file itself, or the files below a folder; a file that is named directly must contain text."""
     if path.is_dir():
         files = sorted(_walk(path), key=lambda file: file.parts)
         if named and not files:
@@ -177,10 +177,10 @@ def _expand(path: Path, *, named: bool) -> list[Path]:
                 f"files that end in {' '.join(_KNOWN_SUFFIXES)}, compressed (.gz) or not",
             )
         return files
-    if not named and _is_no_file(path):
+    if not named and _is_skipped(path):
         return []
     _require_readable(path)
-    # A pipe can be read only once, so it is not looked into.
+    # A pipe can be read only once, so its content is not checked.
     if named and path.is_file() and not holds_text(path):
         raise EmptyInputError(f"the file {str(path)!r} is empty", "text", "leave it out")
     return [path]
@@ -197,23 +197,23 @@ def _walk(folder: Path) -> Iterator[Path]:
         for name in names:
             file = Path(parent, name)
             known = not name.startswith(".") and content_suffix(name) in _KNOWN_SUFFIXES
-            if known and not _is_no_file(file):
+            if known and not _is_skipped(file):
                 _require_readable(file)
                 yield file
 
 
 def _require_readable(path: Path) -> None:
-    """Raise an `InputMissingError` where the system does not let a file be read."""
+    """Raise an `InputMissingError` if a file is not readable."""
     if not os.access(path, os.R_OK):
         raise unreadable(path, PermissionError("permission denied"))
 
 
-def _is_no_file(path: Path) -> bool:
-    """Return whether a path found by folder or pattern is a link to nothing, a pipe or a device; warn of it."""
+def _is_skipped(path: Path) -> bool:
+    """Return whether a path found by folder or pattern is a broken link, a pipe or a device; log a warning if so."""
     try:
         if not is_pipe(path):
             return False
-        # It would be waited for without end where nothing writes to it.
+        # Reading it would block forever if nothing writes to it.
         _warn_once(f"left out {path}: it is a pipe or a device; name it itself to read it")
         return True
     except OSError as error:
@@ -225,5 +225,5 @@ def _is_no_file(path: Path) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _warn_once(message: str) -> None:
-    """Log a warning, once in this process: inputs are looked up several times in a run."""
+    """Log a warning once per process: a run resolves its inputs several times."""
     _LOG.warning("%s", message)

@@ -1,12 +1,10 @@
-"""The ledger: exactly which parts of which text are in a network or corpus.
+"""Record which parts of text have been counted, by content, so that no text is counted twice.
 
-Covers: remembering parts by their content, so that text is never counted twice and an
-interrupted run goes on where its last commit was; and keeping the entries in a Zarr group. Does not
-cover: how parts are cut (`reading`).
+An interrupted run resumes after its last commit because of the ledger. A part that occurs twice in the input is
+counted twice; if the ledger has one entry for it, it is skipped once. So after reading an input, a network contains
+that input exactly once, however often it is read. The entries are stored in a Zarr group.
 
-A part that occurs twice in the input is counted twice; a part of the input that the ledger holds
-once is left out once. So reading an input brings a network to contain that input, however often
-it is read.
+Does not cover: dividing text into parts (`reading`).
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from giaann_dask.text.tokens import Part
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One part that has been read, or has been begun.
+    """Entry of a part that has been read completely or partially.
 
     Attributes
     ----------
@@ -34,7 +32,7 @@ class LedgerEntry:
     sequences : int
         Sequences of the part that have been counted.
     complete : bool
-        Whether these are all.
+        Whether these are all sequences of the part.
     """
 
     identity: bytes
@@ -43,7 +41,7 @@ class LedgerEntry:
 
 
 def append_entries(group: zarr.Group, entries: Sequence[LedgerEntry]) -> None:
-    """Append entries to the ledger that a Zarr group holds, creating it when it is not there."""
+    """Append entries to the ledger in a Zarr group; create the ledger if it does not exist."""
     identity = np.frombuffer(b"".join(entry.identity for entry in entries), np.uint8)
     append_values(group, "ledger_identity", identity.reshape(-1, 16))
     append_values(group, "ledger_sequences", np.array([entry.sequences for entry in entries], np.int64))
@@ -51,12 +49,12 @@ def append_entries(group: zarr.Group, entries: Sequence[LedgerEntry]) -> None:
 
 
 def read_entries(group: zarr.Group) -> list[LedgerEntry]:
-    """Return the entries of the ledger that a Zarr group holds.
+    """Return the entries of the ledger in a Zarr group.
 
     Raises
     ------
     StoreDamagedError
-        If it is missing.
+        If the ledger is missing.
     """
     identity = read_array(group, "ledger_identity")
     sequences = read_array(group, "ledger_sequences").tolist()
@@ -65,19 +63,19 @@ def read_entries(group: zarr.Group) -> list[LedgerEntry]:
 
 
 def identify(part: Part, tagger: str) -> bytes:
-    """Return the identity of a part as read by a tagger: the same text tagged in another way is new."""
+    """Return the identity of a part and its tagger: the same text counts as new with another tagger."""
     digest = hashlib.blake2b(part.fingerprint(), digest_size=16)
     digest.update(tagger.encode())
     return digest.digest()
 
 
 class Ledger:
-    """Entries in the order in which they were first read.
+    """Ledger entries in the order in which their parts were first read.
 
     Parameters
     ----------
     entries : iterable of LedgerEntry
-        What has been read so far.
+        Entries of the parts that have been read.
 
     Examples
     --------
@@ -98,12 +96,12 @@ class Ledger:
             self.entries[position] = entry
 
     def cursor(self) -> LedgerCursor:
-        """Return a fresh matching of an input against the present entries."""
+        """Return a cursor that matches the parts of an input against the current entries."""
         return LedgerCursor(self.entries)
 
 
 class LedgerCursor:
-    """Matches the parts of one input, in order, against what has been read.
+    """Match the parts of one input, in order, against the entries of a ledger.
 
     Parameters
     ----------

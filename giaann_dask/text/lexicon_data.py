@@ -1,9 +1,8 @@
-"""The two word lists of the default tagger, read from the packages that bring them.
+"""Load the word lists of the default tagger from the packages textblob and lemminflect.
 
-Covers: TextBlob's list of the most frequent Penn tag of a word and LemmInflect's dictionary of
-parts of speech and lemmas. Both files are read where they lie in their package: importing these
-packages would import NLTK and spaCy, which takes seconds and hundreds of megabytes. Does not cover:
-what is made of the lists (`lexicon_words`, `lexicon_lemmas`, `ever_pos`).
+TextBlob's list has the most frequent Penn tag of a word, LemmInflect's dictionary the parts of speech and lemmas. Both
+are read as data files without importing their packages: these would import NLTK and spaCy, which takes seconds and
+hundreds of megabytes.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from giaann_dask.text.lexicon_rules import UPOS
 
 @functools.cache
 def frequent_tags() -> Mapping[str, str]:
-    """Return TextBlob's list: word, as written, to its most frequent Penn tag.
+    """Return TextBlob's list: from a word (case-sensitive) to its most frequent Penn tag.
 
     Raises
     ------
@@ -40,10 +39,10 @@ def frequent_tags() -> Mapping[str, str]:
 
 @functools.cache
 def dictionary_lines() -> Mapping[str, str]:
-    """Return LemmInflect's dictionary: lower-cased word to ``noun,lemma/lemma;verb,lemma``.
+    """Return LemmInflect's dictionary: from a lower-cased word to ``noun,lemma/lemma;verb,lemma``.
 
-    A name stands there only where no other word is spelt like it ("paris", but not "weeks").
-    Values are plain strings because the garbage collector need not look at those.
+    A name is listed only if no other word has its spelling ("paris", but not "weeks").
+    Values are plain strings because the garbage collector does not track these.
 
     Raises
     ------
@@ -80,7 +79,7 @@ def dictionary_lemmas(word: str) -> dict[str, tuple[str, ...]]:
 
 
 def _package_file(package: str, *parts: str) -> Path:
-    """Return a data file of an installed package without importing the package."""
+    """Return the path of a data file of an installed package without importing the package."""
     spec = importlib.util.find_spec(package)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder, *parts)

@@ -1,7 +1,6 @@
-"""Lemmas for the default tagger.
+"""Find the lemma of a word with a known Penn tag, for the default tagger.
 
-Covers: the lemma of a word whose Penn tag is known, by short lists, LemmInflect's dictionary and,
-for words that it lacks, endings. Does not cover: the tags (`lexicon_tagger`).
+Short lists are used first, then LemmInflect's dictionary, then word endings. The tags come from `lexicon_tagger`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from types import MappingProxyType
 
 from giaann_dask.text.lexicon_data import dictionary_lemmas, frequent_tags
 
-_REMEMBERED_LEMMAS = 1 << 17
+_CACHED_LEMMAS = 1 << 17
 _INFLECTED = MappingProxyType(
     {"NNS": "NOUN", "JJR": "ADJ", "JJS": "ADJ", "RBR": "ADV", "RBS": "ADV"}
     | dict.fromkeys(("VBZ", "VBP", "VBD", "VBN", "VBG"), "VERB")
@@ -73,7 +72,7 @@ _FIXED_LEMMAS = MappingProxyType(
 )
 
 
-@functools.lru_cache(maxsize=_REMEMBERED_LEMMAS)
+@functools.lru_cache(maxsize=_CACHED_LEMMAS)
 def find_lemma(word: str, xpos: str, upos: str) -> str:
     """Return the lemma of a token.
 
@@ -87,7 +86,7 @@ def find_lemma(word: str, xpos: str, upos: str) -> str:
     Returns
     -------
     str
-        The form itself for proper names (their singular for NNPS), else lower case but for "I".
+        The form itself for proper names (their singular for NNPS), else in lower case, except for "I".
 
     Examples
     --------
@@ -110,7 +109,7 @@ def find_lemma(word: str, xpos: str, upos: str) -> str:
 
 
 def _plural_name(word: str) -> str:
-    """Return the singular of a plural name, in its own capitals."""
+    """Return the singular of a plural name, with the same capitalisation."""
     lower = word.lower()
     known = dictionary_lemmas(lower).get("NOUN")
     base = next((base for base in known if base != lower), lower) if known else _strip(lower, "NNS")
@@ -118,7 +117,7 @@ def _plural_name(word: str) -> str:
 
 
 def _strip(word: str, xpos: str) -> str:
-    """Return the lemma of a word that the dictionary does not know, by its ending."""
+    """Return the lemma of a word that the dictionary lacks, by its ending."""
     if not word.replace("-", "").isalpha():
         return word
     if xpos in ("NNS", "VBZ"):

@@ -1,15 +1,16 @@
-"""The hand-written English grammar of the default tagger: closed classes and what follows what.
+"""Define the hand-written English grammar of the default tagger: closed-class words and transition weights.
 
-Covers: words whose parts of speech can be listed, and a table of weights that says how well a Penn
-tag follows a kind of word. The weights are rules of thumb typed in by hand (``+3``: nearly always,
-``-5``: hardly ever); nothing here was counted in a corpus. Does not cover: which tags an open-class
-word can have and the search for the best sequence (`giaann_dask.text.lexicon_tagger`).
+The first table lists the Penn tags of words of closed classes. The second one has a weight for each Penn tag after
+each kind of word. The weights were set by hand (``+3``: nearly always, ``-5``: hardly ever), not counted in a corpus.
 
-A *kind* is a Penn tag, or a finer name where a tag is too coarse to say what follows: ``BE``,
+A *kind* is a Penn tag, or a finer class where the tag does not determine the next word well enough: ``BE``,
 ``HAVE`` and ``DO`` for the auxiliaries, ``A`` for singular determiners, ``THIS`` and ``THESE`` for
 demonstratives, ``WE``, ``HE``, ``IT``, ``YOU`` and ``ME`` for pronouns by agreement and case,
 ``IF`` for words that open a clause, ``^`` for the beginning, ``,`` and ``;`` for the punctuation
 inside a sentence, ``"`` for quotation marks.
+
+Does not cover: the tags of open-class words (`lexicon_words`) and the search for the best sequence
+(`lexicon_tagger`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import NamedTuple
 
 
 class Reading(NamedTuple):
-    """One way to read a word.
+    """One possible analysis of a word.
 
     Attributes
     ----------
@@ -28,7 +29,7 @@ class Reading(NamedTuple):
     kind : str
         Row of `FOLLOWS` that applies to the next word.
     prior : float
-        How much this reading is preferred without context.
+        Weight of this reading without context.
     """
 
     tag: str
@@ -306,7 +307,7 @@ CLOSED = MappingProxyType(_read_closed())
 """Readings of the words of closed classes, lower-cased."""
 
 FOLLOWS = MappingProxyType(_read_follows())
-"""Weight of a Penn tag after a kind of word; what is not listed weighs 0."""
+"""Weight of a Penn tag after a kind of word; 0 for a tag that is not listed."""
 
 UPOS = MappingProxyType(
     {
@@ -315,4 +316,4 @@ UPOS = MappingProxyType(
         for tag in tags.split()
     }
 )
-"""Universal part of speech of each Penn tag, where the tag alone decides."""
+"""Universal part of speech of each Penn tag, as far as it depends on the tag alone."""

@@ -1,9 +1,10 @@
-"""What the default tagger knows about single words: the tags they can have.
+"""List the possible Penn tags of single words, with weights, for the default tagger.
 
-Covers: the readings of a word by the closed classes of `lexicon_rules`, TextBlob's word list (the
-most frequent Penn tag), LemmInflect's dictionary (all parts of speech) and, for words that neither
-knows, shape and ending. The weights are set by hand. Does not cover: the choice by context
-(`lexicon_tagger`) and lemmas (`lexicon_lemmas`).
+The readings of a word come from the closed classes of `lexicon_rules`, TextBlob's word list (the most frequent Penn
+tag), LemmInflect's dictionary (all parts of speech) and, for words in none of these, shape and ending. The weights
+are set by hand.
+
+Does not cover: the choice by context (`lexicon_tagger`) and lemmas (`lexicon_lemmas`).
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from typing import Literal
 from giaann_dask.text.lexicon_data import dictionary_lemmas, frequent_tags
 from giaann_dask.text.lexicon_rules import CLOSED, Reading, read_words
 
-Place = Literal["first", "inside", "shouting"]
+Place = Literal["first", "inside", "capitals"]
 Readings = tuple[Reading, ...]
 
-_REMEMBERED_WORDS = 1 << 17
+_CACHED_WORDS = 1 << 17
 
 
 def _read_marks(table: str) -> Mapping[str, tuple[str, str]]:
-    """Parse lines of a Penn tag, a kind and the marks that have them."""
+    """Parse lines of a Penn tag, a kind and the marks with that tag and kind."""
     rows = (line.split() for line in table.strip().splitlines())
     return MappingProxyType({mark: (tag, kind) for tag, kind, *marks in rows for mark in marks})
 
@@ -99,13 +100,13 @@ _SAME_PAST = read_words("""
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What is known about a token.
+    """Readings of a token.
 
     Attributes
     ----------
     code : str
-        The readings as text (see `decode`). Texts serve as keys of caches, because the garbage
-        collector need not look at them.
+        The readings as a string (see `decode`). Strings are used as cache keys because the garbage
+        collector does not track them.
     tag, kind : str
         Penn tag and kind of the only reading; both empty if there are several.
     first_kind : str
@@ -119,7 +120,7 @@ class Word:
 
 
 def decode(code: str) -> Readings:
-    """Return the readings that a code stands for.
+    """Return the readings of a code.
 
     Examples
     --------
@@ -130,7 +131,7 @@ def decode(code: str) -> Readings:
     return tuple(Reading(tag, kind, float(prior)) for tag, kind, prior in fields)
 
 
-@functools.lru_cache(maxsize=_REMEMBERED_WORDS)
+@functools.lru_cache(maxsize=_CACHED_WORDS)
 def look_up(word: str, place: Place) -> Word:
     """Return the readings of a token.
 
@@ -138,8 +139,8 @@ def look_up(word: str, place: Place) -> Word:
     ----------
     word : str
         The token as written.
-    place : {"first", "inside", "shouting"}
-        Where it stands: at a beginning, where every word is capitalised; inside a sentence; in a
+    place : {"first", "inside", "capitals"}
+        Position: at the beginning of a sentence, where every word is capitalised; inside a sentence; in a
         sentence written in capitals.
 
     Returns
@@ -159,7 +160,7 @@ def _readings(word: str, place: Place) -> Readings:
         return mark
     plain = word.replace("’", "'").replace("‘", "'")
     lower = plain.lower()
-    if plain == lower or place == "shouting":
+    if plain == lower or place == "capitals":
         return _lower_readings(lower)
     if place == "first" and not any(map(str.isupper, plain[1:])):
         return _first_readings(plain, lower)
@@ -167,7 +168,7 @@ def _readings(word: str, place: Place) -> Readings:
 
 
 def _mark(word: str) -> Readings:
-    """Return the readings of what is no word, or nothing."""
+    """Return the readings of a token that is not a word; empty for words."""
     if word in _MARKS:
         tag, kind = _MARKS[word]
         return (Reading(tag, kind, 0),)
@@ -229,7 +230,7 @@ def _open_readings(word: str, best: str) -> Readings:
 
 
 def _dictionary_tags(word: str, upos: str, lemmas: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the Penn tags that a dictionary entry stands for, from the shape of the word."""
+    """Return the Penn tags of a dictionary entry, from the ending of the word."""
     base = word in lemmas
     if upos == "NOUN":
         return ("NN",) if base else ("NNS",)
@@ -246,7 +247,7 @@ def _dictionary_tags(word: str, upos: str, lemmas: tuple[str, ...]) -> tuple[str
 
 
 def _guess(word: str) -> dict[str, float]:
-    """Return tags of a word that no list knows, by its ending."""
+    """Return the tags of a word that is in no list, by its ending."""
     head, _, tail = word.rpartition("-")
     if head and tail:
         return {"NNS": 0.7, "JJ": 0, "NN": 0} if tail.endswith("s") else {"JJ": 0.5, "NN": 0.5}
@@ -254,7 +255,7 @@ def _guess(word: str) -> dict[str, float]:
 
 
 def _first_readings(word: str, lower: str) -> Readings:
-    """Return the readings of a capitalised word where every word is capitalised."""
+    """Return the readings of a capitalised word at the beginning of a sentence."""
     closed = CLOSED.get(lower)
     if closed:
         return closed
@@ -294,8 +295,8 @@ def _capital_readings(word: str, lower: str) -> Readings:
     return (Reading("NNP", "NNP", prior), *_lower_readings(lower))
 
 
-@functools.lru_cache(maxsize=_REMEMBERED_WORDS)
+@functools.lru_cache(maxsize=_CACHED_WORDS)
 def is_adjective(word: str) -> bool:
-    """Return whether a lower-cased word is above all an adjective."""
+    """Return whether a lower-cased word is primarily an adjective."""
     frequent = frequent_tags().get(word)
     return frequent == "JJ" or word in _PEOPLES or (frequent == "VBN" and "NOUN" not in dictionary_lemmas(word))

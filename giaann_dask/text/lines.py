@@ -1,7 +1,7 @@
-"""The lines of one file or of standard input, plain or gzip, decoded one at a time with bounded memory.
+"""Read the lines of one file or of standard input, plain or gzip, decoded one at a time with bounded memory.
 
-Covers: opening, decompressing, decoding, and the errors that come of it, each with file and line.
-Does not cover: which files (`inputs`), waiting for pipes (`pipes`) and what the lines mean (`reading`, `conllu`).
+Errors of opening, decompressing and decoding name the file and the line. Does not cover: finding files (`inputs`),
+waiting for pipes (`pipes`) and parsing (`reading`, `conllu`).
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ _BLOCK_BYTES = 65_536
 
 
 class LineReader:
-    """Iterates over the lines of a file, without line endings and byte order mark.
+    """Iterate over the lines of a file, without line endings and byte order mark.
 
     Lines end with a newline, or a carriage return and a newline. At most one line is in memory,
-    and of a line that is too long no more than four bytes for each character allowed.
+    and at most four bytes per allowed character of a line that is too long.
 
     Parameters
     ----------
     path : Path or StandardInput
         File; decompressed when its name ends in ``.gz``.
     line_characters : int
-        Longest line that is read.
+        Maximum length of a line.
     stop : threading.Event, optional
-        Waiting for a pipe or standard input ends with `ReadingStopped` when it is set.
+        When it is set, waiting for a pipe or standard input ends with `ReadingStopped`.
 
     Attributes
     ----------
     path : Path or StandardInput
         The file.
     number : int
-        Number of the present line, from 1.
+        Number of the current line, from 1.
 
     Raises
     ------
@@ -60,12 +60,12 @@ class LineReader:
         self._stop = stop
         self.number = 0
         self._limit = line_characters
-        # Room for the byte order mark and the line ending.
+        # Three bytes for the byte order mark and two for the line ending.
         self._size = _BYTES_PER_CHARACTER * line_characters + 5
 
     @property
     def place(self) -> str:
-        """The present line, in words."""
+        """Description of the current line for error messages."""
         return f"line {self.number} of {str(self.path)!r}"
 
     def __iter__(self) -> Iterator[str]:
@@ -74,14 +74,14 @@ class LineReader:
         with open_bytes(self.path, self._stop) as stream:
             while True:
                 self.number += 1
-                raw = _take(stream.readline, self._size, self.place)
+                raw = _read_bytes(stream.readline, self._size, self.place)
                 if not raw:
                     return
                 yield self._decode(raw, offset)
                 offset += len(raw)
 
     def _decode(self, raw: bytes, offset: int) -> str:
-        """Return a line as text; `offset` is that of its first byte in the file."""
+        """Decode a line; `offset` is the position of its first byte in the file."""
         if b"\0" in raw and not raw.startswith(_UTF16_MARKS):
             raise InputEncodingError(
                 f"{self.place} holds a NUL byte, at byte {offset + raw.index(0)}", "text", "remove it"
@@ -114,32 +114,32 @@ class LineReader:
 
 
 def holds_text(path: Path) -> bool:
-    """Return whether a file holds anything but white space; reads no further than it must.
+    """Return whether a file contains anything but white space; stop at the first such block.
 
     Raises
     ------
     InputMissingError
         If the file cannot be opened.
     InputFormatError
-        If it should be compressed and is not.
+        If the name ends in ``.gz`` and the content is not gzip.
     """
     with open_bytes(path) as stream:
-        block = _take(stream.read, _BLOCK_BYTES, repr(str(path))).removeprefix(BYTE_ORDER_MARK)
+        block = _read_bytes(stream.read, _BLOCK_BYTES, repr(str(path))).removeprefix(BYTE_ORDER_MARK)
         while block and not block.strip():
-            block = _take(stream.read, _BLOCK_BYTES, repr(str(path)))
+            block = _read_bytes(stream.read, _BLOCK_BYTES, repr(str(path)))
     return bool(block)
 
 
 @contextmanager
 def open_bytes(path: Path | StandardInput, stop: Event | None = None) -> Iterator[BinaryIO]:
-    """Open a file or standard input for reading bytes, a file decompressed when its name ends in ``.gz``.
+    """Open a file or standard input for reading bytes; decompress a file whose name ends in ``.gz``.
 
     Parameters
     ----------
     path : Path or StandardInput
-        What is opened; of a pipe no writer is waited for before the first byte is read.
+        Input to open; a pipe is opened without waiting for a writer.
     stop : threading.Event, optional
-        Waiting for a pipe or standard input ends with `ReadingStopped` when it is set.
+        When it is set, waiting for a pipe or standard input ends with `ReadingStopped`.
 
     Raises
     ------
@@ -163,16 +163,16 @@ def open_bytes(path: Path | StandardInput, stop: Event | None = None) -> Iterato
 
 
 def unreadable(path: Path, error: OSError) -> InputMissingError:
-    """Return the error for a file or folder that the system does not let us read."""
+    """Return the error for a file or folder that cannot be opened."""
     return InputMissingError(
         f"{str(path)!r} cannot be read ({error.strerror or error})",
         "",
-        "check that it is there and that you may read it",
+        "check that it exists and that you have permission to read it",
     )
 
 
-def _take(read: Callable[[int], bytes], size: int, place: str) -> bytes:
-    """Read up to `size` bytes; name the place when the data is damaged."""
+def _read_bytes(read: Callable[[int], bytes], size: int, place: str) -> bytes:
+    """Read up to `size` bytes; errors name the place."""
     try:
         return read(size)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

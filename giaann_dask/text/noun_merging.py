@@ -1,7 +1,6 @@
-"""Noun merging: a run of nouns becomes one token.
+"""Merge runs of nouns into one token each.
 
-Covers: rule 1.4 of the contract, on one tagged sentence, and the wider rule of profile ``v2``. Does not
-cover: which words are nouns (`tagging`) and what a merged token stands for (`blocks`).
+Implements rule 1.4 of the contract for one tagged sentence, and the wider rule of profile ``v2`` for dashes.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ class MergedSentence(NamedTuple):
     words, lemmas : list of str
         Lower-cased forms and lemmas; merged nouns are joined by ``_`` or ``-``.
     xpos : list of str
-        Tag of the token, of a merged noun that of its first noun.
+        Penn tag; that of the first noun for merged nouns.
     nouns : list of bool
         Whether the token is a noun and opens a concept column.
     upos : list of str
-        Universal part of speech, of a merged noun that of its first noun.
+        Universal part of speech; that of the first noun for merged nouns.
     """
 
     words: list[str]
@@ -37,7 +36,7 @@ class MergedSentence(NamedTuple):
 
 
 def merge_nouns(sentence: Sentence, dashes: bool = False) -> MergedSentence:
-    """Join maximal runs of nouns, swallowing a single hyphen between two of them.
+    """Join maximal runs of nouns, including a single hyphen between two of them.
 
     Parameters
     ----------
@@ -68,7 +67,7 @@ def merge_nouns(sentence: Sentence, dashes: bool = False) -> MergedSentence:
         word, lemma, part, tag = forms[i], lemmas[i], upos[i], xpos[i]
         i += 1
         while noun and i < count:
-            if dashes and _swallowed(sentence, i):
+            if dashes and _is_joining_dash(sentence, i):
                 joiner = "-"
                 i += 1
             elif upos[i] in NOUNS:
@@ -89,7 +88,7 @@ def merge_nouns(sentence: Sentence, dashes: bool = False) -> MergedSentence:
     return merged
 
 
-def _swallowed(sentence: Sentence, i: int) -> bool:
-    """Return whether the token after a run of nouns is a dash before another noun."""
+def _is_joining_dash(sentence: Sentence, i: int) -> bool:
+    """Return whether token i, after a run of nouns, is a dash that is followed by another noun."""
     dash = sentence.forms[i] in _DASHES or sentence.lemmas[i] in _DASHES
     return dash and i + 1 < len(sentence.forms) and sentence.upos[i + 1] in NOUNS

@@ -1,10 +1,10 @@
-"""Inputs that come as they are written and can be read only once: standard input, named pipes, sockets.
+"""Open and read streams that can be read only once: standard input, named pipes, sockets.
 
-Covers: opening them without waiting for a writer, and waiting for bytes in a way that signals and a `threading.Event`
-end. Does not cover: regular files, and decompressing and decoding (`lines`).
+They are opened without waiting for a writer, and waiting for bytes ends on signals and on a `threading.Event`.
+A blocking ``open`` or ``read`` of a pipe resumes after a signal whose handler returns (PEP 475), so a command with
+its own handler of SIGTERM would block until the next byte and never check the flag that its handler has set.
 
-A blocking ``open`` or ``read`` of a pipe goes on after a signal whose handler returns (PEP 475). So a command that
-handles the first SIGTERM itself would never come to look at what its handler has set.
+Does not cover: regular files, and decompressing and decoding (`lines`).
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from typing import BinaryIO, cast
 from giaann_dask.errors import InputMissingError
 
 STANDARD_INPUT = "-"
-# How long one wait takes before the event is looked at again.
+# Timeout of one poll, after which the event is checked.
 _WAIT_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class StandardInput:
-    """Standard input, given as ``-``; it is plain text. A file of that name is given as ``./-``."""
+    """Standard input, named ``-`` and read as plain text. A file of that name is named ``./-``."""
 
     @property
     def name(self) -> str:
-        """The input as it was given."""
+        """Name of the input on the command line."""
         return STANDARD_INPUT
 
     def __str__(self) -> str:
-        """Return the input in words."""
+        """Return the description for messages."""
         return "standard input"
 
 
 class ReadingStopped(KeyboardInterrupt):
-    """The event that ends waiting for a pipe was set; where nothing handles that, the whole run is interrupted."""
+    """Raised when the stop event is set while waiting for a pipe; unhandled, it interrupts the run like Ctrl-C."""
 
 
 def is_pipe(path: Path) -> bool:
@@ -51,21 +51,21 @@ def is_pipe(path: Path) -> bool:
     Raises
     ------
     OSError
-        If the system does not tell what it is.
+        If the path cannot be examined.
     """
     mode = path.stat().st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode)
 
 
 def open_pipe(path: Path, stop: Event | None = None) -> BinaryIO:
-    """Open a pipe, at once even where nothing writes to it yet.
+    """Open a pipe without waiting for a writer.
 
     Parameters
     ----------
     path : Path
-        Where it is.
+        Path of the pipe.
     stop : threading.Event, optional
-        Waiting for bytes ends with `ReadingStopped` when it is set.
+        When it is set, waiting for bytes ends with `ReadingStopped`.
 
     Raises
     ------
@@ -76,12 +76,12 @@ def open_pipe(path: Path, stop: Event | None = None) -> BinaryIO:
 
 
 def open_standard_input(stop: Event | None = None) -> BinaryIO:
-    """Open standard input; `stop` is that of `open_pipe`. Closing what is returned leaves it open.
+    """Open standard input; see `open_pipe` for `stop`. Closing the result leaves standard input open.
 
     Raises
     ------
     InputMissingError
-        If this process has none.
+        If standard input is closed.
     """
     try:
         descriptor = sys.stdin.fileno()
@@ -97,7 +97,7 @@ def _buffered(raw: io.RawIOBase) -> BinaryIO:
 
 
 class _PipeBytes(io.RawIOBase):
-    """The bytes of a descriptor that is waited for a moment at a time."""
+    """Raw stream of a file descriptor that polls with a timeout, so that it can be stopped."""
 
     def __init__(self, descriptor: int, stop: Event | None, *, owned: bool) -> None:
         self._descriptor, self._stop, self._owned = descriptor, stop, owned
@@ -109,16 +109,16 @@ class _PipeBytes(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Wait for at least one byte; return how many were read, 0 at the end."""
+        """Wait for at least one byte; return the number of bytes read, 0 at the end."""
         while self._stop is None or not self._stop.is_set():
-            # Another reader of the same pipe may be quicker.
+            # Another reader of the same pipe may have taken the bytes since the poll.
             with suppress(BlockingIOError):
                 if self._poll.poll(_WAIT_MS):
                     return os.readv(self._descriptor, [buffer])
         raise ReadingStopped
 
     def close(self) -> None:
-        """Close the descriptor where this has opened it."""
+        """Close the descriptor if this object owns it."""
         if self._owned and not self.closed:
             os.close(self._descriptor)
         super().close()

@@ -1,11 +1,10 @@
-"""Blocks of raw words: sentences as they are, every word a feature by its lower-cased form.
+"""Build blocks of raw words for profile ``best``: every word is a feature by its lower-cased form.
 
-Covers: what a ``tag`` task of profile ``best`` makes of parts: all sentences of any length, no tags, no
-merged nouns, no columns. Does not cover: what all blocks have in common (`blocks`), and the contexts of
-words (`giaann_dask.increments.contexts`).
+All sentences of any length are used, without tags, merged nouns or columns. A block has its words twice: as features,
+which the ordered merge maps to the network's dictionary, and as surfaces, so that the block can be counted without
+that dictionary.
 
-A block carries its own words twice: as features, which the ordered merge numbers for the network, and as
-surfaces, by which the block can be counted without the network's dictionaries.
+Does not cover: the base class (`blocks`) and the contexts of words (`giaann_dask.increments.contexts`).
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from giaann_dask.text.tokens import Part, Sentence, TaggedSentence
 
 
 class RawBlockBuilder(BlockBuilder):
-    """Collects sentences of raw words, in order, into a `TaggedBlock`.
+    """Collect sentences of raw words, in order, into a `TaggedBlock`.
 
     Parameters
     ----------
     options : FilterOptions
-        Which sentences are read.
+        Limits and rules for sentences.
     """
 
     def __init__(self, options: FilterOptions) -> None:
@@ -40,7 +39,7 @@ class RawBlockBuilder(BlockBuilder):
         self._symbol.extend(self._features.setdefault(word.lower(), len(self._features)) for word in sentence.forms)
 
     def build(self) -> TaggedBlock:
-        """Return the block; surfaces are its features, and every token has one."""
+        """Return the block; its surfaces are its features, for every token."""
         block = super().build()
         flags = np.zeros(len(block.symbol), np.uint8)
         return replace(block, flags=flags, surface=block.symbol, surfaces=block.features)
@@ -63,5 +62,5 @@ def raw_sentences(part: Part) -> Iterator[tuple[int, list[TaggedSentence]]]:
 
 
 def _untagged(words: Sequence[str]) -> TaggedSentence:
-    nothing = [""] * len(words)
-    return TaggedSentence(words, nothing, nothing, nothing)
+    empty = [""] * len(words)
+    return TaggedSentence(words, empty, empty, empty)

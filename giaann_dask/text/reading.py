@@ -1,12 +1,11 @@
-"""Inputs of every kind into parts of bounded size, as a stream.
+"""Read inputs of every kind as a stream of parts of bounded size.
 
-Covers: plain text, CoNLL-U, JSON lines, gzip of any of these, standard input, and datasets of the Hugging Face
-hub; where documents, passages and parts begin and end. Does not cover: finding the files
-(`inputs`), decoding them (`lines`), sentences and tokens (`splitting`, `conllu`), which parts are
-in a network already (`ledger`), or encoded corpora (`corpus`).
+Inputs are plain text, CoNLL-U and JSON lines, each also gzipped, standard input, and datasets of the Hugging Face
+hub. The boundaries of parts depend only on the content of their file and on `ReadOptions.part_characters`, so reading
+again gives the same fingerprints. One part and one line are in memory at a time.
 
-Where parts begin and end depends on the content of their file and on `ReadOptions.part_characters`
-alone, so a second reading gives the same fingerprints. Memory holds one part and one line.
+Does not cover: finding files (`inputs`), decoding (`lines`), sentences and tokens (`splitting`, `conllu`), skipping
+parts that are in a network already (`ledger`), and encoded corpora (`corpus`).
 """
 
 from __future__ import annotations
@@ -51,25 +50,25 @@ _SENTENCE_END = re.compile(r"[.!?][\"'”’»)\]]*\s")
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """How inputs are read.
+    """Options of reading inputs.
 
     Parameters
     ----------
     part_characters : int
-        A part is closed before it grows beyond this; longer paragraphs are divided, longer CoNLL-U
-        sentences are not. Text read with another value has other parts, so it counts as new.
+        Maximum size of a part. Longer paragraphs are divided, longer CoNLL-U sentences are
+        not. Text read with another value has other parts, so it counts as new.
     line_characters : int
-        Longest line that is read.
+        Maximum length of a line.
     text_field : str
-        Field of a JSON or dataset record that holds its text.
+        Field of a JSON or dataset record with its text.
     split : str
         Split of a dataset.
     newdoc : bool
         Whether a comment ``# newdoc`` begins a document of CoNLL-U; by default a file is one.
     group : int
-        Sentences that belong together: CoNLL-U is cut between whole groups of a document's sentences.
+        Sentences per sequence: CoNLL-U is divided only after a multiple of these in a document.
     stop : threading.Event, optional
-        Waiting for standard input or a pipe ends with `giaann_dask.text.pipes.ReadingStopped` when it is set.
+        When it is set, waiting for standard input or a pipe ends with `giaann_dask.text.pipes.ReadingStopped`.
 
     Raises
     ------
@@ -95,21 +94,21 @@ class ReadOptions:
 
 
 class _Passage(NamedTuple):
-    """A passage and the number of its document."""
+    """Passage and the number of its document."""
 
     text: str
     document: int
 
 
 class _Record(NamedTuple):
-    """A record of JSON lines or of a dataset, and where it is."""
+    """Record of JSON lines or of a dataset, and its position for error messages."""
 
     value: object
     place: str
 
 
 def read_parts(inputs: Sequence[str | os.PathLike[str]], options: ReadOptions | None = None) -> Iterator[Part]:
-    """Return the parts of all inputs, in order; the inputs are looked up before this returns.
+    """Return the parts of all inputs, in order; the inputs are resolved before this returns.
 
     A text or CoNLL-U file is one document (but see `ReadOptions`), a record of JSON lines or of a
     dataset is one. A passage is a paragraph (lines up to a blank one, joined by spaces) or a group of whole CoNLL-U
@@ -118,23 +117,23 @@ def read_parts(inputs: Sequence[str | os.PathLike[str]], options: ReadOptions | 
     Parameters
     ----------
     inputs : sequence of str or path
-        Files, folders, patterns, ``-`` or ``hf:NAME[:CONFIG]``, as `resolve_inputs` takes them.
+        Files, folders, patterns, ``-`` or ``hf:NAME[:CONFIG]``; see `resolve_inputs`.
     options : ReadOptions, optional
-        How they are read.
+        Options of reading them.
 
     Yields
     ------
     Part
-        With at least one passage, never from more than one file.
+        Has at least one passage, all of one file.
 
     Raises
     ------
     InputMissingError, MissingDependencyError
-        At once, if an input is not there or not accessible.
+        Immediately, if an input does not exist or is not accessible.
     EmptyInputError
-        At once, if a named file is empty; in the end, if no input held any text.
+        Immediately, if a named file is empty; at the end, if no input contained any text.
     InputEncodingError
-        While reading, if text is not UTF-8 or holds a NUL byte.
+        While reading, if text is not UTF-8 or contains a NUL byte.
     InputFormatError
         While reading, if a line is too long or malformed, or compressed data is damaged.
     """
@@ -160,15 +159,15 @@ def _read(resolved: Iterable[Input], datasets: Mapping[DatasetInput, Any], optio
             kind, passages = "conllu", _conllu_passages(each, documents, options)
         else:
             passages = _text_passages(each, next(documents), options)
-        for part in _gather(passages, options.part_characters, Part(str(each), kind, (), ())):
+        for part in _group_passages(passages, options.part_characters, Part(str(each), kind, (), ())):
             empty = False
             yield part
     if empty:
         raise EmptyInputError("the input holds no text", "at least one sentence", "check the files")
 
 
-def _gather(passages: Iterable[_Passage], limit: int, empty: Part) -> Iterator[Part]:
-    """Yield parts like `empty`, filled with the passages of one file."""
+def _group_passages(passages: Iterable[_Passage], limit: int, empty: Part) -> Iterator[Part]:
+    """Yield copies of the part `empty` with the passages of one file, up to `limit` characters each."""
     texts: list[str] = []
     documents: list[int] = []
     size = 0
@@ -185,36 +184,36 @@ def _gather(passages: Iterable[_Passage], limit: int, empty: Part) -> Iterator[P
 
 def _text_passages(path: Path | StandardInput, document: int, options: ReadOptions) -> Iterator[_Passage]:
     """Yield the paragraphs of a plain text file."""
-    # A lone carriage return ends a line, too (old Macintosh files).
+    # A single carriage return also ends a line (old Macintosh files).
     lines = (piece for line in LineReader(path, options.line_characters, options.stop) for piece in line.split("\r"))
     for paragraph in _paragraphs(lines, options.part_characters):
         yield _Passage(paragraph, document)
 
 
 def _paragraphs(lines: Iterable[str], limit: int) -> Iterator[str]:
-    """Join the lines between blank ones by spaces; divide what is longer than `limit` characters."""
-    held: list[str] = []
+    """Join the lines between blank ones by spaces; divide paragraphs of more than `limit` characters."""
+    joined: list[str] = []
     size = 0
     for line in lines:
         stripped = line.strip()
         if stripped:
-            held.append(stripped)
+            joined.append(stripped)
             size += len(stripped) + 1
-        elif held:
-            yield " ".join(held)
-            held, size = [], 0
+        elif joined:
+            yield " ".join(joined)
+            joined, size = [], 0
         while size > limit + 1:
-            text = " ".join(held)
-            at = _division(text, limit)
+            text = " ".join(joined)
+            at = _split_position(text, limit)
             yield text[:at].rstrip()
-            held = [text[at:].lstrip()]
-            size = len(held[0]) + 1
-    if held:
-        yield " ".join(held)
+            joined = [text[at:].lstrip()]
+            size = len(joined[0]) + 1
+    if joined:
+        yield " ".join(joined)
 
 
-def _division(text: str, limit: int) -> int:
-    """Return where to divide a text: after a sentence, else a word, else `limit` characters."""
+def _split_position(text: str, limit: int) -> int:
+    """Return the position to divide a text at: after a sentence, else a word, else `limit` characters."""
     window = text[: limit + 1]
     ends = [match.end() for match in _SENTENCE_END.finditer(window, limit // 2)]
     if ends:
@@ -224,7 +223,7 @@ def _division(text: str, limit: int) -> int:
 
 
 def _conllu_passages(path: Path, documents: Iterator[int], options: ReadOptions) -> Iterator[_Passage]:
-    """Yield groups of whole sentences of a CoNLL-U file, as their lines."""
+    """Yield the lines of groups of whole sentences of a CoNLL-U file."""
     limit, document = options.part_characters, next(documents)
     group: list[str] = []
     size = 0
@@ -241,7 +240,7 @@ def _conllu_passages(path: Path, documents: Iterator[int], options: ReadOptions)
 
 
 def _conllu_sentences(path: Path, options: ReadOptions) -> Iterator[tuple[str, bool]]:
-    """Yield the lines of each sentence that has words, comments included, and if it begins a document."""
+    """Yield the lines of each sentence with words, including comments, and whether it begins a document."""
     reader = LineReader(path, options.line_characters, options.stop)
     lines: list[str] = []
     size = 0
@@ -299,7 +298,7 @@ def _record_text(record: _Record, field: str) -> str:
 
 
 def _json_records(path: Path, options: ReadOptions) -> Iterator[_Record]:
-    """Yield the records of a file of JSON lines; blank lines are no records."""
+    """Yield the records of a file of JSON lines; skip blank lines."""
     reader = LineReader(path, options.line_characters, options.stop)
     for line in reader:
         if not line or line.isspace():
@@ -318,7 +317,7 @@ def _open_dataset(dataset: DatasetInput, options: ReadOptions) -> Any:
     load = import_optional("datasets", "hub").load_dataset
     try:
         return load(dataset.name, dataset.config, split=options.split, streaming=True)
-    # Which exceptions come depends on the hub's client and its network library.
+    # The exceptions depend on the hub's client and its network library.
     except Exception as error:
         raise InputMissingError(
             f"the dataset {str(dataset)!r}, split {options.split!r}, cannot be opened "

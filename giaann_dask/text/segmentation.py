@@ -1,8 +1,9 @@
-"""Column segmentation: from a tagged block and the stored flags to neurons.
+"""Segment tagged blocks into columns: map tokens and stored flags to neurons and branches.
 
-Covers: rules 4 and 5 of the contract for a whole block at once, without a loop over sentences, and
-what profile ``v2`` changes of them.
-Does not cover: how the stored flags came about (`vocabulary`) and training (`network.connections`).
+Implements rules 4 and 5 of the contract for a whole block without a loop over sentences, and their variants in
+profile ``v2``.
+
+Does not cover: how the stored flags are set (`vocabulary`) and training (`giaann_dask.increments.connections`).
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ UNASSIGNED = -1
 @register_arrays
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedBlock:
-    """Sequences as neurons; what training and evaluation read.
+    """Sequences as neurons, the input of training and evaluation.
 
     Attributes
     ----------
     offsets : ndarray
         Sequence q has the tokens ``offsets[q]:offsets[q + 1]``; int64, shape ``(sequences + 1,)``.
     status : ndarray
-        Index into `giaann_dask.text.blocks.STATUS_NAMES` per sequence; 0 is divided into columns.
+        Index into `giaann_dask.text.blocks.STATUS_NAMES` per sequence; 0 for a sequence with columns.
     column : ndarray
         Concept column of each token; int32. In a sequence without delimiter, nouns have their own
         column and other tokens -1.
@@ -39,11 +40,11 @@ class EncodedBlock:
     branch : ndarray
         Dendritic branch of each token; uint8.
     occurrence : ndarray
-        Which column occurrence of its sequence a token belongs to; uint16.
+        Index of the token's column occurrence in its sequence; uint16.
     flags : ndarray
         Per token properties by its own sentence (see `TaggedBlock`); uint8.
     surface : ndarray
-        Per noun token the index of its word in `surfaces`, else -1; int32.
+        Index of a noun token's word in `surfaces`, else -1; int32.
     document, sentence : ndarray
         Origin of each sequence; int32.
     surfaces : tuple of str
@@ -51,7 +52,7 @@ class EncodedBlock:
     first_sequence : int
         Number of the block's first sequence.
     taught : ndarray, optional
-        Which tokens connections are trained to; bool. None for all.
+        Mask of the tokens to which connections are trained; bool. None for all.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -88,19 +89,20 @@ def encode_block(
     block : TaggedBlock
         Tokens with block-local symbols.
     mapping : BlockMapping
-        Identifiers and stored flags, as the ordered merge returned them.
+        Identifiers and stored flags from the ordered merge.
     branches : int
         Dendritic branches of a neuron.
     invented : bool
-        Where nothing delimits two neighbouring concepts, end the left column before the right concept,
-        instead of leaving the sequence undivided.
+        If no token delimits two neighbouring concepts, end the left column before the right concept
+        instead of rejecting the sequence.
     random_branches : bool
-        Put tokens on branches by `hash_branches` instead of `number_branches`.
+        Assign branches by `hash_branches` instead of `number_branches`.
 
     Returns
     -------
     EncodedBlock
-        The first ``mapping.sequences`` sequences. Identical however the text was cut into blocks.
+        The first ``mapping.sequences`` sequences. The result does not depend on the division of the text into
+        blocks.
     """
     count = mapping.sequences
     tokens = int(block.offsets[count])
@@ -143,7 +145,7 @@ def encode_block(
 def _stored_flags(
     block: TaggedBlock, mapping: BlockMapping, sequence: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return whether each token can be a boundary, and whether it can be one for want of such a token."""
+    """Return masks of the delimiters and of the probable delimiters among the tokens."""
     tokens = len(sequence)
     if block.own_flags:
         flags = block.flags[:tokens]
@@ -162,11 +164,10 @@ def _boundaries(
     sequence: npt.NDArray[np.int64],
     invented: bool,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the boundary tokens and the sequences in which one is missing.
+    """Return the boundary tokens and the sequences that lack one.
 
-    Between two neighbouring nouns the boundary is the rightmost delimiter; only if there is none, the
-    rightmost probable delimiter; only if there is none either, and it may be invented, the last token
-    before the right noun.
+    The boundary between two neighbouring nouns is the rightmost delimiter, else the rightmost probable
+    delimiter, else, with `invented`, the last token before the right noun.
     """
     delimiter, probable = flags
     tokens = len(noun)
@@ -175,8 +176,8 @@ def _boundaries(
     last_probable = np.maximum.accumulate(np.where(probable, position, -1)) if tokens else position
     nouns = np.flatnonzero(noun)
     left, right = nouns[:-1], nouns[1:]
-    together = sequence[left] == sequence[right]
-    left, right = left[together], right[together]
+    same = sequence[left] == sequence[right]
+    left, right = left[same], right[same]
     found = np.where(last_delimiter[right] > left, last_delimiter[right], last_probable[right])
     missing = found <= left
     if invented:
@@ -201,7 +202,7 @@ def _columns(
     occurrence: npt.NDArray[np.int64],
     sequence: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int32]:
-    """Return each token's column: the concept of the one noun of its occurrence."""
+    """Return each token's column: the concept of the only noun of its column occurrence."""
     if len(concept) == 0:
         return concept
     starts = np.ones(len(concept), np.bool_)
@@ -216,7 +217,7 @@ def _columns(
 def number_branches(
     neuron: npt.NDArray[np.int64], sequence: npt.NDArray[np.int64], branches: int
 ) -> npt.NDArray[np.uint8]:
-    """Count earlier tokens of the same neuron in the same sequence (rule 5).
+    """Return the number of earlier tokens of the same neuron in the same sequence (rule 5).
 
     Parameters
     ----------
@@ -225,7 +226,7 @@ def number_branches(
     sequence : ndarray of int64
         Sequence of each token, ascending.
     branches : int
-        The count stops at ``branches - 1``.
+        Number of branches; the result is at most ``branches - 1``.
 
     Returns
     -------
@@ -250,17 +251,17 @@ def number_branches(
 def hash_branches(
     neuron: npt.NDArray[np.int64], sequence: npt.NDArray[np.int64], branches: int
 ) -> npt.NDArray[np.uint8]:
-    """Put each token on a branch by a hash of its sequence's neurons and its place among them.
+    """Assign each token a branch by a hash of its sequence's neurons and its position.
 
     Parameters
     ----------
     neuron, sequence, branches
-        As `number_branches` takes them.
+        See `number_branches`.
 
     Returns
     -------
     ndarray of uint8
-        The same for the same sequence, whatever comes before it and however often it is read.
+        Equal for equal sequences, independent of preceding text.
 
     Examples
     --------
@@ -274,13 +275,13 @@ def hash_branches(
     lengths = np.diff(np.append(starts, len(neuron)))
     place = (np.arange(len(neuron)) - np.repeat(starts, lengths)).astype(np.uint64)
     each = _mix(neuron.astype(np.uint64) + _mix(place))
-    # Sums wrap around, and do not depend on how a library adds up.
+    # Sums of uint64 wrap around, so they do not depend on the order of addition.
     whole = np.add.reduceat(each, starts)
     return (_mix(np.repeat(_mix(whole), lengths) + place) % np.uint64(branches)).astype(np.uint8)
 
 
 def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return the finaliser of SplitMix64 of some numbers."""
+    """Apply the finaliser of SplitMix64."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,8 +1,6 @@
-"""Sequences: the consecutive sentences of a document that are read as one.
+"""Group and join consecutive sentences of a document into sequences.
 
-Covers: grouping the sentences of a part and joining them. Does not cover: how sentences come about
-(`conllu`, `splitting`), how parts are cut between groups (`reading`), and which sequences are long
-enough (`blocks`).
+Does not cover: splitting text into sentences (`conllu`, `splitting`) and the length filter (`blocks`).
 """
 
 from __future__ import annotations
@@ -24,8 +22,8 @@ def group_sentences(documents: Documents, size: int) -> Iterator[tuple[int, int,
     documents : iterable of (int, sequence of TaggedSentence or SpacedSentence)
         Document number and sentences of every passage, in order.
     size : int
-        Sentences of a sequence, counted from the first sentence that the part has of a document; the
-        last group of a document is kept however short it is.
+        Sentences per sequence, counted from the document's first sentence in the part; the last
+        sequence of a document may have fewer.
 
     Examples
     --------
@@ -39,19 +37,19 @@ def group_sentences(documents: Documents, size: int) -> Iterator[tuple[int, int,
                 yield document, 1, sentence
         return
     for document, passages in groupby(documents, key=lambda passage: passage[0]):
-        held: list[Sentence] = []
+        group: list[Sentence] = []
         for _, sentences in passages:
             for sentence in sentences:
-                held.append(sentence)
-                if len(held) == size:
-                    yield document, size, join_sentences(held)
-                    held = []
-        if held:
-            yield document, len(held), join_sentences(held)
+                group.append(sentence)
+                if len(group) == size:
+                    yield document, size, join_sentences(group)
+                    group = []
+        if group:
+            yield document, len(group), join_sentences(group)
 
 
 def join_sentences(sentences: Sequence[Sentence]) -> Sentence:
-    """Return the tokens of some sentences of one kind as one."""
+    """Return one sentence with the tokens of several sentences of the same type."""
     words = TaggedSentence(
         list(chain.from_iterable(sentence.forms for sentence in sentences)),
         list(chain.from_iterable(sentence.lemmas for sentence in sentences)),

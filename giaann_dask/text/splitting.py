@@ -1,13 +1,12 @@
-"""Running text into sentences of tokens, by rules alone.
+"""Split running text into sentences of tokens by rules, without a trained pipeline.
 
-Covers: spaCy's rule-based English tokenizer and sentencizer, and which of the sentencizer's
-proposals hold. No trained pipeline is loaded. Does not cover: tags and lemmas (`tagging`), or where
-passages come from (`reading`).
+Uses spaCy's rule-based English tokenizer and sentencizer and corrects the sentence boundaries. The sentencizer
+proposes one after every ``.``, ``!`` or ``?``: it attaches opening quotes to the preceding sentence and splits
+``"Why?" asked he``. So a sentence begins right after the closing quotes and brackets, and not where the text
+continues with a comma, or with a lower-case letter after a quotation, an exclamation, a question or an ellipsis. The
+end of a passage always ends a sentence.
 
-The sentencizer proposes a sentence after every ``.``, ``!`` or ``?``. It puts opening quotes into
-the sentence before and divides ``"Why?" asked he``, so a sentence is made to begin right after the
-closing quotes and brackets, and not where the text goes on with a comma, or with a small letter
-after a quotation, an exclamation, a question or an ellipsis. A passage always ends its last sentence.
+Does not cover: tags and lemmas (`tagging`) and dividing inputs into passages (`reading`).
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-# The tokenizer remembers every word that it has seen; past this number it is made anew.
+# The tokenizer keeps every word in its vocabulary; above this number of words it is created again.
 MAXIMUM_REMEMBERED_WORDS = 250_000
 
-# The tokenizer takes time quadratic in the length of a stretch without white space (20,000
-# brackets take 37 s), so that longer stretches are broken, where they can be after a punctuation mark.
-MAXIMUM_STRETCH = 200
-_STRETCH = re.compile(rf"\S{{{MAXIMUM_STRETCH + 1},}}")
-_PIECE = re.compile(rf"\S{{1,{MAXIMUM_STRETCH - 1}}}[^\w\s]|\S{{1,{MAXIMUM_STRETCH}}}")
+# The tokenizer takes time quadratic in the length of a string without white space (20,000
+# brackets take 37 s), so longer strings are divided, if possible after a punctuation mark.
+_MAXIMUM_UNSPACED = 200
+_UNSPACED = re.compile(rf"\S{{{_MAXIMUM_UNSPACED + 1},}}")
+_PIECE = re.compile(rf"\S{{1,{_MAXIMUM_UNSPACED - 1}}}[^\w\s]|\S{{1,{_MAXIMUM_UNSPACED}}}")
 
-# Dashes without spaces would glue the words and quotation marks around them into one token.
+# Dashes without spaces would join the words and quotation marks around them into one token.
 _DASH = re.compile(r"—|--+")
 
-# Abbreviations of older English prose that the tokenizer would take for the end of a sentence.
+# Abbreviations of older English prose that the tokenizer would treat as the end of a sentence.
 _ABBREVIATIONS = (
     "Capt.",
     "Cap.",
@@ -61,16 +60,16 @@ _UNCERTAIN = frozenset(["...", "....", "…", "etc.", "&c.", "a.m.", "p.m."])
 _ENDS = _FINAL | _UNCERTAIN
 _CLOSING = frozenset(["”", "»", ")", "]", "}", "''"])
 _DASHES = frozenset(["-", "--", "---", "----", "–", "—"])
-_EITHER_WAY = frozenset(['"', "'", "’", "_", "*"])
-_GOING_ON = frozenset([",", ";", ":"])
+_AMBIGUOUS = frozenset(['"', "'", "’", "_", "*"])
+_CONTINUING = frozenset([",", ";", ":"])
 _NUMBERED = frozenset(["No", "Nos", "no", "nos"])
 _LOOK_AHEAD_TOKENS = 8
 
 
 class Splitter:
-    """Divides passages into sentences and sentences into tokens.
+    """Split passages into sentences and sentences into tokens.
 
-    It holds nothing itself: the tokenizer is made on first use, once in a process, and shared by
+    Instances have no state: the tokenizer is created on first use, once per process, and shared by
     the process's threads.
 
     Examples
@@ -85,20 +84,20 @@ class Splitter:
         Parameters
         ----------
         passages : sequence of str
-            Running text, of any length; no sentence crosses the border of two passages.
+            Running text of any length; no sentence spans two passages.
 
         Returns
         -------
         list of list of list of str
-            As many entries as passages. Tokens are never white space; a passage of white space
+            One entry per passage. Tokens are never white space; a passage of white space
             has no sentences.
         """
         return [[words for words, _ in passage] for passage in self.split_spaced(passages)]
 
     def split_spaced(self, passages: Sequence[str]) -> list[list[tuple[list[str], list[bool]]]]:
-        """Return what `split` does, with each sentence's tokens also whether white space follows them.
+        """Return the same as `split`, with a list per sentence of whether white space follows each token.
 
-        After the last token of a sentence it always does.
+        It always follows the last token of a sentence.
         """
         found = []
         for passage in passages:
@@ -110,9 +109,9 @@ class Splitter:
 
 
 def sentence_ended(tokens: Sequence[str]) -> bool:
-    """Return whether a sentence that is being written is over, as far as can be said without what follows.
+    """Return whether a sentence that is being generated is complete, judging by its tokens so far.
 
-    It is after an end mark outside of quotation marks, and where these are closed right after one.
+    It is complete after an end mark outside quotation marks, and after closing marks that follow an end mark.
 
     Examples
     --------
@@ -128,8 +127,8 @@ def sentence_ended(tokens: Sequence[str]) -> bool:
     return tokens[last] in _FINAL and not quoted
 
 
-# Tokenizing changes the shared vocabulary, so one thread does it at a time; it holds the
-# interpreter lock all the while, so nothing is lost.
+# Tokenizing changes the shared vocabulary, so one thread does it at a time; it keeps the GIL
+# throughout, so the lock costs no parallelism.
 _lock = threading.Lock()
 
 
@@ -147,7 +146,7 @@ def _components() -> tuple[Any, Any]:
 
 
 class _Tokens(NamedTuple):
-    """Tokens of a passage, whether white space follows each, and where a sentence may begin."""
+    """Tokens of a passage, whether white space follows each, and proposed first tokens of sentences."""
 
     words: list[str]
     spaced: list[bool]
@@ -157,8 +156,8 @@ class _Tokens(NamedTuple):
 def _tokenize(passage: str) -> _Tokens:
     """Return the tokens of a passage and the sentencizer's proposals."""
     text = " ".join(_DASH.sub(r" \g<0> ", passage).split())
-    if _STRETCH.search(text):
-        text = _STRETCH.sub(lambda stretch: " ".join(_PIECE.findall(stretch[0])), text)
+    if _UNSPACED.search(text):
+        text = _UNSPACED.sub(lambda match: " ".join(_PIECE.findall(match[0])), text)
     with _lock:
         tokenizer, sentencizer = _components()
         tokens = tokenizer(text)
@@ -171,13 +170,13 @@ def _tokenize(passage: str) -> _Tokens:
 
 
 def _sentence_edges(tokens: _Tokens) -> Iterator[tuple[int, int]]:
-    """Yield the first token of each sentence of one passage, and the one after its last."""
+    """Yield the index of the first token of each sentence and of the one after its last."""
     words, spaced, proposed = tokens
     quotes = [at for at, word in enumerate(words) if word == '"']
     begin = 0
     for start in proposed:
         end = next(at for at in range(start - 1, -1, -1) if words[at] in _ENDS)
-        following = _closed(words, spaced, quotes, end)
+        following = _after_closing(words, spaced, quotes, end)
         if following > begin and _begins_sentence(words, end, following):
             yield begin, following
             begin = following
@@ -185,13 +184,13 @@ def _sentence_edges(tokens: _Tokens) -> Iterator[tuple[int, int]]:
         yield begin, len(words)
 
 
-def _closed(words: list[str], spaced: list[bool], quotes: list[int], end: int) -> int:
-    """Return the first token after an end of sentence and the marks that close it."""
+def _after_closing(words: list[str], spaced: list[bool], quotes: list[int], end: int) -> int:
+    """Return the index of the first token after an end mark and the closing marks that follow it."""
     for at in range(end + 1, len(words)):
         word = words[at]
         if word in _ENDS or word in _CLOSING or word in _DASHES:
             continue
-        if word not in _EITHER_WAY:
+        if word not in _AMBIGUOUS:
             return at
         last = at + 1 == len(words) or spaced[at]
         if spaced[at - 1] and (not last or (word == '"' and bisect_left(quotes, at) % 2 == 0)):
@@ -200,9 +199,9 @@ def _closed(words: list[str], spaced: list[bool], quotes: list[int], end: int) -
 
 
 def _begins_sentence(words: list[str], end: int, following: int) -> bool:
-    """Return whether a sentence begins at the token that follows an end and its closing marks."""
+    """Return whether a sentence begins at the token after an end mark and its closing marks."""
     ahead = words[following : following + _LOOK_AHEAD_TOKENS]
-    if not ahead or ahead[0] in _GOING_ON:
+    if not ahead or ahead[0] in _CONTINUING:
         return False
     letter = next((word[0] for word in ahead if word[0].isalnum()), "")
     if words[end] in _UNCERTAIN:

@@ -1,7 +1,6 @@
-"""Strings that UTF-8 can hold, and tables of them as two arrays, so that Zarr can hold and extend them.
+"""Pack string tables into two arrays for Zarr, and check that strings are valid UTF-8 text.
 
-Covers: what keeps a string from being text, packing strings into UTF-8 bytes and end offsets, and keeping
-such a table in a Zarr group. Does not cover: what the strings mean (`vocabulary`).
+A table is stored as the UTF-8 bytes of all strings and their end offsets, so that it can be extended.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ import zarr
 from giaann_dask.errors import StoreDamagedError
 from giaann_dask.storage import append_values, read_array
 
-_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+_INVALID = re.compile("[\0\ud800-\udfff]")
 
 
 def text_fault(string: str) -> str | None:
-    r"""Return what keeps a string from being text, None where it is text that UTF-8 can hold.
+    r"""Return the defect of a string that is not valid UTF-8 text, or None for a valid one.
 
     Parameters
     ----------
     string : str
-        May hold NUL characters and halves of surrogate pairs: JSON can name these, and Python makes them of
-        command-line arguments that are not UTF-8.
+        May contain NUL characters and halves of surrogate pairs: JSON can escape these, and Python creates them
+        from command-line arguments that are not UTF-8.
 
     Examples
     --------
@@ -38,18 +37,18 @@ def text_fault(string: str) -> str | None:
     >>> text_fault("caf\udce9")
     'half a surrogate pair, or a byte that is not UTF-8, at character 3'
     """
-    found = _NO_TEXT.search(string)
+    found = _INVALID.search(string)
     if found is None:
         return None
     if found[0] == "\0":
         return f"a NUL character at character {found.start()}"
-    # Python's "surrogateescape" stands for bytes from 0x80 on.
+    # Python's "surrogateescape" maps bytes from 0x80 on to these.
     byte = ", or a byte that is not UTF-8," if "\udc80" <= found[0] <= "\udcff" else ""
     return f"half a surrogate pair{byte} at character {found.start()}"
 
 
 def escaped(string: str) -> str:
-    r"""Return a string that UTF-8 can hold: halves of surrogate pairs become escapes.
+    r"""Return a string that can be encoded in UTF-8: replace halves of surrogate pairs by escapes.
 
     Examples
     --------
@@ -60,7 +59,7 @@ def escaped(string: str) -> str:
 
 
 def pack_strings(strings: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return the UTF-8 bytes of all strings and the end of each in them.
+    """Return the UTF-8 bytes of all strings and the end offset of each.
 
     Examples
     --------
@@ -79,7 +78,7 @@ def unpack_strings(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> 
     Raises
     ------
     StoreDamagedError
-        If the arrays contradict each other or are not UTF-8.
+        If the arrays are inconsistent or not UTF-8.
     """
     if len(ends) and (int(ends[-1]) != len(text) or bool((np.diff(ends) < 0).any())):
         raise StoreDamagedError(
@@ -94,7 +93,7 @@ def unpack_strings(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> 
 
 
 def append_strings(group: zarr.Group, name: str, strings: Sequence[str]) -> None:
-    """Append strings to the table of that name in a group, creating it when it is not there."""
+    """Append strings to a table in a group; create the table if it does not exist."""
     text, ends = pack_strings(strings)
     stored = group.get(f"{name}_text")
     offset = stored.shape[0] if isinstance(stored, zarr.Array) else 0
@@ -103,11 +102,11 @@ def append_strings(group: zarr.Group, name: str, strings: Sequence[str]) -> None
 
 
 def read_strings(group: zarr.Group, name: str) -> list[str]:
-    """Return the strings of the table of that name in a group.
+    """Return the strings of a table in a group.
 
     Raises
     ------
     StoreDamagedError
-        If the table is missing or contradicts itself.
+        If the table is missing or inconsistent.
     """
     return unpack_strings(read_array(group, f"{name}_text"), read_array(group, f"{name}_end"))

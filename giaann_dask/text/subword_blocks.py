@@ -1,9 +1,9 @@
-"""Blocks of subwords: the text of a sequence, divided by a tokenizer, with the tags of its words.
+"""Build blocks of subwords: encode the text of sequences with a tokenizer, with tags from their words.
 
-Covers: sections 1.7, 2 and 3 of the contract of profile ``v2`` for subwords, by sequence: their
-parents, tags and flags, and the concept tokens, which are the first subwords of runs of nouns. Does not
-cover: the tokenizer (`tokenizer`), what all blocks have in common (`blocks`), and columns
-(`segmentation`).
+Implements sections 1.7, 2 and 3 of the contract of profile ``v2`` for subwords: their parent words, tags and flags,
+and the concept tokens, which are the first subwords of runs of nouns.
+
+Does not cover: the tokenizer (`tokenizer`), the base class (`blocks`) and columns (`segmentation`).
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ class Tag(NamedTuple):
 
 
 class SubwordSequence(NamedTuple):
-    """The subwords of a sequence.
+    """Subwords of a sequence.
 
     Attributes
     ----------
     numbers : list of int
-        Numbers in the tokenizer.
+        Identifiers in the tokenizer.
     parents : list of int
-        The word that each subword has its tags from.
+        Index of the word from which each subword has its tags.
     tags : list of Tag
-        Its own tags.
+        Tags of each subword.
     """
 
     numbers: list[int]
@@ -65,14 +65,14 @@ class SubwordSequence(NamedTuple):
 
 
 class SubwordBlockBuilder(BlockBuilder):
-    """Collects sequences of subwords, in order, into a `TaggedBlock`.
+    """Collect sequences of subwords, in order, into a `TaggedBlock`.
 
     Parameters
     ----------
     tokenizer : SubwordTokenizer
-        Divides text into subwords.
+        Tokenizer of the text.
     options : FilterOptions
-        Which sequences are read.
+        Limits and rules for sequences.
     """
 
     def __init__(self, tokenizer: SubwordTokenizer, options: FilterOptions) -> None:
@@ -85,7 +85,7 @@ class SubwordBlockBuilder(BlockBuilder):
         return replace(super().build(), own_flags=True)
 
     def _add_sequence(self, sentence: Sentence) -> None:
-        assert isinstance(sentence, SpacedSentence), "subwords are made of text"
+        assert isinstance(sentence, SpacedSentence), "subwords need the spaces between words"
         text = join_words(sentence)
         status, length = TOO_MANY_BYTES, 0
         if len(text.encode("utf-8")) <= self._options.maximum_bytes:
@@ -107,9 +107,9 @@ class SubwordBlockBuilder(BlockBuilder):
         Parameters
         ----------
         sentence : SpacedSentence
-            Its words, which tell whether spaces follow them.
+            Words of the sequence and the spaces between them.
         text : str
-            As `join_words` returns it.
+            Result of `join_words`.
         """
         subwords = self._tokenizer.subwords
         numbers = self._tokenizer.encode(text)
@@ -122,7 +122,7 @@ class SubwordBlockBuilder(BlockBuilder):
         return SubwordSequence(numbers, parents, tags)
 
     def _own_tag(self, number: int) -> Tag | None:
-        """Return the tags that a subword's own text gives it, if any."""
+        """Return the tags that follow from a subword's own text, or None; cached."""
         if number not in self._own_tags:
             try:
                 self._own_tags[number] = own_tag(self._tokenizer.subwords[number].decode("utf-8"))
@@ -131,7 +131,7 @@ class SubwordBlockBuilder(BlockBuilder):
         return self._own_tags[number]
 
     def _column_names(self, sentence: SpacedSentence, found: SubwordSequence, nouns: Sequence[bool]) -> Iterator[str]:
-        """Yield the name of the column that each run of noun subwords opens."""
+        """Yield the column name of each run of noun subwords."""
         by, at = self._options.column_names, 0
         for noun, run in groupby(nouns):
             begin, at = at, at + sum(1 for _ in run)
@@ -147,7 +147,7 @@ class SubwordBlockBuilder(BlockBuilder):
                 yield "_".join(sentence.lemmas[word].lower() for word in words)
 
     def _add_subwords(self, found: SubwordSequence, nouns: Sequence[bool], columns: Iterator[str]) -> None:
-        """Add symbols and flags of a sequence, and the columns that its runs of nouns open."""
+        """Add symbols and flags of a sequence; the first subword of each run of nouns is a concept."""
         names = [self._tokenizer.names[number] for number in found.numbers]
         before = False
         for name, noun, flag in zip(names, nouns, delimiter_flags(names, found.tags, nouns), strict=True):
@@ -167,7 +167,7 @@ class SubwordBlockBuilder(BlockBuilder):
 
 
 def join_words(sentence: SpacedSentence) -> str:
-    """Return the text of a sequence: its words and the spaces between them.
+    """Return the text of a sequence: its words with the spaces between them.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def join_words(sentence: SpacedSentence) -> str:
 
 
 def word_spans(sentence: SpacedSentence) -> list[tuple[int, int]]:
-    """Return where each word begins and ends in the bytes of `join_words`; spaces belong to no word."""
+    """Return begin and end of each word in the UTF-8 bytes of `join_words`; spaces belong to no word."""
     spans, begin = [], 0
     for word, spaced in zip(sentence.forms, sentence.spaces, strict=True):
         end = begin + len(word.encode("utf-8"))
@@ -189,20 +189,20 @@ def word_spans(sentence: SpacedSentence) -> list[tuple[int, int]]:
 
 
 def find_parents(lengths: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the word that each subword belongs to.
+    """Return the index of the parent word of each subword.
 
     Parameters
     ----------
     lengths : sequence of int
-        Bytes of each subword; they follow each other from 0 on.
+        Bytes of each subword; the subwords are contiguous from byte 0.
     spans : sequence of (int, int)
-        Where each word begins and ends.
+        Begin and end of each word.
 
     Returns
     -------
     list of int
-        The word that a subword shares most bytes with, the first of several; of a subword that shares
-        none, the first word that begins at its end or later, else the last word.
+        The word with which a subword shares most bytes (the first in a tie); for a subword that shares no
+        bytes, the first word that begins at its end or later, else the last word.
 
     Examples
     --------
@@ -226,7 +226,7 @@ def find_parents(lengths: Sequence[int], spans: Sequence[tuple[int, int]]) -> li
 
 
 def own_tag(text: str) -> Tag | None:
-    """Return the tags that the text of a subword gives it whatever its word is; the first that matches.
+    """Return the tags that follow from the text of a subword alone, or None.
 
     Examples
     --------
@@ -244,22 +244,22 @@ def own_tag(text: str) -> Tag | None:
 
 
 def delimiter_flags(texts: Sequence[str], tags: Sequence[Tag], nouns: Sequence[bool]) -> list[int]:
-    """Return the flags of every subword, concept tokens among them.
+    """Return the flags of every subword, including concept tokens.
 
     Parameters
     ----------
     texts : sequence of str
         Subwords.
     tags : sequence of Tag
-        Their own tags.
+        Tags of each subword.
     nouns : sequence of bool
-        Whether each is a noun, whether or not it opens a column.
+        Whether each subword is a noun, including nouns that do not open a column.
 
     Returns
     -------
     list of int
-        ``DELIMITER``, or ``PROBABLE`` for the first probable one between the two nouns that are nearest
-        to it, where no delimiter lies between these.
+        ``DELIMITER``; ``PROBABLE`` for the first probable delimiter between its two nearest nouns if there is
+        no delimiter between these; else 0.
     """
     flags, count = [0] * len(texts), len(texts)
     concept = [noun and not (at and nouns[at - 1]) for at, noun in enumerate(nouns)]
@@ -278,7 +278,7 @@ def delimiter_flags(texts: Sequence[str], tags: Sequence[Tag], nouns: Sequence[b
 
 
 def _whole_characters(subwords: Sequence[bytes], most: int) -> int:
-    """Return how many of the first subwords to keep, so that they are whole characters."""
+    """Return the largest number of first subwords, at most `most`, that ends at a character boundary."""
     count = min(len(subwords), most)
     while count and count < len(subwords):
         try:

@@ -1,8 +1,6 @@
-"""Taggers by name: what gives tokens their parts of speech and lemmas.
+"""Create taggers by name: the default tagger, spaCy pipelines, and gold tags of CoNLL-U.
 
-Covers: the interface of a tagger, the choice of one by name and spaCy pipelines. Does not cover:
-the default tagger's rules (`giaann_dask.text.lexicon_tagger`), the division of text into tokens
-(`splitting`) and the tags that CoNLL-U brings along (`conllu`).
+Does not cover: the default tagger's rules (`lexicon_tagger`) and tokenization (`splitting`).
 """
 
 from __future__ import annotations
@@ -23,28 +21,28 @@ _PROBE = ("The", "cats", "sat", "on", "mats", ".")
 
 
 class Tagger(Protocol):
-    """What gives each token of a sentence its part of speech, Penn tag and lemma.
+    """Interface of a tagger, which assigns parts of speech, Penn tags and lemmas to tokens.
 
-    A tagger travels between processes by its name; a sentence's tags depend on nothing else.
+    A tagger is pickled by its name; the tags of a sentence depend on the name and the sentence only.
 
     Attributes
     ----------
     name : str
-        The name that `make_tagger` makes it from.
+        Argument of `make_tagger`.
     """
 
     @property
     def name(self) -> str:
-        """The name that `make_tagger` makes it from."""
+        """Argument of `make_tagger`."""
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
-        """Return one tagged sentence for each sentence of tokens, with the tokens as forms."""
+        """Return one tagged sentence per sentence of tokens, with the tokens as forms."""
 
 
 def check_tagger(name: str) -> None:
-    """Raise an `OptionError` when no tagger can have a name.
+    """Check the syntax of a tagger's name; raise an `OptionError` if it is invalid.
 
-    Whether a spaCy pipeline is installed is known only where it is used, which may be another machine.
+    Whether a spaCy pipeline is installed is not checked, because it may be used on another machine.
     """
     if (fault := text_fault(name)) is not None:
         received = f"the tagger's name {name!r} holds {fault}"
@@ -57,13 +55,13 @@ def check_tagger(name: str) -> None:
 
 @functools.cache
 def make_tagger(name: str) -> Tagger:
-    """Return the tagger of a name; the same object each time within a process.
+    """Return the tagger of a name; cached per process.
 
     Parameters
     ----------
     name : str
         ``"lexicon"``, ``"spacy:MODEL"`` with an installed pipeline's name or path, or ``"gold"``,
-        which stands for the tags of CoNLL-U and cannot tag anything itself.
+        for the tags of CoNLL-U, which cannot tag plain text.
 
     Returns
     -------
@@ -72,7 +70,7 @@ def make_tagger(name: str) -> Tagger:
     Raises
     ------
     OptionError
-        If there is no tagger of that name, or the pipeline gives no tags or no lemmas.
+        If the name is invalid, or the pipeline assigns no tags or no lemmas.
     MissingDependencyError
         If the pipeline, or a package that the tagger needs, is not installed.
 
@@ -90,7 +88,7 @@ def make_tagger(name: str) -> Tagger:
 
 
 class GoldTagger:
-    """Stands for the tags that CoNLL-U input has already; tags nothing itself."""
+    """Placeholder for the tags of CoNLL-U input; cannot tag plain text."""
 
     @property
     def name(self) -> str:
@@ -98,11 +96,11 @@ class GoldTagger:
         return "gold"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel by name."""
+        """Pickle by name."""
         return make_tagger, (self.name,)
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
-        """Refuse to tag.
+        """Raise an error, as there are no gold tags of plain text.
 
         Raises
         ------
@@ -110,14 +108,14 @@ class GoldTagger:
             Always.
         """
         raise InputFormatError(
-            "the tagger gold was asked to tag plain text",
+            "the tagger gold cannot tag plain text",
             "CoNLL-U input, which has its tags already",
             "give .conllu files, or choose the tagger lexicon",
         )
 
 
 class SpacyTagger:
-    """Tags by a spaCy pipeline.
+    """Tag with a spaCy pipeline.
 
     Parameters
     ----------
@@ -129,7 +127,7 @@ class SpacyTagger:
     MissingDependencyError
         If spaCy or the pipeline is not installed.
     OptionError
-        If the pipeline gives no parts of speech, no Penn tags or no lemmas.
+        If the pipeline assigns no parts of speech, no Penn tags or no lemmas.
     """
 
     def __init__(self, model: str) -> None:
@@ -148,16 +146,16 @@ class SpacyTagger:
         return _SPACY + self._model
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel by name; the pipeline is loaded where it is needed."""
+        """Pickle by name; each process loads the pipeline when it needs it."""
         return make_tagger, (self.name,)
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
-        """Tag sentences of tokens; a token to which the pipeline gives no lemma keeps its form.
+        """Tag sentences of tokens; the lemma of a token without one is its form.
 
         Parameters
         ----------
         sentences : sequence of sequence of str
-            Tokens, which the pipeline takes as they are.
+            Tokens; the pipeline does not tokenize again.
 
         Returns
         -------
@@ -174,7 +172,7 @@ class SpacyTagger:
         ]
 
     def _process(self, sentences: Sequence[Sequence[str]]) -> list[Any]:
-        """Return the sentences as documents that went through the pipeline."""
+        """Return the sentences as documents processed by the pipeline."""
         from spacy.tokens import Doc
 
         documents = (Doc(self._pipeline.vocab, words=list(sentence)) for sentence in sentences)
@@ -182,7 +180,7 @@ class SpacyTagger:
 
 
 def _load_pipeline(model: str) -> Any:
-    """Load a spaCy pipeline without the components that give neither tags nor lemmas."""
+    """Load a spaCy pipeline without the components that assign neither tags nor lemmas."""
     try:
         import spacy
     except ImportError as error:
@@ -198,9 +196,9 @@ def _load_pipeline(model: str) -> Any:
 
 
 def _incomplete(model: str, kind: str) -> OptionError:
-    """Return the error of a pipeline that leaves out what the model needs."""
+    """Return the error for a pipeline that does not assign a required annotation."""
     return OptionError(
-        f"the spaCy pipeline {model!r} gives no {kind}",
+        f"the spaCy pipeline {model!r} assigns no {kind}",
         "parts of speech, Penn tags and lemmas",
         "choose another pipeline, such as spacy:en_core_web_sm, or the tagger lexicon",
     )

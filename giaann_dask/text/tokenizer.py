@@ -1,9 +1,10 @@
-"""Subword tokenizers: byte-level byte-pair encoding, with everything that it depends on in one text.
+"""Encode text with byte-level byte-pair encoding (BPE), independent of the source of the tokenizer.
 
-Covers: the content of a tokenizer as the package ``tokenizers`` writes it, reduced to what matters
-here, where it comes from (a file, ``tiktoken``'s encodings, texts to learn from), and the bytes and
-names of its subwords. Does not cover: what subwords mean for columns (`subword_blocks`), and which text
-is learnt from (`giaann_dask.encoding.tokenizing`).
+The content of a tokenizer is the JSON of the package ``tokenizers``, reduced to the fields that affect encoding. It
+comes from a file, from an encoding of ``tiktoken``, or is learnt from text.
+
+Does not cover: the columns of subwords (`subword_blocks`) and the choice of a tokenizer
+(`giaann_dask.encoding.tokenizing`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from giaann_dask.optional import import_optional
 EXTRA = "subwords"
 BYTES = 256
 
-# Words with the blank or sign before them, contractions, up to three digits, punctuation, white space.
+# Words with the preceding blank or sign, contractions, up to three digits, punctuation, white space.
 SPLIT_PATTERN = "|".join(
     (
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -31,31 +32,31 @@ SPLIT_PATTERN = "|".join(
         r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     )
 )
-# A possessive repetition of a counted one, which the library's regular expressions read otherwise.
+# A counted possessive quantifier (``{1,3}+``), which has another meaning in the regular expressions of tokenizers.
 _POSSESSIVE = re.compile(r"(\{\d+,\d*\})\+")
 
 
 def check_size(size: int) -> None:
-    """Raise an `OptionError` when no tokenizer with so many subwords can be learnt."""
+    """Check the number of subwords of a tokenizer to learn; raise an `OptionError` if it is out of range."""
     if not BYTES < size <= 1 << 24:
         raise OptionError(f"the tokenizer's size is {size}", f"more than {BYTES}", "choose another, such as 16384")
 
 
 class SubwordTokenizer:
-    """Divides text into subwords; the same wherever it is made from the same content.
+    """Byte-level BPE tokenizer; equal content gives equal subwords in every process.
 
     Parameters
     ----------
     content : str
-        JSON as the package ``tokenizers`` writes it: a byte-level BPE without normalisation. Added
-        tokens, post-processing, truncation and padding are left out.
+        JSON of the package ``tokenizers``: a byte-level BPE without normalisation. Added
+        tokens, post-processing, truncation and padding are ignored.
 
     Raises
     ------
     InputFormatError
-        If it is no such tokenizer.
+        If the content is not such a tokenizer.
     MissingDependencyError
-        When it is used, if the package ``tokenizers`` is not installed.
+        When encoding, if the package ``tokenizers`` is not installed.
     """
 
     def __init__(self, content: str) -> None:
@@ -64,30 +65,30 @@ class SubwordTokenizer:
         self.subwords = _subwords(fields["model"]["vocab"])
         self.names = tuple(_name(subword) for subword in self.subwords)
         if len(set(self.names)) < len(self.names):
-            raise _no_tokenizer("a subword is spelled like the name of another", "names that tell subwords apart")
+            raise _no_tokenizer("a subword is spelled like the name of another", "distinct names of subwords")
 
     def __len__(self) -> int:
         """Return the number of subwords."""
         return len(self.subwords)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel by content; processes make it once."""
+        """Pickle by content; each process creates the tokenizer once."""
         return open_content, (self.content,)
 
     def __dask_tokenize__(self) -> tuple[str, str]:
-        """Return what Dask knows it by."""
+        """Return the deterministic token for Dask."""
         return type(self).__qualname__, self.identity()
 
     def identity(self) -> str:
-        """Return 16 hexadecimal digits, the same for the same content."""
+        """Return 16 hexadecimal digits that identify the content."""
         return hashlib.blake2b(self.content.encode(), digest_size=8).hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """Return its size and identity, ready for JSON."""
+        """Return size and identity, ready for JSON."""
         return {"subwords": len(self), "identity": self.identity()}
 
     def encode(self, text: str) -> list[int]:
-        """Return the numbers of a text's subwords; their bytes are the text's, in order."""
+        """Return the identifiers of a text's subwords; their joined bytes are those of the text."""
         found: list[int] = self._encoder.encode(text, add_special_tokens=False).ids
         return found
 
@@ -102,7 +103,7 @@ class SubwordTokenizer:
         Raises
         ------
         InputMissingError, InputFormatError
-            If there is no such file, or it is no such tokenizer.
+            If the file does not exist, or is not such a tokenizer.
         """
         path = Path(path)
         try:
@@ -118,37 +119,37 @@ class SubwordTokenizer:
 
     @classmethod
     def from_tiktoken(cls, name: str) -> SubwordTokenizer:
-        """Return the encoding of that name of the package ``tiktoken``, which fetches it when it is new.
+        """Return an encoding of the package ``tiktoken``, which downloads it on first use.
 
         Raises
         ------
         MissingDependencyError
             If the package is not installed.
         OptionError
-            If there is no such encoding, or it cannot be fetched.
+            If the encoding does not exist, or cannot be downloaded.
         """
         package = import_optional("tiktoken", EXTRA)
         try:
             encoding = package.get_encoding(name)
-        # Which exceptions come depends on the package that fetches.
+        # The exceptions depend on the library that downloads.
         except Exception as error:
             raise OptionError(
-                f"the tiktoken encoding {name!r} cannot be had ({type(error).__name__}: {error})",
-                f"one of {', '.join(package.list_encoding_names())}, and access to where they are kept",
+                f"the tiktoken encoding {name!r} cannot be loaded ({type(error).__name__}: {error})",
+                f"one of {', '.join(package.list_encoding_names())}, and network access",
                 "choose another, give a tokenizer's file, or learn one with learn:SIZE",
             ) from error
         return cls.from_ranks(encoding._mergeable_ranks, encoding._pat_str)
 
     @classmethod
     def from_ranks(cls, ranks: Mapping[bytes, int], pattern: str) -> SubwordTokenizer:
-        """Return the tokenizer that joins what a pattern divides by the ranks of what is joined.
+        """Return the BPE tokenizer of merge ranks and a split pattern, as ``tiktoken`` defines encodings.
 
         Parameters
         ----------
         ranks : mapping of bytes to int
-            Number of every subword, from 0; a pair whose joined bytes have the lowest is joined first.
+            Identifier of every subword, from 0; the pair whose joined bytes have the lowest rank is merged first.
         pattern : str
-            Regular expression of the pieces that nothing is joined across.
+            Regular expression of the pieces; subwords are merged within a piece only.
         """
         letters = _letters()
         vocabulary = {"".join(letters[byte] for byte in subword): rank for subword, rank in ranks.items()}
@@ -158,7 +159,9 @@ class SubwordTokenizer:
             if len(subword) > 1
         ]
         model = {"type": "BPE", "vocab": vocabulary, "merges": merges, "ignore_merges": True}
-        return open_content(json.dumps({"model": model, "pre_tokenizer": _division(_POSSESSIVE.sub(r"\1", pattern))}))
+        return open_content(
+            json.dumps({"model": model, "pre_tokenizer": _pre_tokenizer(_POSSESSIVE.sub(r"\1", pattern))})
+        )
 
     @classmethod
     def learn(cls, texts: Iterable[str], size: int) -> SubwordTokenizer:
@@ -167,14 +170,14 @@ class SubwordTokenizer:
         Parameters
         ----------
         texts : iterable of str
-            Texts; nothing is joined across their borders.
+            Texts; subwords are merged within a text only.
         size : int
-            Subwords at most, more than the 256 bytes that are always among them.
+            Maximum number of subwords, more than 256 (all single bytes are included).
 
         Raises
         ------
         OptionError
-            If the size leaves no room.
+            If the size is 256 or less.
         MissingDependencyError
             If the package ``tokenizers`` is not installed.
         """
@@ -193,19 +196,19 @@ class SubwordTokenizer:
 
 @functools.lru_cache(maxsize=8)
 def open_content(content: str) -> SubwordTokenizer:
-    """Return the tokenizer of some content; the same object each time within a process."""
+    """Return the tokenizer of some content; cached per process."""
     return SubwordTokenizer(content)
 
 
 def _plain(content: str) -> dict[str, Any]:
-    """Return what of a tokenizer's content says how text is divided, and check it."""
+    """Return the fields of a tokenizer's content that affect encoding, and check them."""
     try:
         given = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise _no_tokenizer(f"it is not JSON ({error})", "JSON as the package tokenizers writes it") from error
+        raise _no_tokenizer(f"it is not JSON ({error})", "JSON of the package tokenizers") from error
     model = given.get("model") if isinstance(given, dict) else None
     if not isinstance(model, dict) or model.get("type") != "BPE" or not isinstance(model.get("vocab"), dict):
-        raise _no_tokenizer("its model is no BPE", "a byte-level BPE")
+        raise _no_tokenizer("its model is not BPE", "a byte-level BPE")
     if given.get("normalizer") is not None:
         raise _no_tokenizer("it normalises text", "every byte of the text in its subwords")
     stages = given.get("pre_tokenizer") or {}
@@ -225,7 +228,7 @@ def _plain(content: str) -> dict[str, Any]:
 
 
 def _subwords(vocabulary: Mapping[str, int]) -> tuple[bytes, ...]:
-    """Return the bytes of every subword by its number."""
+    """Return the bytes of every subword by identifier."""
     of_letter = {letter: byte for byte, letter in enumerate(_letters())}
     found: list[bytes] = [b""] * len(vocabulary)
     for letters, number in vocabulary.items():
@@ -235,12 +238,12 @@ def _subwords(vocabulary: Mapping[str, int]) -> tuple[bytes, ...]:
             raise _no_tokenizer(f"its subword {letters!r} has the number {number!r}", "bytes numbered from 0") from None
     missing = BYTES - len(set(found).intersection(bytes([byte]) for byte in range(BYTES)))
     if missing or b"" in found:
-        raise _no_tokenizer(f"{missing} single bytes are no subwords of it, or one is empty", "all 256 of them")
+        raise _no_tokenizer(f"it lacks {missing} single bytes, or has an empty subword", "all 256 single bytes")
     return tuple(found)
 
 
 def _name(subword: bytes) -> str:
-    """Return a subword's text, or its bytes in hexadecimal where they are no text by themselves."""
+    """Return a subword's text, or its bytes in hexadecimal if they are not valid UTF-8."""
     try:
         return subword.decode("utf-8")
     except UnicodeDecodeError:
@@ -249,14 +252,14 @@ def _name(subword: bytes) -> str:
 
 @functools.cache
 def _letters() -> tuple[str, ...]:
-    """Return the letter that byte-level BPE writes for each byte: itself where it is printable Latin-1."""
+    """Return the character of each byte in byte-level BPE: itself if it is printable Latin-1."""
     printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     others = iter(range(BYTES, 2 * BYTES))
     return tuple(chr(byte) if byte in printable else chr(next(others)) for byte in range(BYTES))
 
 
 def _halves(subword: bytes, ranks: Mapping[bytes, int]) -> Sequence[bytes]:
-    """Return the two subwords whose joining makes a subword: what is left before the last join."""
+    """Return the two subwords whose merge yields a subword: the parts before the last merge."""
     parts = [subword[at : at + 1] for at in range(len(subword))]
     while len(parts) > 2:
         pairs = [ranks.get(parts[at] + parts[at + 1], len(ranks)) for at in range(len(parts) - 1)]
@@ -267,8 +270,8 @@ def _halves(subword: bytes, ranks: Mapping[bytes, int]) -> Sequence[bytes]:
     return parts
 
 
-def _division(pattern: str) -> dict[str, Any]:
-    """Return the stage that divides text by a pattern and writes bytes as letters."""
+def _pre_tokenizer(pattern: str) -> dict[str, Any]:
+    """Return the pre-tokenizer that splits text by a pattern and maps bytes to characters."""
     split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     return {"type": "Sequence", "pretokenizers": [split, level]}

@@ -1,8 +1,4 @@
-"""The plain values that travel through the text layer.
-
-Covers: a part of the input as it was read, and a tagged sentence. Does not cover: how they are
-made (`reading`, `tagging`) or what becomes of them (`blocks`, `segmentation`).
-"""
+"""Define the value types of the text layer: parts of the input and tagged sentences."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ PartKind = Literal["text", "conllu"]
 
 
 class TaggedSentence(NamedTuple):
-    """The tokens of one sentence with the four fields of CoNLL-U that the model reads.
+    """Tokens of one sentence with the four fields of CoNLL-U that the model uses.
 
     Attributes
     ----------
@@ -30,14 +26,14 @@ class TaggedSentence(NamedTuple):
 
 
 class SpacedSentence(NamedTuple):
-    """The tokens of one sentence with their fields and the spaces between them, from which its text follows.
+    """Tokens of one sentence with their fields and the spaces between them, which determine its text.
 
     Attributes
     ----------
     forms, lemmas, upos, xpos : sequence of str
-        As those of `TaggedSentence`.
+        See `TaggedSentence`.
     spaces : sequence of bool
-        Whether white space follows each word; after the last one it always does.
+        Whether white space follows each word; always True for the last one.
     """
 
     forms: Sequence[str]
@@ -52,12 +48,12 @@ Sentence: TypeAlias = TaggedSentence | SpacedSentence
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of one input file or dataset: the unit in which trained text is remembered.
+    """Piece of one input file or dataset, the unit of the ledger.
 
     Attributes
     ----------
     source : str
-        Path or dataset name, for messages.
+        Path or dataset name, for error messages.
     kind : {"text", "conllu"}
         Whether passages are running text (a paragraph or a record each) or CoNLL-U lines.
     passages : tuple of str
@@ -78,7 +74,7 @@ class Part:
         return sum(map(len, self.passages))
 
     def fingerprint(self) -> bytes:
-        """Return 16 bytes that identify the content, wherever it was read from.
+        """Return 16 bytes that identify the content, independent of its source.
 
         Examples
         --------

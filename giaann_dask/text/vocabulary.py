@@ -1,12 +1,13 @@
-"""The dictionaries of concepts and features, with the flags that depend on history.
+"""Maintain the dictionaries of concepts and features with their stored delimiter flags.
 
-Covers: rule 3 of the contract as an ordered merge of blocks. Dictionaries only ever grow, in
-order of first appearance in the text; a feature's delimiter flag is that of its first occurrence;
-its probable flag is remembered as the number of the sequence that first set it. So the state
-after any sequence can be read off later, and blocks can be prepared in parallel.
-Of subwords the dictionaries are full from the beginning, and the delimiter flag is remembered as the
-probable flag is.
-Does not cover: applying the flags to sentences (`segmentation`), storing (`network.store`).
+Implements rule 3 of the contract as an ordered merge of blocks, so that blocks can be prepared in parallel.
+Dictionaries only grow, in order of first appearance in the text. The delimiter flag of a feature is that of its first
+occurrence; its probable flag is stored as the number of the sequence that first set it, so the state after any earlier
+sequence can be reconstructed. With subwords, the dictionary of features is complete from the beginning, and delimiter
+flags are stored by sequence numbers, too.
+
+Does not cover: applying the flags to sentences (`segmentation`) and storing them
+(`giaann_dask.store.vocabulary_arrays`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ NEVER = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockSummary:
-    """What the ordered merge needs to know of a block: strings and flags, no tokens.
+    """Symbol tables and flags of a block, without tokens: the input of the ordered merge.
 
     Attributes
     ----------
@@ -36,7 +37,7 @@ class BlockSummary:
     delimiter : ndarray
         Whether the first occurrence of each feature is a delimiter; bool.
     probable : ndarray
-        Sequence of the block that first sees each feature as a probable delimiter, else -1; int64.
+        First sequence of the block with each feature as a probable delimiter, else -1; int64.
     status : ndarray
         Status of every counted sequence; uint8.
     concept_high, feature_high : ndarray
@@ -46,8 +47,8 @@ class BlockSummary:
     document_sentences : tuple of (int, int)
         Sentences of each document of the block.
     delimiter_since : ndarray, optional
-        Sequence of the block that first sees each feature as a delimiter, else -1; int64. None where
-        `delimiter` counts.
+        First sequence of the block with each feature as a delimiter, else -1; int64. None if `delimiter`
+        is used.
     """
 
     concepts: tuple[str, ...]
@@ -65,19 +66,19 @@ class BlockSummary:
     def growth(
         self, mapping: BlockMapping, earlier: tuple[int, int]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """Return how the block makes the dictionaries grow.
+        """Return the sizes of the dictionaries at the block's sequence boundaries.
 
         Parameters
         ----------
         mapping : BlockMapping
-            Its place in them.
+            Identifiers of the block's symbols.
         earlier : tuple of (int, int)
-            Concepts and features before it.
+            Concepts and features before the block.
 
         Returns
         -------
         tuple of (ndarray, ndarray)
-            Concepts and features at the boundaries of the sequences that count; int32, shape ``(sequences + 1,)``.
+            Concepts and features at the boundaries of the counted sequences; int32, shape ``(sequences + 1,)``.
         """
         return (
             _sizes_when(self.concept_high[: mapping.sequences + 1], mapping.concepts, earlier[0]),
@@ -96,7 +97,7 @@ def summarise(block: TaggedBlock) -> BlockSummary:
     Returns
     -------
     BlockSummary
-        Its size depends on the number of distinct words, not of tokens.
+        Its size is proportional to the number of distinct words, not of tokens.
     """
     noun = (block.flags & NOUN) != 0
     delimiter = np.zeros(len(block.features), np.bool_)
@@ -120,7 +121,7 @@ def summarise(block: TaggedBlock) -> BlockSummary:
 
 
 def _first_flagged(block: TaggedBlock, flag: int) -> npt.NDArray[np.int64]:
-    """Return the sequence that first sees each feature with a flag, -1 for none."""
+    """Return the first sequence with a flag for each feature, -1 for none."""
     found = np.full(len(block.features), NEVER, np.int64)
     marked = np.flatnonzero((block.flags & flag) != 0)
     if len(marked):
@@ -130,14 +131,14 @@ def _first_flagged(block: TaggedBlock, flag: int) -> npt.NDArray[np.int64]:
 
 
 def _symbols_in_use(block: TaggedBlock, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Return how many symbols of the chosen kind have appeared before each sequence boundary."""
+    """Return the number of symbols of the chosen tokens before each sequence boundary."""
     seen = np.where(chosen, block.symbol, -1).astype(np.int64)
     high = np.concatenate([np.zeros(1, np.int64), np.maximum.accumulate(seen) + 1])
     return high[block.offsets]
 
 
 def _sizes_when(used: npt.NDArray[np.int64], identifiers: npt.NDArray[np.int32], earlier: int) -> npt.NDArray[np.int32]:
-    """Return the size of a dictionary when so many of a block's symbols have been in use."""
+    """Return the size of a dictionary after given numbers of a block's symbols."""
     sizes: npt.NDArray[np.int32] = np.full(len(identifiers) + 1, earlier, np.int32)
     np.maximum.accumulate(identifiers + 1, out=sizes[1:])
     return np.maximum(sizes, np.int32(earlier))[used]
@@ -145,7 +146,7 @@ def _sizes_when(used: npt.NDArray[np.int64], identifiers: npt.NDArray[np.int32],
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockMapping:
-    """A block's symbols in the network's dictionaries, with the flags that decide its columns.
+    """Identifiers of a block's symbols in the network's dictionaries, with the flags that determine its columns.
 
     Attributes
     ----------
@@ -158,9 +159,9 @@ class BlockMapping:
     first_sequence : int
         Number of the block's first sequence.
     sequences : int
-        How many of the block's sequences count (the rest lies beyond a limit).
+        Number of the block's counted sequences (the others are beyond a limit).
     first_sentence : int
-        Sentences of the block's first document in earlier blocks.
+        Number of sentences of the block's first document in earlier blocks.
     """
 
     concepts: npt.NDArray[np.int32]
@@ -173,7 +174,7 @@ class BlockMapping:
 
 
 class Vocabulary:
-    """Growing dictionaries of a network or corpus.
+    """Dictionaries of a network or corpus, which only grow.
 
     Parameters
     ----------
@@ -182,14 +183,14 @@ class Vocabulary:
     features : iterable of str, optional
         Words by feature index; index 0 is the prime concept feature.
     delimiter : iterable of bool, optional
-        Stored delimiter flags per feature.
+        Stored delimiter flag per feature.
     probable_since : iterable of int, optional
         Sequence that set the probable flag per feature, or -1.
     sequences : int
         Number of sequences counted so far.
     delimiter_since : iterable of int, optional
-        Sequence that set the delimiter flag per feature, or -1, where flags may be set later than at
-        the first occurrence; it decides what `delimiter` says.
+        Sequence that set the delimiter flag per feature, or -1, if flags can be set later than at
+        the first occurrence; overrides `delimiter`.
 
     Examples
     --------
@@ -220,14 +221,14 @@ class Vocabulary:
 
     @classmethod
     def of_subwords(cls, names: Sequence[str], column_names: str = "first") -> Vocabulary:
-        """Return the dictionaries of a tokenizer, which hold all its subwords from the beginning.
+        """Return the dictionaries of a tokenizer, which contain all its subwords from the beginning.
 
         Parameters
         ----------
         names : sequence of str
-            Subwords by number.
+            Subwords by identifier.
         column_names : str
-            ``"first"`` where subwords are columns, too; else columns are numbered as they appear.
+            ``"first"`` if columns are subwords, too; otherwise columns are added as they appear.
 
         Examples
         --------
@@ -241,11 +242,11 @@ class Vocabulary:
 
     def copy(self) -> Vocabulary:
         """Return an independent copy, for expansion in memory."""
-        twin = Vocabulary.__new__(Vocabulary)
-        # As it is, container by container: numbering all names anew would take many times as long.
+        duplicate = Vocabulary.__new__(Vocabulary)
+        # Copying each container is many times faster than building the indices again.
         for name, value in vars(self).items():
-            setattr(twin, name, value.copy() if isinstance(value, list | dict) else value)
-        return twin
+            setattr(duplicate, name, value.copy() if isinstance(value, list | dict) else value)
+        return duplicate
 
     def concept(self, lemma: str) -> int | None:
         """Return the column of a lemma, or None."""
@@ -261,14 +262,14 @@ class Vocabulary:
         Parameters
         ----------
         block : BlockSummary
-            The block that follows all merged ones.
+            Block that follows all merged ones.
         sequences : int, optional
             Merge only its first sequences; all by default.
 
         Returns
         -------
         BlockMapping
-            What `segmentation.encode_block` needs to know.
+            Argument of `giaann_dask.text.segmentation.encode_block`.
 
         Raises
         ------
@@ -298,21 +299,21 @@ class Vocabulary:
             sequences=count,
         )
 
-    def begins(self, whole: Vocabulary) -> bool:
-        """Return whether these dictionaries and flags are what others were after as many sequences.
+    def is_prefix_of(self, whole: Vocabulary) -> bool:
+        """Return whether these dictionaries and flags equal others as of the same number of sequences.
 
         Parameters
         ----------
         whole : Vocabulary
-            Of words. Which of its words came after these sequences it cannot tell; so these dictionaries
-            have to be known to lack none that came before.
+            Dictionaries of words. They do not store when a word was added, so the caller must ensure that these
+            dictionaries lack no word of the first sequences.
 
         Examples
         --------
         >>> whole = Vocabulary(["dog", "cat"], ["", "the", "of"], [False, False, True], [-1, -1, 7], 9)
-        >>> Vocabulary(["dog"], ["", "the", "of"], [False, False, True], [-1, -1, -1], 7).begins(whole)
+        >>> Vocabulary(["dog"], ["", "the", "of"], [False, False, True], [-1, -1, -1], 7).is_prefix_of(whole)
         True
-        >>> Vocabulary(["cat"], ["", "the", "of"], [False, False, True], [-1, -1, -1], 7).begins(whole)
+        >>> Vocabulary(["cat"], ["", "the", "of"], [False, False, True], [-1, -1, -1], 7).is_prefix_of(whole)
         False
         """
         if self.delimiter_since is not None or whole.delimiter_since is not None:
@@ -327,17 +328,17 @@ class Vocabulary:
             and self.probable_since == since
         )
 
-    def continue_as(self, whole: Vocabulary, sizes: tuple[int, int], flagged: Iterable[int], sequences: int) -> None:
-        """Grow as other dictionaries did, of which these are the beginning.
+    def extend_to(self, whole: Vocabulary, sizes: tuple[int, int], flagged: Iterable[int], sequences: int) -> None:
+        """Add the next entries of other dictionaries, of which these are a prefix.
 
         Parameters
         ----------
         whole : Vocabulary
-            Dictionaries that begin with these.
+            Dictionaries of which these are a prefix.
         sizes : tuple of (int, int)
-            Concepts and features in use after the new sequences; fewer than there are change nothing.
+            Concepts and features after the new sequences; sizes below the current ones add nothing.
         flagged : iterable of int
-            Features that the new sequences were the first to see as probable delimiters.
+            Features whose probable flags are set by the new sequences.
         sequences : int
             Number of new sequences.
         """
@@ -350,14 +351,14 @@ class Vocabulary:
         self.sequences += sequences
 
     def truncated(self, concepts: int, features: int, last_sequence: int) -> Vocabulary:
-        """Return the dictionaries as they were after an earlier sequence.
+        """Return the dictionaries as of an earlier sequence.
 
         Parameters
         ----------
         concepts, features : int
-            Sizes of the dictionaries at that time.
+            Sizes of the dictionaries after that sequence.
         last_sequence : int
-            Number of that sequence; probable flags set later are not yet set.
+            Number of that sequence; flags that were set later are cleared.
         """
         probable = [t if t <= last_sequence else NEVER for t in self.probable_since[:features]]
         delimiter = None
@@ -373,7 +374,7 @@ class Vocabulary:
         )
 
     def probable(self, last_sequence: int | None = None) -> Sequence[bool]:
-        """Return the probable flag of every feature, as of now or of an earlier sequence."""
+        """Return the probable flag of every feature, currently or as of an earlier sequence."""
         limit = self.sequences if last_sequence is None else last_sequence
         return [0 <= t <= limit for t in self.probable_since]
 
@@ -405,7 +406,7 @@ class Vocabulary:
 def _set_flags(
     since: list[int], flagged: npt.NDArray[np.int64], identifiers: Sequence[int], first: int, count: int
 ) -> None:
-    """Let the first of a block's sequences set flags that have not been set yet."""
+    """Set flags that are not set yet to the number of the block's sequence with the flag, among the first `count`."""
     for i in np.flatnonzero((flagged >= 0) & (flagged < count)).tolist():
         identifier = identifiers[i]
         if since[identifier] == NEVER:

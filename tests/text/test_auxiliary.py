@@ -1,4 +1,4 @@
-"""Auxiliary source neurons: which features they join, what they send, and that they are off by default."""
+"""Test auxiliary source neurons: attached features, their rows, and that they are off by default."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORDS = ["", "carries", "carried", "watched", "under", "over", "watch", "watcher
 
 
 def joined(kinds: list[str]) -> set[tuple[tuple[str, ...], tuple[str, ...], float]]:
-    """Groups as (attached, members, weight)."""
+    """Return groups as (attached, members, weight)."""
     found = attach(WORDS, kinds, subwords=False)
     owners: dict[int, list[str]] = {}
     for feature, word in enumerate(WORDS):
@@ -40,7 +40,7 @@ def joined(kinds: list[str]) -> set[tuple[tuple[str, ...], tuple[str, ...], floa
     return {(tuple(owners[g]), tuple(WORDS[m] for m in found.members_of(g)), float(found.weight[g])) for g in owners}
 
 
-def test_words_are_joined_by_lemma_part_of_speech_and_spelling() -> None:
+def test_words_are_grouped_by_lemma_part_of_speech_and_spelling() -> None:
     assert (("carries", "carried"), ("carries", "carried"), 0.25) in joined(["lemma"])
     assert (("under", "over"), ("under", "over"), 0.05) in joined(["pos"])
     spelled = joined(["spelling"])
@@ -51,14 +51,14 @@ def test_words_are_joined_by_lemma_part_of_speech_and_spelling() -> None:
     assert len(joined(every)) == sum(len(joined([kind])) for kind in every)
 
 
-def test_subwords_are_joined_by_role() -> None:
+def test_subwords_are_grouped_by_role() -> None:
     found = attach(["", " mill", "er", " ca", "rry", " ,"], ["role"], subwords=True)
     assert [found.members_of(g).tolist() for g in range(3)] == [[1, 3], [2, 4], [5]]
     assert found.weight.tolist() == [0.01] * 3
 
 
 @given(st.lists(st.text("abc", min_size=1, max_size=6), max_size=12))
-def test_similarity_is_mutual_and_does_not_depend_on_the_order(words: list[str]) -> None:
+def test_similarity_is_symmetric_and_independent_of_order(words: list[str]) -> None:
     found = similar_spellings(words)
     assert all(one in found[other] for one, others in found.items() for other in others)
     turned = similar_spellings(words[::-1])
@@ -67,7 +67,7 @@ def test_similarity_is_mutual_and_does_not_depend_on_the_order(words: list[str])
 
 
 @given(seed=st.integers(0, 1000))
-def test_a_row_is_its_own_and_the_weighted_sums_of_members(seed: int) -> None:
+def test_row_includes_the_weighted_sums_of_members(seed: int) -> None:
     random = np.random.default_rng(seed)
     table = {
         (int(pack_neuron(c, f)), int(pack_target(s, pack_neuron(t, 1), 0))): int(random.integers(1, 100))
@@ -97,7 +97,7 @@ def test_a_row_is_its_own_and_the_weighted_sums_of_members(seed: int) -> None:
                 assert row is None or (np.diff(row.target) > 0).all()
 
 
-def test_evaluation_task_and_session_use_them(tmp_path: Path) -> None:
+def test_evaluation_task_and_session_use_auxiliary_neurons(tmp_path: Path) -> None:
     text, other = write_village(tmp_path / "a.txt", 36), write_village(tmp_path / "b.txt", 12, 2)
     rules: dict[str, Any] = {"plain": V2Settings(), "aided": V2Settings(auxiliary=EVERY)}
     prompt, found = "the old miller carried the bread to the river and the", {}
@@ -123,7 +123,7 @@ def test_evaluation_task_and_session_use_them(tmp_path: Path) -> None:
         network.session(prompt, options=gd.GenerationOptions(inference=V2Settings(auxiliary=("role",))))
 
 
-def test_what_has_no_meaning_is_refused() -> None:
+def test_inapplicable_kinds_are_rejected() -> None:
     for make in (
         lambda: V2Settings(auxiliary=("colour",)),
         lambda: V2Settings(settings="train", auxiliary=("pos",)),

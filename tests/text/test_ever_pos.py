@@ -1,4 +1,4 @@
-"""The ever-POS lexicon: its sources, its storage and the golden delimiter properties."""
+"""Test the ever-POS lexicon: its sources, its storage and the golden delimiter properties."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_possessive_word_and_lemma_each_suffice() -> None:
     assert not ever.probable_delimiter("go", "at")
 
 
-def test_default_asks_the_dictionary_only() -> None:
+def test_default_uses_the_dictionary_only() -> None:
     ever = EverPos.from_lemminflect()
     assert ever.is_ever("ran", "VERB")
     assert ever.is_ever("own", "VERB")
@@ -127,7 +127,7 @@ def test_default_asks_the_dictionary_only() -> None:
     assert ever.probable_delimiter("because", "because")
 
 
-def test_default_travels_without_its_verbs() -> None:
+def test_default_is_pickled_without_its_verbs() -> None:
     ever = EverPos.from_lemminflect()
     assert ever.is_ever("ran", "VERB")
     data = pickle.dumps(ever)
@@ -147,14 +147,14 @@ def test_storing_keeps_content_and_identity() -> None:
     assert words.identity() != EverPos(frozenset(["at"]), frozenset(["go", "come"])).identity()
 
 
-def test_union_holds_both() -> None:
+def test_union_contains_both() -> None:
     union = EverPos(verb=frozenset(["blorp"])).union(EverPos.from_lemminflect())
     assert union.is_ever("blorp", "VERB")
     assert union.is_ever("ran", "VERB")
     assert union.is_ever("of", "ADP")
 
 
-def test_another_version_of_the_dictionary_is_refused_when_it_is_needed() -> None:
+def test_another_version_of_the_dictionary_is_rejected_when_used() -> None:
     other = EverPos(dictionary="0.0.1")
     with pytest.raises(MissingDependencyError, match=r"lemminflect==0\.0\.1"):
         other.is_ever("ran", "VERB")
@@ -174,14 +174,14 @@ def test_json_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "[]", '"VERB"', "{}", '{"NOUN": []}', '{"VERB": "go"}', '{"VERB": [1]}', "{", "\xff"]
 )
-def test_wrong_files_are_refused_by_name(tmp_path: Path, content: str) -> None:
+def test_invalid_files_are_rejected_with_their_name(tmp_path: Path, content: str) -> None:
     path = tmp_path / "ever.json"
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(InputFormatError, match=r"ever\.json"):
         EverPos.from_json(path)
 
 
-def test_unreadable_files_are_refused(tmp_path: Path) -> None:
+def test_unreadable_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputMissingError, match=r"none\.json"):
         EverPos.from_json(tmp_path / "none.json")
     with pytest.raises(InputFormatError):
@@ -192,6 +192,6 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
         EverPos.from_json(broken)
 
 
-def test_unknown_source_is_refused() -> None:
+def test_unknown_source_is_rejected() -> None:
     with pytest.raises(StoreFormatError, match="wordnet"):
         EverPos.from_dict({"source": "wordnet"})

@@ -1,4 +1,4 @@
-"""Dictionaries, flags, skip reasons, segmentation and branches against the golden files; no cluster."""
+"""Test dictionaries, flags, skip reasons, segmentation and branches against the golden files; no cluster."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def check_connections(golden: GoldenSet, blocks: list[EncodedBlock]) -> None:
     np.testing.assert_allclose(ours.strength, theirs.strength, rtol=1e-5)
 
 
-def test_synthetic(data_folder: Path) -> None:
+def test_encoding_of_the_synthetic_set(data_folder: Path) -> None:
     check(synthetic_set(data_folder))
 
 
 @pytest.mark.parametrize("name", EWT_NAMES)
-def test_ewt(shared_folder: Path, name: str) -> None:
+def test_encoding_of_the_treebank(shared_folder: Path, name: str) -> None:
     check(ewt_set(shared_folder, name))

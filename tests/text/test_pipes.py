@@ -1,4 +1,4 @@
-"""Inputs that can be read only once: standard input and named pipes; and links to nothing in folders."""
+"""Test inputs that can be read only once (standard input, named pipes) and broken links in folders."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def writing_to(path: Path, content: bytes) -> Iterator[None]:
 
 @pytest.fixture
 def standard_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[bytes], None]]:
-    """Return what gives this process another standard input."""
+    """Return a function that replaces the standard input of this process."""
     opened = []
 
     def give(content: bytes) -> None:
@@ -81,7 +81,7 @@ def test_a_pipe_is_read_to_its_end(tmp_path: Path, name: str) -> None:
         assert passages(tmp_path / name) == [line for line in content.split("\n") if line]
 
 
-def test_waiting_for_a_pipe_ends_when_it_is_told_to(pipe: Path) -> None:
+def test_waiting_for_a_pipe_ends_when_the_event_is_set(pipe: Path) -> None:
     stop = Event()
     Timer(0.2, stop.set).start()
     before = set(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else set()
@@ -100,8 +100,8 @@ def stop_when_read(pipe: int, stop: Event) -> None:
     stop.set()
 
 
-def test_a_stopped_training_holds_whole_parts_only_and_goes_on(pipe: Path, tmp_path: Path) -> None:
-    # The first part is whole when the second begins; what came of the second must not count.
+def test_a_stopped_training_has_complete_parts_only_and_resumes(pipe: Path, tmp_path: Path) -> None:
+    # The first part is complete when the second begins; the incomplete second one must not be counted.
     small = gd.TextOptions(reading=ReadOptions(part_characters=500))
     blocks = gd.TrainingOptions(block_characters=500)
     stop, writer = Event(), os.open(pipe, os.O_RDWR)
@@ -116,7 +116,7 @@ def test_a_stopped_training_holds_whole_parts_only_and_goes_on(pipe: Path, tmp_p
     assert rest.sequences + report.sequences == network.manifest.sequences == 40
 
 
-def test_an_estimate_takes_nothing_from_a_pipe(pipe: Path) -> None:
+def test_an_estimate_consumes_nothing_of_a_pipe(pipe: Path) -> None:
     descriptor = os.open(pipe, os.O_RDWR)
     os.write(descriptor, b"A mill.")
     assert estimate_characters([str(pipe)]) is None
@@ -124,7 +124,7 @@ def test_an_estimate_takes_nothing_from_a_pipe(pipe: Path) -> None:
     os.close(descriptor)
 
 
-def test_what_reads_twice_refuses_a_pipe(pipe: Path, tmp_path: Path) -> None:
+def test_commands_that_read_twice_reject_a_pipe(pipe: Path, tmp_path: Path) -> None:
     for given in (str(pipe), "-"):
         with pytest.raises(OptionError, match=r"reads the text more than once.*save the text to a file"):
             require_rereadable([str(tmp_path), given], "a lexicon of the text itself")
@@ -134,8 +134,8 @@ def test_what_reads_twice_refuses_a_pipe(pipe: Path, tmp_path: Path) -> None:
         gd.train(pipe, tmp_path / "net", client=client, options=options)
 
 
-def test_a_pipe_in_a_folder_is_left_out_with_a_warning(pipe: Path, caplog: pytest.LogCaptureFixture) -> None:
-    # Commands that ran before in this process have silenced the handlers that were there.
+def test_a_pipe_in_a_folder_is_skipped_with_a_warning(pipe: Path, caplog: pytest.LogCaptureFixture) -> None:
+    # Commands that ran earlier in this process have disabled the handlers.
     caplog.set_level(logging.WARNING)
     (pipe.parent / "a.txt").write_text("Text.")
     for given in (pipe.parent, pipe.parent / "*.txt"):
@@ -164,7 +164,7 @@ def await_reader(process: subprocess.Popen[str], pipe: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/wchan").exists(), reason="looks into /proc")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_pipe_that_nothing_writes_to_can_be_stopped(pipe: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_reading_a_pipe_without_writer_can_be_stopped(pipe: Path, tmp_path: Path, number: signal.Signals) -> None:
     process = begin("train", pipe, "--network", tmp_path / "net", "--workers", "0", "--json")
     await_reader(process, pipe)
     process.send_signal(number)
@@ -192,7 +192,7 @@ def test_process_substitution(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 # Standard input
 
 
-def test_standard_input_is_trained_once_and_is_the_same_text_as_a_file(
+def test_standard_input_is_trained_once_and_equals_a_file_of_the_same_text(
     standard_input: Callable[[bytes], None], tmp_path: Path
 ) -> None:
     with gd.connect(workers=0) as client:
@@ -231,7 +231,7 @@ def test_standard_input_is_plain_text(standard_input: Callable[[bytes], None]) -
     assert passages("-") == ['{"text": "A mill."}']
 
 
-def test_a_file_that_is_called_like_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_named_like_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("-").write_text("A mill.")
     assert passages("./-") == ["A mill."]
@@ -250,7 +250,7 @@ def test_empty_standard_input(
     assert not (tmp_path / "net").exists()
 
 
-def test_standard_input_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(InputMissingError, match="standard input"):
         passages("-")
@@ -258,17 +258,17 @@ def test_standard_input_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> No
         passages("-", "-")
 
 
-# Links to nothing
+# Broken links
 
 
-def test_a_link_to_nothing_is_called_that(tmp_path: Path) -> None:
+def test_a_broken_link_is_named_as_such(tmp_path: Path) -> None:
     link = tmp_path / "b.txt"
     link.symlink_to("gone.txt")
     with pytest.raises(InputMissingError, match=r"b\.txt' is a link to 'gone\.txt', which does not exist"):
         resolve_inputs([link])
 
 
-def test_a_link_to_nothing_in_a_folder_is_left_out_with_one_warning(
+def test_a_broken_link_in_a_folder_is_skipped_with_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

@@ -1,4 +1,4 @@
-"""Finding inputs, reading plain text, every error of files and lines, and the sameness of parts."""
+"""Test resolving inputs, reading plain text, errors of files and lines, and reproducible parts."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_parts_are_made_while_the_file_is_read(tmp_path: Path) -> None:
         list(parts)
 
 
-# Finding inputs
+# Resolving inputs
 
 
 def test_folder_is_sorted_and_filtered(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_patterns_are_sorted_and_give_each_file_once(tmp_path: Path) -> None:
     for name in ("b/2.txt", "b/1.txt", "a/3.txt", "a/3.dat"):
         write(tmp_path / name, "Text.")
     found = resolve_inputs([str(tmp_path / "**")])
-    # The folder itself comes first, with the files that are known to be text.
+    # The folder itself is first, with its files of known suffixes.
     assert [Path(str(path)).name for path in found] == ["3.txt", "1.txt", "2.txt", "3.dat"]
     assert len(resolve_inputs([str(tmp_path / "?" / "[12].txt")])) == 2
 
@@ -119,13 +119,13 @@ def test_a_file_named_like_a_pattern_is_a_file(tmp_path: Path) -> None:
     assert passages(write(tmp_path / "a[1].txt", "Yes.")) == [(0, "Yes.")]
 
 
-def test_a_lone_string_and_a_path_are_one_input(tmp_path: Path) -> None:
+def test_a_single_string_or_path_is_one_input(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     write(path, "Yes.")
     assert resolve_inputs(str(path)) == resolve_inputs([path]) == [path]
 
 
-def test_empty_files_of_a_folder_are_passed_over(tmp_path: Path) -> None:
+def test_empty_files_of_a_folder_are_skipped(tmp_path: Path) -> None:
     write(tmp_path / "a.txt", " \n")
     write(tmp_path / "b.txt", "Text.")
     assert passages(str(tmp_path)) == [(1, "Text.")]
@@ -164,7 +164,7 @@ def test_unreadable_file_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         resolve_inputs([str(tmp_path)])
 
 
-def test_file_that_vanishes_before_it_is_read(tmp_path: Path) -> None:
+def test_file_that_is_removed_before_it_is_read(tmp_path: Path) -> None:
     paths = [write(tmp_path / name, "Text.") for name in ("a.txt", "b.txt")]
     parts = read_parts(paths)
     next(parts)
@@ -173,7 +173,7 @@ def test_file_that_vanishes_before_it_is_read(tmp_path: Path) -> None:
         next(parts)
 
 
-# What cannot be read
+# Unreadable inputs
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.conllu", "a.jsonl"])
@@ -241,7 +241,7 @@ def test_a_long_line_is_not_read_into_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_many_lines_are_not_held_in_memory(tmp_path: Path) -> None:
+def test_many_lines_are_not_kept_in_memory(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt.gz", b"Some words that make up a line of text.\n" * 250_000)
     tracemalloc.start()
     try:
@@ -253,7 +253,7 @@ def test_many_lines_are_not_held_in_memory(tmp_path: Path) -> None:
     assert peak < 4 << 20
 
 
-def test_gzip_that_is_none(tmp_path: Path) -> None:
+def test_name_of_gzip_without_gzip_content(tmp_path: Path) -> None:
     path = tmp_path / "a.txt.gz"
     path.write_bytes(b"Plain text.")
     with pytest.raises(InputFormatError, match=r"a\.txt\.gz'.*compressed data is damaged"):
@@ -287,7 +287,7 @@ def test_options_are_checked(options: dict[str, Any]) -> None:
 # Real text
 
 
-def test_books_are_read_whole(shared_folder: Path) -> None:
+def test_books_are_read_completely(shared_folder: Path) -> None:
     path = shared_folder / "data" / "books" / "war-and-peace.txt.gz"
     text = gzip.decompress(path.read_bytes()).decode()
     parts: list[Part] = list(read_parts([str(path)]))

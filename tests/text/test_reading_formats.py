@@ -1,4 +1,4 @@
-"""Reading JSON lines, CoNLL-U and datasets, and the errors of each."""
+"""Test reading JSON lines, CoNLL-U and datasets, and their errors."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_bad_record(tmp_path: Path, line: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [r"\u0000", r"\ud800"])
-def test_record_that_is_no_text(tmp_path: Path, bad: str) -> None:
+def test_record_with_invalid_text(tmp_path: Path, bad: str) -> None:
     message = fails_in(tmp_path, InputEncodingError, "a.jsonl", '{"text": "a' + bad + '"}')
     assert "line 1 of" in message
 
@@ -116,7 +116,7 @@ def test_malformed_conllu(tmp_path: Path, line: str, expected: str) -> None:
     assert expected in str(caught.value)
 
 
-def test_parse_takes_syntactic_words_as_they_are() -> None:
+def test_parse_keeps_syntactic_words_unchanged() -> None:
     lines = [
         "# text = vámonos", f"1-2\tvámonos\t_\t_\t_{REST}", f"1\tvamos\tir\tVERB\t_{REST}",
         f"2\tnos\t_\tPRON\tPRP{REST}", f"2.1\tempty\tempty\tVERB\tVB{REST}",
@@ -132,7 +132,7 @@ def test_parse_takes_syntactic_words_as_they_are() -> None:
         assert second.forms == ("End",)
 
 
-def test_missing_blank_line_is_noticed(tmp_path: Path) -> None:
+def test_missing_blank_line_is_detected(tmp_path: Path) -> None:
     content = words(2).strip() + "\n" + words(2)
     message = fails_in(tmp_path, InputFormatError, "a.conllu", content)
     assert "line 3 of" in message
@@ -146,7 +146,7 @@ def same_as_conllu_package(path: Path) -> int:
     with gzip.open(path, "rt", encoding="utf-8") as stream:
         for tokens in conllu.parse_incr(stream):
             syntactic = [token for token in tokens if isinstance(token["id"], int)]
-            # The package turns the mark of an empty field, in some columns, into None.
+            # In some columns, the package converts the mark of an empty field to None.
             expected.append(
                 tuple(
                     tuple("_" if token[name] is None else token[name] for token in syntactic)
@@ -178,7 +178,7 @@ def test_agrees_with_the_conllu_package_on_real_text(shared_folder: Path) -> Non
 
 
 class Hub:
-    """Stands in for the package ``datasets``."""
+    """Fake of the package ``datasets``."""
 
     def __init__(self, records: list[Any]) -> None:
         self.records = records
@@ -254,7 +254,7 @@ def test_missing_package() -> None:
     assert "'no_such_package'" in str(caught.value)
 
 
-def test_missing_datasets_package_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_datasets_package_is_reported_before_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingDependencyError, match=r"giaann-dask\[hub\]"):
         read_parts(["hf:name"])

@@ -1,4 +1,4 @@
-"""Taggers by name, the default tagger's rules and its accuracy beside a plain word list."""
+"""Test taggers by name, the default tagger's rules and its accuracy compared with a plain word list."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def read_conllu(path: Path) -> list[TaggedSentence]:
 
 
 @pytest.mark.parametrize("line", SENTENCES)
-def test_words_are_read_by_context(line: str) -> None:
+def test_words_are_tagged_by_context(line: str) -> None:
     words, expected = split(line)
     assert list(make_tagger("lexicon").tag([words])[0].xpos) == expected
 
@@ -112,7 +112,7 @@ def test_curly_apostrophes_are_apostrophes() -> None:
     assert straight.xpos[6] == "POS"
 
 
-def test_capitals_mean_nothing_in_a_shouted_sentence() -> None:
+def test_capitals_are_ignored_in_a_sentence_of_capitals() -> None:
     assert tag("THE OLD MEN WERE SITTING THERE").upos == tag("the old men were sitting there").upos
     assert tag("He joined NASA early").upos[2] == "PROPN"
 
@@ -144,12 +144,12 @@ def test_lemmas(word: str, xpos: str, upos: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["running", "geese", "better", "ran", "sheep", "saw", "weeks", "blorp"])
-def test_dictionary_file_says_what_its_package_says(word: str) -> None:
+def test_dictionary_file_agrees_with_its_package(word: str) -> None:
     lemminflect = pytest.importorskip("lemminflect")
     assert dictionary_lemmas(word) == lemminflect.getAllLemmas(word)
 
 
-def test_tables_agree_with_each_other() -> None:
+def test_tables_are_consistent() -> None:
     for word, readings in CLOSED.items():
         for reading in readings:
             assert reading.tag in UPOS, word
@@ -172,7 +172,7 @@ def test_any_tokens_get_known_tags(sentences: list[list[str]]) -> None:
 
 @pytest.mark.parametrize("character", ["1", "a", "A", ".", "-", "1,", "a@", "A.", ":", "a-"])
 @pytest.mark.timeout(20)
-def test_huge_tokens_take_no_time(character: str) -> None:
+def test_huge_tokens_are_tagged_quickly(character: str) -> None:
     assert len(make_tagger("lexicon").tag([[character * 50_000 + "x", character * 50_000]])[0].upos) == 2
 
 
@@ -209,13 +209,13 @@ def test_names_and_pickles() -> None:
     assert len(pickle.dumps(make_tagger("lexicon"))) < 200
 
 
-def test_gold_refuses_plain_text() -> None:
+def test_gold_rejects_plain_text() -> None:
     with pytest.raises(InputFormatError, match="CoNLL-U"):
         make_tagger("gold").tag([["Cats"]])
 
 
 @pytest.mark.parametrize("name", ["", "Lexicon", "spacy", "spacy:", "nltk", "en_core_web_sm"])
-def test_unknown_names_are_refused(name: str) -> None:
+def test_unknown_names_are_rejected(name: str) -> None:
     with pytest.raises(OptionError, match="tagger is"):
         make_tagger(name)
 
@@ -250,19 +250,19 @@ def test_spacy_pipeline_by_path(tmp_path: Path) -> None:
         ({"POS": "NOUN", "TAG": "NNS"}, "lemmas"),
     ],
 )
-def test_incomplete_spacy_pipelines_are_refused(tmp_path: Path, attributes: dict[str, str], missing: str) -> None:
+def test_incomplete_spacy_pipelines_are_rejected(tmp_path: Path, attributes: dict[str, str], missing: str) -> None:
     with pytest.raises(OptionError, match=missing):
         make_tagger(save_pipeline(tmp_path / "cats", attributes))
 
 
-def test_missing_spacy_pipeline_names_the_remedy() -> None:
+def test_error_of_a_missing_spacy_pipeline_names_the_fix() -> None:
     pytest.importorskip("spacy")
     with pytest.raises(MissingDependencyError, match="spacy download no_such_pipeline"):
         make_tagger("spacy:no_such_pipeline")
 
 
 def plain_word_list(sentences: list[list[str]]) -> list[TaggedSentence]:
-    """What TextBlob's PatternTagger does with given tokens; it has no lemmas."""
+    """Tag given tokens as TextBlob's PatternTagger does, without lemmas."""
     textblob: Any = pytest.importorskip("textblob.en")
     found = []
     for words in sentences:
@@ -294,7 +294,7 @@ def score(gold: list[TaggedSentence], ours: list[TaggedSentence]) -> dict[str, f
     }
 
 
-def test_accuracy_beside_the_plain_word_list(shared_folder: Path) -> None:
+def test_accuracy_compared_with_the_plain_word_list(shared_folder: Path) -> None:
     gold = read_conllu(shared_folder / "data" / "ewt" / "test.conllu.gz")
     sentences = [list(sentence.forms) for sentence in gold]
     tokens = sum(map(len, sentences))

@@ -1,4 +1,4 @@
-"""Tokenizers, the words that subwords belong to, and sequences of sentences; no cluster."""
+"""Test tokenizers, parent words of subwords, and sequences of sentences; no cluster."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ def test_subwords_are_the_bytes_of_the_text(golden_tokenizer: SubwordTokenizer, 
     assert b"".join(golden_tokenizer.subwords[number] for number in numbers) == text.encode()
 
 
-def test_ranks_divide_text_as_tiktoken_does(golden_tokenizer: SubwordTokenizer) -> None:
+def test_encoding_by_ranks_equals_tiktoken(golden_tokenizer: SubwordTokenizer) -> None:
     tiktoken = pytest.importorskip("tiktoken")
     ranks = {subword: number for number, subword in enumerate(golden_tokenizer.subwords)}
-    # Possessive repetitions, as published encodings have them, mean something else to the other package.
+    # Possessive quantifiers, as in published encodings, have another meaning in the package tokenizers.
     pattern = SPLIT_PATTERN.replace(r"\p{N}{1,3}", r"\p{N}{1,3}+").replace(r"\s+|", r"\s++|")
     encoding = tiktoken.Encoding("golden", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
     ours = SubwordTokenizer.from_ranks(ranks, pattern)
@@ -86,7 +86,7 @@ def test_ranks_divide_text_as_tiktoken_does(golden_tokenizer: SubwordTokenizer) 
         assert ours.encode(text) == encoding.encode_ordinary(text) == golden_tokenizer.encode(text)
 
 
-def test_learning_is_repeatable_and_travels(tmp_path: Path) -> None:
+def test_learning_is_reproducible_and_pickles(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     (tmp_path / "text.txt").write_text("\n\n".join(TEXTS * 20), encoding="utf-8")
     file = tmp_path / "learnt.json"
@@ -107,7 +107,7 @@ def changed(content: str, **fields: Any) -> str:
     return json.dumps(json.loads(content) | fields)
 
 
-def test_what_is_no_tokenizer_is_refused(golden_tokenizer: SubwordTokenizer, tmp_path: Path) -> None:
+def test_invalid_tokenizers_are_rejected(golden_tokenizer: SubwordTokenizer, tmp_path: Path) -> None:
     content = golden_tokenizer.content
     model = json.loads(content)["model"]
     fewer = {letters: number for letters, number in model["vocab"].items() if number}
@@ -231,12 +231,12 @@ def test_dashes_join_nouns_in_v2() -> None:
 
 
 @pytest.mark.parametrize("tokens", ["words", pytest.param("subwords", marks=pytest.mark.slow)])
-def test_a_corpus_trains_what_its_text_does(data_folder: Path, tmp_path: Path, tokens: str) -> None:
+def test_training_on_a_corpus_equals_training_on_its_text(data_folder: Path, tmp_path: Path, tokens: str) -> None:
     golden = synthetic_words(data_folder)
     specification, choice = golden.specification, {"ever_pos": str(golden.ever_pos)}
     if tokens == "subwords":
         pytest.importorskip("tokenizers")
-        # Columns that are numbered as they appear, beside features that are known before.
+        # Columns are added as they appear, features exist from the beginning.
         specification = dataclasses.replace(specification, tokens="subwords", column_names="span")
         choice = {"tokenizer": str(tmp_path / "small.json")}
         save_tokenizer(SubwordTokenizer.learn(TEXTS, 300), tmp_path / "small.json")

@@ -1,4 +1,4 @@
-"""Reading a corpus in its own numbers equals encoding it again: dictionaries, ledger, sizes and increments."""
+"""Test that reusing a corpus's identifiers equals encoding it again: dictionaries, ledger, sizes, increments."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def client() -> Any:
 
 @pytest.fixture(scope="module")
 def corpora(client: Client, tmp_path_factory: pytest.TempPathFactory) -> list[gd.EncodedCorpus]:
-    """Two corpora of a few parts each, with sequences of every status."""
+    """Return two corpora of a few parts each, with sequences of every status."""
     folder, found = tmp_path_factory.mktemp("corpora"), []
     for seed in (2, 3):
         text = write_village(folder / f"{seed}.txt", 300, seed)
@@ -51,9 +51,9 @@ State = tuple[Vocabulary, Ledger]
 def read(
     client: Client, inputs: list[gd.EncodedCorpus], branches: int = 2, state: State | None = None, **options: Any
 ) -> tuple[list[str], Any]:
-    """Return the tasks' names, and everything that training takes from the blocks of some corpora.
+    """Return the task names, and everything that training uses of the blocks of some corpora.
 
-    What a network has seen before is changed as training does.
+    The state of a network before is updated as training does.
     """
     vocabulary, ledger = state or (Vocabulary(), Ledger())
     limits = FilterOptions(seed_tokens=SPECIFICATION.seed_tokens, maximum_tokens=SPECIFICATION.maximum_tokens)
@@ -78,12 +78,14 @@ def read(
 
 @pytest.mark.parametrize("limit", [None, 1, 150, 302, 450])
 @pytest.mark.parametrize("block", [500, 1_000_000])
-def test_equals_encoding_again(client: Client, corpora: list[gd.EncodedCorpus], limit: int | None, block: int) -> None:
+def test_reuse_equals_encoding_again(
+    client: Client, corpora: list[gd.EncodedCorpus], limit: int | None, block: int
+) -> None:
     options = {"maximum_sequences": limit, "block_characters": block}
     again, expected = read(client, corpora, words=True, **options)
     names, found = read(client, corpora, words=False, **options)
     assert set(again) == {"encode"}
-    # The second corpus continues the first one, so its own numbers are not the network's.
+    # The second corpus follows the first one, so its identifiers are not those of the network.
     assert names[0] in {"read", "cut"}
     assert (names[-1] == "encode") == (limit is None or limit > len(corpora[0]))
     assert found == expected
@@ -92,7 +94,7 @@ def test_equals_encoding_again(client: Client, corpora: list[gd.EncodedCorpus], 
 @pytest.mark.parametrize("before", [1, 150, 302])
 @pytest.mark.parametrize("limit", [None, 303, 450])
 @pytest.mark.parametrize("block", [500, 1_000_000])
-def test_going_on_equals_encoding_again(
+def test_resuming_equals_encoding_again(
     client: Client, corpora: list[gd.EncodedCorpus], before: int, limit: int | None, block: int
 ) -> None:
     whole = len(corpora[0])
@@ -107,10 +109,8 @@ def test_going_on_equals_encoding_again(
     assert found == expected
 
 
-def test_going_on_after_all_parts_but_one_equals_encoding_again(
-    client: Client, corpora: list[gd.EncodedCorpus]
-) -> None:
-    """Where a part is complete, the first group to be read begins with a part of its own."""
+def test_resuming_before_the_last_part_equals_encoding_again(client: Client, corpora: list[gd.EncodedCorpus]) -> None:
+    """After complete parts, the first group begins with a new part."""
     entries = corpora[0].ledger()
     before = sum(entry.sequences for entry in entries[:-1])
     states: list[State] = [(Vocabulary(), Ledger()) for _ in range(2)]
@@ -124,7 +124,7 @@ def test_going_on_after_all_parts_but_one_equals_encoding_again(
 
 
 def test_a_network_of_other_text_encodes_again(client: Client, corpora: list[gd.EncodedCorpus]) -> None:
-    """As many sequences, and the first parts in the ledger, but other words before them."""
+    """Use the same number of sequences, with the first parts in the ledger but other words before them."""
     states: list[State] = [(Vocabulary(), Ledger()) for _ in range(2)]
     for state in states:
         read(client, corpora[1:], state=state, words=True, maximum_sequences=100)
@@ -136,16 +136,16 @@ def test_a_network_of_other_text_encodes_again(client: Client, corpora: list[gd.
     assert found == expected
 
 
-def test_flags_that_other_text_has_set_are_kept() -> None:
+def test_prefix_compares_flags_as_of_the_same_sequence() -> None:
     whole = Vocabulary(["dog"], ["", "the", "of"], [False, False, True], [-1, -1, 7], 9)
     earlier = {"concepts": ["dog"], "features": ["", "the", "of"], "delimiter": [False, False, True]}
-    for since, sequences, begins in (([-1, -1, 7], 8, True), ([-1, -1, -1], 7, True), ([-1, 3, 7], 8, False)):
-        assert Vocabulary(**earlier, probable_since=since, sequences=sequences).begins(whole) == begins
+    for since, sequences, prefix in (([-1, -1, 7], 8, True), ([-1, -1, -1], 7, True), ([-1, 3, 7], 8, False)):
+        assert Vocabulary(**earlier, probable_since=since, sequences=sequences).is_prefix_of(whole) == prefix
     assert not Vocabulary(
         **{**earlier, "delimiter": [False, True, True]}, probable_since=[-1, -1, 7], sequences=8
-    ).begins(whole)
-    assert not Vocabulary(**earlier, probable_since=[-1, -1, 7], sequences=10).begins(whole)
-    assert not Vocabulary.of_subwords(["a"]).begins(Vocabulary.of_subwords(["a"]))
+    ).is_prefix_of(whole)
+    assert not Vocabulary(**earlier, probable_since=[-1, -1, 7], sequences=10).is_prefix_of(whole)
+    assert not Vocabulary.of_subwords(["a"]).is_prefix_of(Vocabulary.of_subwords(["a"]))
 
 
 def test_other_branches_are_encoded_again(client: Client, corpora: list[gd.EncodedCorpus]) -> None:
@@ -172,7 +172,7 @@ def test_a_network_of_a_corpus_equals_one_of_its_text(
             assert ours.read_bytes() == theirs.read_bytes()
         assert networks[0].manifest.connections == networks[1].manifest.connections
         assert len({network.manifest.last_trained for network in networks}) == 1
-    # What was trained is told by content, so going on with the text trains the rest only.
+    # The ledger identifies text by content, so resuming with the text trains the rest only.
     whole, report = gd.train(text, tmp_path / "corpus-123", client=client, text=reading)
     assert report.sequences == len(corpus) - 123
     for ours in whole.export(tmp_path / "continued.npz"):

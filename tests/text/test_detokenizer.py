@@ -1,4 +1,4 @@
-"""How generated tokens become text: words with spaces between them, subwords as they are."""
+"""Test detokenizing: words with spaces between them, subwords unchanged."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ KNOWN = SubwordTokenizer.learn(["the café of the old mill", "naïve ☕ and �
 
 
 @given(st.text(alphabet="the café☕🙂 _mil\n", max_size=30))
-def test_subwords_are_written_as_the_text_that_they_divide(text: str) -> None:
+def test_subwords_are_detokenized_to_their_text(text: str) -> None:
     names = [KNOWN.names[number] for number in KNOWN.encode(text)]
     assert detokenize(names, True) == text
     writer = Detokenizer(True)
     assert "".join([*map(writer.write, names), writer.end()]) == text
 
 
-def test_continuations_and_choices_hold_the_same_text() -> None:
+def test_continuations_and_choices_have_the_same_text() -> None:
     tokens = [" and", " the", " ca", "f", "<byte:c3>", "<byte:a9>", "s", "<byte:c3>"]
     generated = tuple(GeneratedToken(token, "a", (), 1, ()) for token in tokens)
     told = Continuation((" a",), generated, None, "c", True)
@@ -42,7 +42,7 @@ def test_continuations_and_choices_hold_the_same_text() -> None:
     assert choice.as_dict(0)["giaann"]["subwords"] is True
 
 
-def test_a_column_that_words_name_is_written_as_words() -> None:
+def test_a_column_named_by_words_is_detokenized_as_words() -> None:
     flags = [-1] * 3
     first = Vocabulary.of_subwords([" New", " York"])
     span = Vocabulary(["New York", " New"], ["", " New", " York"], (), flags, delimiter_since=flags)
