@@ -11,12 +11,10 @@ from typing import NamedTuple
 
 import numba as nb
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from giaann_dask.keys import Integers
 from giaann_dask.spec import BRANCH_BITS, NEURON_BITS
-
-Integers = npt.NDArray[np.int64]
 
 _KEYS = nb.types.Array(nb.int64, 1, "C", readonly=True)
 _OUT = nb.types.Array(nb.int64, 1, "C")

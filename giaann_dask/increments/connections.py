@@ -25,14 +25,12 @@ from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.increments.aggregation import Connections, KeyLayout, sum_connections, sum_on_device
 from giaann_dask.increments.pair_sums import Tokens, feature_reach, sum_pairs
 from giaann_dask.increments.scaling import class_bits, distance_bits, increment_table, token_classes
-from giaann_dask.keys import pack_neuron
+from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run, narrow_strength
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

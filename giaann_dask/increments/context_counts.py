@@ -16,16 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.increments.contexts import CHAIN, CONTEXTS, EXTENDS, NONE, TokenStream, word_key
-from giaann_dask.keys import pack_target, unpack_target
+from giaann_dask.keys import Integers, pack_target, unpack_target
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.run import Run, narrow_strength
-
-Integers = npt.NDArray[np.int64]
 
 # Tokens that are counted in one go: bounds the memory of sorting, about 400 bytes for each of them.
 BLOCK_TOKENS = 1 << 18

@@ -16,14 +16,13 @@ import numpy.typing as npt
 
 from giaann_dask.increments.context_counts import count_contexts
 from giaann_dask.increments.contexts import TokenStream, ending_of, word_key
+from giaann_dask.keys import Integers
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
 from giaann_dask.spec_profiles import CONTEXT_NAMES
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
-
-Integers = npt.NDArray[np.int64]
 
 
 def stream_tokens(blocks: Sequence[EncodedBlock], features: Sequence[str] = ()) -> TokenStream:

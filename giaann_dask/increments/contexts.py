@@ -24,9 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
+from giaann_dask.keys import NEURON_MASK, Integers
 from giaann_dask.spec import NEURON_BITS
-
-Integers = npt.NDArray[np.int64]
 
 WORD, ENDING = "word", "ending"
 NONE = -1
@@ -34,7 +33,6 @@ NONE = -1
 # Longest word that counts as its own ending: the words of grammar are short.
 _WHOLE = 4
 _LETTERS = 3
-_KEY_MASK = (1 << NEURON_BITS) - 1
 _BOUNDARY = 1
 
 
@@ -189,7 +187,7 @@ def source_key(kind: int, parts: Sequence[Integers]) -> Integers:
 def word_key(word: str) -> int:
     """Return the key of a word, 51 bits of a hash of its UTF-8 bytes."""
     digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "little") & _KEY_MASK
+    return int.from_bytes(digest, "little") & NEURON_MASK
 
 
 def ending_of(word: str) -> str:

@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.increments.scaling import class_bits, distance_bits, increment_table
+from giaann_dask.keys import SEGMENT_SHIFT, Integers
 from giaann_dask.runs.run import Run, readable
-from giaann_dask.spec import BRANCH_BITS, NEURON_BITS, Specification
+from giaann_dask.spec import BRANCH_BITS, Specification
 
-Integers: TypeAlias = npt.NDArray[np.int64]
 Keys: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
 # Keys that are sorted in one go, about: they fit into a processor's nearest cache.
@@ -352,7 +352,7 @@ def _fill(
                 low = (neuron << BRANCH_BITS) | (node & ((1 << (target_shift - branch_shift)) - 1))
                 place = places[segment] + (not again)
                 total = gain + again * np.int64(strength[place])
-                target[place], strength[place] = (segment << (NEURON_BITS + BRANCH_BITS)) | low, total
+                target[place], strength[place] = (segment << SEGMENT_SHIFT) | low, total
                 places[segment], seen[segment] = place, node
                 largest = max(largest, total)
     return largest

@@ -15,14 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from giaann_dask.errors import SpecificationError, parameter
+from giaann_dask.keys import Integers
 from giaann_dask.spec import PARTS_OF_SPEECH, Specification
 from giaann_dask.text.blocks import CANDIDATE, POS_SHIFT
 from giaann_dask.text.segmentation import EncodedBlock
-
-Integers = npt.NDArray[np.int64]
 
 # The factors of the published implementation, which has them off by default.
 PUBLISHED_FACTORS = {

@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
+from giaann_dask.keys import COLUMN_MASK, Integers
 from giaann_dask.runs.placement import UNASSIGNED, Placement
 from giaann_dask.spec import COLUMN_BITS
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
 
-Integers = npt.NDArray[np.int64]
 Kind = Literal["hash", "balanced", "co-occurrence"]
 
 # A region takes columns until it is this much fuller than the mean.
@@ -66,7 +66,7 @@ def column_usage(block: EncodedBlock) -> ColumnUsage:
     column, index = np.unique(block.column[trained].astype(np.int64), return_inverse=True)
     pairs = np.bincount(index, weights=remaining - 1, minlength=len(column)).astype(np.int64)
     touch = np.unique((sequence << COLUMN_BITS) | block.column[trained])
-    owner, touched = touch >> COLUMN_BITS, touch & ((1 << COLUMN_BITS) - 1)
+    owner, touched = touch >> COLUMN_BITS, touch & COLUMN_MASK
     edges = [np.zeros(0, np.int64)]
     for distance in range(1, len(touch)):
         same = owner[distance:] == owner[:-distance]
@@ -123,7 +123,7 @@ def _neighbours(usages: Sequence[ColumnUsage], columns: int) -> tuple[Integers, 
     """Return for each column where its neighbours begin, the neighbours, and how often each is there."""
     edge = np.concatenate([usage.edge for usage in usages] or [np.zeros(0, np.int64)])
     weight = np.concatenate([usage.together for usage in usages] or [np.zeros(0, np.int64)])
-    low, high = edge >> COLUMN_BITS, edge & ((1 << COLUMN_BITS) - 1)
+    low, high = edge >> COLUMN_BITS, edge & COLUMN_MASK
     column = np.concatenate([low, high])
     order = np.argsort(column, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.bincount(column, minlength=columns))]).astype(np.int64)

@@ -18,11 +18,11 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.keys import Integers
 from giaann_dask.runs.packing import PackedRun, unpack_rows, unpack_targets
 from giaann_dask.runs.partial_rows import ReadEntries, among, read_rows, read_sources
 from giaann_dask.runs.run import readable
 
-Integers: TypeAlias = npt.NDArray[np.int64]
 Segments: TypeAlias = npt.NDArray[np.uint32]
 # Source neurons, the place of the first target of each and of the end, target keys, segments.
 Table: TypeAlias = tuple[Integers, Integers, Integers, Segments]

@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import StrengthOverflowError, parameter
+from giaann_dask.keys import Integers
 from giaann_dask.runs.run import Run, narrow_strength, readable
 
-Integers: TypeAlias = npt.NDArray[np.int64]
 Table: TypeAlias = tuple[Integers, Integers, Integers, npt.NDArray[np.signedinteger[Any]]]
 
 

@@ -23,11 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.keys import unpack_neuron
+from giaann_dask.keys import NEURON_MASK, Integers, unpack_neuron
 from giaann_dask.runs.run import Run, readable
-from giaann_dask.spec import BRANCH_BITS, NEURON_BITS
+from giaann_dask.spec import BRANCH_BITS
 
-Integers = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 PARTS = 64
@@ -38,7 +37,6 @@ _BAND = 3
 # What more features than these have in common says little; those that are alike agree elsewhere, too.
 _MOST_TOGETHER = 256
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
-_NEURON_MASK = (1 << NEURON_BITS) - 1
 
 
 @register_arrays
@@ -130,7 +128,7 @@ def _sign(row: Integers, pointer: Integers, target: Integers, least: Any) -> Non
         if row[source] < 0:
             continue
         for entry in range(pointer[source], pointer[source + 1]):
-            key = np.uint64((target[entry] >> BRANCH_BITS) & _NEURON_MASK)
+            key = np.uint64((target[entry] >> BRANCH_BITS) & NEURON_MASK)
             # The finaliser of SplitMix64.
             key *= np.uint64(0x9E3779B97F4A7C15)
             key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

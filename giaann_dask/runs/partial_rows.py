@@ -16,11 +16,10 @@ import numpy.typing as npt
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from giaann_dask.keys import pack_neuron
+from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.runs.packed_arrays import ArrayLayout, decode_array, decode_chunk, read_layout, require_intact
 from giaann_dask.runs.packing import TARGET_ARRAYS, target_key
 
-Integers: TypeAlias = npt.NDArray[np.int64]
 Segments: TypeAlias = npt.NDArray[np.uint32]
 # Returns those of some entries of a run that there are.
 ReadEntries: TypeAlias = Callable[[Sequence[str]], Mapping[str, bytes]]

@@ -16,9 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.keys import unpack_neuron
-
-Integers = npt.NDArray[np.int64]
+from giaann_dask.keys import Integers, unpack_neuron
 
 UNASSIGNED = -1
 # A network begins with no more regions than this, whatever number it may have: each costs tasks and files in every

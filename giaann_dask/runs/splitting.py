@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from giaann_dask.keys import unpack_neuron
+from giaann_dask.keys import Integers, unpack_neuron
 from giaann_dask.runs.packing import PackedRun, unpack_rows
 from giaann_dask.runs.run import Run
-
-Integers = npt.NDArray[np.int64]
 
 # Between two columns rather than inside one, where neither part gets less than this share.
 _LEAST_SHARE = 0.25

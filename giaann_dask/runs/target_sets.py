@@ -13,11 +13,10 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.keys import SEGMENT_SHIFT
+from giaann_dask.keys import SEGMENT_SHIFT, Integers
 from giaann_dask.runs.run import Run, readable
 from giaann_dask.spec import MAXIMUM_SEGMENTS
 
-Integers: TypeAlias = npt.NDArray[np.int64]
 Strengths: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 
 _LOW = (1 << SEGMENT_SHIFT) - 1

@@ -14,17 +14,15 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
-import numpy.typing as npt
 
 from giaann_dask.events import Observer, StageAdvanced, ignore
+from giaann_dask.keys import Integers
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packed_arrays import require_intact
 from giaann_dask.runs.packing import unpack
 from giaann_dask.runs.run import Run
 from giaann_dask.store.manifest import StoredRun
 from giaann_dask.store.network_store import CommitReader
-
-Integers = npt.NDArray[np.int64]
 
 # Connections that are handled in one go.
 BLOCK = 1 << 20

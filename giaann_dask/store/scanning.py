@@ -13,15 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import OptionError
-from giaann_dask.keys import unpack_neuron, unpack_target
+from giaann_dask.keys import Integers, unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.run import Run
 from giaann_dask.store.connection_table import ConnectionTable, best_of_pairs
 from giaann_dask.store.export import table_of
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.store.ordered_connections import read_runs
-
-Integers = npt.NDArray[np.int64]
 
 
 def require_columns(reader: CommitReader) -> None:
