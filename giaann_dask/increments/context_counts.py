@@ -12,7 +12,7 @@ and dealt to regions (by source) like the connections of any profile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,25 +115,6 @@ def subtract_counts(whole: ContextCounts, part: ContextCounts) -> ContextCounts:
     segment, neuron, _ = unpack_target(run.target)
     kept = set(neuron[segment == 0].tolist())
     return ContextCounts(run, tuple(word for word in whole.words if word_key(word) in kept))
-
-
-def counts_of_pairs(source: Integers, target: Integers, count: Integers, words: Mapping[int, str]) -> ContextCounts:
-    """Return counts of contexts and words that were counted elsewhere.
-
-    Parameters
-    ----------
-    source, target, count : ndarray
-        Keys as `ContextCounts` has them, in any order and as often as there are parts to add up; int64.
-    words : mapping of int to str
-        Words by key, more than those counted perhaps.
-    """
-    order = np.lexsort((target, source))
-    source, target = source[order], target[order]
-    at = _firsts(source, target)
-    total = np.add.reduceat(count[order], at) if len(at) else count
-    segment, neuron, _ = unpack_target(target[at])
-    named = {words[key] for key in np.unique(neuron[segment == 0]).tolist()}
-    return ContextCounts(_from_sorted(source[at], target[at], total), _sorted_words(named))
 
 
 def _pairs(stream: TokenStream, kinds: Sequence[int], block_tokens: int) -> Iterator[tuple[Integers, Integers]]:

@@ -6,7 +6,7 @@ once, so a commit costs what is new, and a crash at any moment leaves the last c
 Does not cover: the encoding of a run (`packing`) and what is committed when
 (`giaann_dask.training`).
 
-Runs are written by workers through forked sessions (`run_writing`); the driver merges these and commits. Storage
+Runs are written by workers through forked sessions (`run_io`); the driver merges these and commits. Storage
 on a local filesystem is safe for one committer at a time, which a lock enforces (`locking`).
 """
 
@@ -34,7 +34,6 @@ from giaann_dask.errors import (
     StoreRefusedError,
 )
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun
-from giaann_dask.runs.partial_rows import StoredEntries
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun
 from giaann_dask.storage import (
@@ -54,7 +53,7 @@ from giaann_dask.storage import (
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.locking import UNFINISHED, HeldPlace, clear_attempt, is_vacant, locked
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.store.run_writing import fork_session, merge_written
+from giaann_dask.store.run_io import StoredEntries, fork_session, merge_written
 from giaann_dask.store.vocabulary_arrays import read_vocabulary, rewrite_changed, write_vocabulary
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries

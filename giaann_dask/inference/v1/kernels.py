@@ -39,12 +39,11 @@ from giaann_dask.inference.v1.tables import (
     NONE,
     REJECTED,
     Floats,
-    Integers,
     KernelRules,
     RowTable,
     Slots,
 )
-from giaann_dask.keys import BRANCH_MASK, FEATURE_MASK, NEURON_MASK, SEGMENT_SHIFT
+from giaann_dask.keys import BRANCH_MASK, FEATURE_MASK, NEURON_MASK, SEGMENT_SHIFT, Integers
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 
 Entries: TypeAlias = tuple[npt.NDArray[np.float32], npt.NDArray[np.int32], npt.NDArray[np.bool_]]

@@ -28,11 +28,10 @@ from giaann_dask.inference.v1.tables import (
     NONE,
     REJECTED,
     Floats,
-    Integers,
     KernelRules,
     Slots,
 )
-from giaann_dask.keys import FEATURE_MASK, SEGMENT_SHIFT
+from giaann_dask.keys import FEATURE_MASK, SEGMENT_SHIFT, Integers
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 
 # Searches that are made at once, so that they fit into the memory of a device.
