@@ -1,9 +1,8 @@
-"""What Dask has to know about our values: how large they are and when two are the same.
+"""Register sizes and tokens of this package's values with Dask.
 
-Covers: `dask.sizeof`, on which placement, spilling and memory limits rely, and
-`dask.base.normalize_token`, from which deterministic keys come, for frozen dataclasses of arrays.
-Does not cover: serialisation, which needs no help: arrays and their read-only flags travel in
-buffers of their own by pickle protocol 5.
+`dask.sizeof`, on which placement, spilling and memory limits rely, and `dask.base.normalize_token`, from which
+deterministic keys are made, are registered for frozen dataclasses of arrays. Serialisation needs no registration:
+arrays and their read-only flags travel in buffers of their own by pickle protocol 5.
 
 Importing this module does not import Dask; registering does, and nothing else of this package.
 """

@@ -1,9 +1,9 @@
-"""Where tensors live: the one module that names CUDA.
+"""Choose the device of tensors; the only module that names CUDA.
 
-Covers: choosing the device of inference by name, and how much of it is taken. Does not cover: clusters of CUDA workers
-(`giaann_dask.cluster`); everything else takes a `torch.device` and never asks what it is.
+Devices of inference are chosen by name, and their memory is measured here. Everything else takes a `torch.device`
+without checking its kind; `giaann_dask.cluster` starts clusters of CUDA workers.
 
-Importing this module does not import PyTorch, which takes longer than anything else.
+Importing this module does not import PyTorch, whose import takes longer than any other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What happened: values that flow up to whoever subscribes, such as progress bars and histories.
+"""Define the events that progress bars, histories and logs subscribe to.
 
-Covers: the events of encoding, training, committing, evaluating and continuing prompts. Lower layers emit them and
-never call a face. Does not cover: showing them (`giaann_dask.cli`).
+There are events of encoding, training, committing, evaluating and generation. Lower layers emit them and never call a
+user interface; `giaann_dask.cli` shows them.
 """
 
 from __future__ import annotations

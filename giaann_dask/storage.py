@@ -1,7 +1,7 @@
-"""Growing, compressed, checksummed one-dimensional Zarr arrays.
+"""Create, append to and read compressed, checksummed one-dimensional Zarr arrays.
 
-Covers: the codecs and chunk sizes that corpora and networks share, and translating the errors of
-a store into ours. Does not cover: what the arrays mean (`text.corpus`, `network.store`).
+Corpora and networks share these codecs and chunk sizes, and the translation of a store's errors into those of
+`giaann_dask.errors`.
 """
 
 from __future__ import annotations

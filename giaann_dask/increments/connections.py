@@ -1,14 +1,13 @@
-"""From encoded sequences to increments: the training rule as one masked computation.
+"""Compute the increment of a batch of encoded sequences by the training rule.
 
-Covers: rule 6 of the contract for a batch of sequences at once: every ordered pair of tokens adds
-to two segments of one connection, or to those that reach so far, and every token to segments of its own
-neuron. Where blocks say which tokens are taught, pairs that end at others add nothing. Does not cover:
-where an increment goes (`region`) and adding it to what is there (`merging`).
+Rule 6 of the contract, for a batch of sequences: every ordered pair of tokens adds to two segments of one connection,
+or to those that reach so far, and every token to segments of its own neuron. Where blocks mark the tokens that are
+trained, pairs that end at others add nothing.
 
-A pair's increment depends on its distance alone (and on the class of its source where the
-specification scales by part of speech, see `scaling`), so a connection and its distance pack into
-one 64-bit integer; sorting these integers aggregates the batch, and the increments come from a table
-at the end. That is how a device computes; the processor sorts in smaller pieces (`pair_sums`).
+A pair's increment depends on its distance alone (and on the class of its source where the specification scales by
+part of speech, see `scaling`), so a connection and its distance pack into one 64-bit integer. Sorting these integers
+aggregates the batch, and the increments are looked up in a table at the end. A device computes it like this; the CPU
+sorts in smaller pieces (`pair_sums`).
 """
 
 from __future__ import annotations

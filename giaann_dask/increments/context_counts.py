@@ -1,13 +1,10 @@
-"""How often each word followed each context: integers that add up and subtract exactly.
+"""Count how often each word followed each context, as integers that add and subtract exactly.
 
-Covers: counting a block of tokens, adding counts up, and taking text away again. Does not cover: which
-contexts there are (`contexts`), adding runs (`merging`) and probabilities
-(`giaann_dask.inference.best.tables`).
-
-What has to be counted of each token, for profile ``best``: one for (context, word) of every kind of
-`giaann_dask.increments.contexts.CONTEXTS` that its sentence reaches, and one for (longer context, shorter
-context) of each two neighbours of the chain. The counts are a `Run`, so they are merged, packed, stored
-and dealt to regions (by source) like the connections of any profile.
+For profile ``best``, each token adds one to (context, word) for every kind of
+`giaann_dask.increments.contexts.CONTEXTS` that fits into its sentence, and one to (longer context, shorter context)
+for each two neighbours of the chain. The counts are a `Run`, so they are merged, packed, stored and assigned to
+regions (by source) like the connections of any profile. `giaann_dask.inference.best.tables` turns them into
+probabilities.
 """
 
 from __future__ import annotations

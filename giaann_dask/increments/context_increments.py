@@ -1,10 +1,7 @@
-"""Blocks of raw words as counts of contexts by region: what profile ``best`` trains.
+"""Compute the increments of profile ``best``: counts of contexts by region, from blocks of raw words.
 
-Covers: the tokens of encoded blocks as one stream, and the increments of a batch. Does not cover: reading
-raw words (`giaann_dask.text.raw_blocks`), which contexts there are (`contexts`), and counting
-(`context_counts`).
-
-Contexts end with their sentence, so sentences can be counted in any order and any blocks.
+Contexts end with their sentence, so sentences can be counted in any order and in any blocks. `contexts` defines the
+contexts, and `context_counts` counts them.
 """
 
 from __future__ import annotations

@@ -1,16 +1,11 @@
-"""What stands before a token, as source keys: single neurons by distance, and branches of several.
+"""Encode the contexts of tokens as source keys: single neurons by distance, and branches of several.
 
-Covers: the kinds of contexts that profile ``best`` counts, the tokens of documents as arrays, and
-the source key of every context of every token. Does not cover: counting them (`context_counts`), and
-probabilities (`giaann_dask.inference.best.tables`).
-
-A context is what one segment of the target neuron sees: the neuron at exactly one distance (a
-connection as in profile ``v1``, read over all columns), or several neurons at fixed distances that
-have to be active together, as the synapses of one dendritic branch are. An *ending* stands for the
-neurons of all words that end alike. The key of a context is a hash of 51 bits, the width of a neuron
-key, so that counts are connections like any other: the context is the source, its kind the segment,
-the word the target. Hashes do not depend on what was seen before, so counts of blocks can be added up
-in any order. Two contexts share a key with a probability of 1 in 2 ** 51.
+A context is what one segment of the target neuron receives: the neuron at exactly one distance (a connection as in
+profile ``v1``, summed over all columns), or several neurons at fixed distances that have to be active together, as the
+synapses of one dendritic branch are. An *ending* represents the neurons of all words with the same ending. The key of
+a context is a hash of 51 bits, the width of a neuron key, so that counts are connections like any other: the context
+is the source, its kind the segment, the word the target. Hashes do not depend on earlier text, so counts of blocks can
+be added in any order. Two contexts share a key with a probability of 1 in 2 ** 51. `context_counts` counts them.
 """
 
 from __future__ import annotations

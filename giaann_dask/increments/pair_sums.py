@@ -1,14 +1,10 @@
-"""The connections of a batch on the processor: pairs sorted source by source, in small pieces.
+"""Sum the connections of a batch on the CPU: pairs sorted source by source, in pieces that fit the caches.
 
-Covers: the same sums as `connections` makes of keys on a device, in the order of the caches. Does
-not cover: the training rule itself and other devices (`connections`), and summing the neurons' own
-strengths (`aggregation`).
-
-A batch knows how many pairs each source neuron will have. So pairs are written where their source's
-pairs belong, and what is left to be sorted is small: the pairs of a few sources at a time, as
-narrow integers that hold target, column segment, class of the source (see `scaling`) and distance.
-One pair adds to two segments, a column segment and a feature segment, which are dealt out afterwards,
-as are the rows to their regions; or to one of them where it lies out of reach of the other (see
+The sums are those that `connections` computes on a device. The number of pairs of each source neuron can be computed
+beforehand, so pairs are written directly into the range of their source, and only small pieces are left to sort: the
+pairs of a few sources at a time, as narrow integers of target, column segment, class of the source (see `scaling`)
+and distance. One pair adds to two segments, a column segment and a feature segment, which are separated afterwards, as
+are the rows by region; or to one of them where it lies out of reach of the other (see
 `Specification.column_catch_all`). A pair that is out of reach of both is not written.
 """
 

@@ -1,13 +1,10 @@
-"""Placing: choosing the regions of columns while they appear.
+"""Assign new columns to regions while they appear, balanced or by co-occurrence.
 
-Covers: what is counted of a block of sequences for it, and the streaming choice by balance or by
-co-occurrence. Does not cover: finding a neuron's region (`placement`).
-
-Balanced placement deals the heaviest new columns first, each to the region with the least load
-(Graham's rule). Co-occurrence placement is the linear deterministic greedy rule of streaming graph
-partitioning (Stanton and Kliot, 2012): a new column joins the region that holds most of what it
-occurs together with, discounted by how full that region is. The load of a region are the pairs of
-tokens whose first one lies in it, which every connection comes from.
+Balanced placement assigns the heaviest new columns first, each to the region with the least load (Graham's rule).
+Co-occurrence placement is the linear deterministic greedy rule of streaming graph partitioning (Stanton and Kliot,
+2012): a new column joins the region that has most of the columns it occurs together with, discounted by how full that
+region is. The load of a region is its number of pairs of tokens whose first token lies in it; every connection comes
+from such a pair. `placement` finds the region of a neuron afterwards.
 """
 
 from __future__ import annotations

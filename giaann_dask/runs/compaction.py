@@ -1,11 +1,8 @@
-"""Regions: the growing list of a region's runs.
+"""Plan the compaction of a region's runs by the logarithmic method.
 
-Covers: the logarithmic method by which a region's runs are compacted: a round adds one run of rank
-0, and two runs of the same rank become one of the next (or four one of the next but one), so each connection
-is rewritten a logarithmic number of times and the task graph is known without knowing any size.
-Does not cover: the adding itself (`merging`), which neurons belong to a region (`placement`), where
-one that has grown too large is split (`splitting`) and which worker holds it
-(`giaann_dask.training`).
+A round adds one run of rank 0, and two runs of the same rank become one of the next (or four one of the next but
+one). So each connection is rewritten a logarithmic number of times, and the task graph can be built without knowing
+any size. `merging` merges the runs, and `splitting` splits a region that has grown too large.
 """
 
 from __future__ import annotations

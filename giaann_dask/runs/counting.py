@@ -1,11 +1,9 @@
-"""How many distinct connections several runs have together, without adding them.
+"""Count the distinct connections of several runs without merging them.
 
-Covers: the union of the target sets of packed runs, which takes neither their strengths nor a table of
-all connections; and what runs add to others in the store, of which no more is read than the rows that both
-have. Does not cover: the sum of runs (`merging`).
-
-A packed run names a target of a row once, with a bit for every segment, so that a connection that two
-runs share is a bit that both have: most of it is one comparison for two to three connections.
+The union of the target sets of packed runs needs neither their strengths nor a table of all connections; of stored
+runs, only the rows that both have are read. A packed run names a target of a row once, with a bit for every segment,
+so a connection that two runs share is a bit that both have: one comparison mostly covers two to three connections.
+`merging` merges runs.
 """
 
 from __future__ import annotations

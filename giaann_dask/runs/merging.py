@@ -1,12 +1,10 @@
-"""Adding runs: the sum of several runs.
+"""Merge sorted runs into one run.
 
-Covers: pairwise merges of sorted tables by two pointers. Rows that only one side has are copied,
-rows that both have are merged by target key and their strengths added as 64-bit integers; so the
-result does not depend on the order or the grouping of the runs. Does not cover: when runs are
-merged (`region`, `giaann_dask.training`), how many connections runs have together (`counting`), the
-compressed form (`packing`) and the merging of nouns (`giaann_dask.text.noun_merging`).
+Two sorted tables are merged by two pointers: rows that only one side has are copied, and rows that both have are
+merged by target key, with their strengths added as 64-bit integers. So the result does not depend on the order or the
+grouping of the runs. `compaction` plans which runs are merged, and `counting` counts connections without merging.
 
-The arrays of a run may be read-only, as those are that come off the wire.
+The arrays of a run may be read-only, as those deserialised from network messages are.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
-"""Which features lead to much the same neurons: signatures that add up over regions, and who shares how much.
-
-Covers: a signature of the neurons that a feature is connected to in all columns, made region by region, and
-the features whose signatures are alike. Does not cover: what similar features do in inference
-(`giaann_dask.text.attachments`).
+"""Estimate by MinHash which features connect to similar sets of neurons.
 
 A signature has the least hash of a feature's neighbours in each of 64 parts of the hashes (one-permutation
-min-hashing, Li, Owen and Zhang 2012). The least of all regions is that of the network, so regions can be
-looked at in any order and any number of times. The share of neighbours that two features have in common,
-of all that they have, is estimated by the share of equal parts. Only features that agree in three parts in
-a row are compared (banding), so that of those which share half of their neighbours about nine in ten are found.
+min-hashing, Li, Owen and Zhang 2012). The minimum over all regions is that of the network, so regions can be read in
+any order and any number of times. The share of neighbours that two features have in common, of all that they have, is
+estimated by the share of equal parts. Only features that agree in three consecutive parts are compared (banding), so
+that of those which share half of their neighbours about nine in ten are found. `giaann_dask.text.attachments` uses
+similar features in inference.
 """
 
 from __future__ import annotations

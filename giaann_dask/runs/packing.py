@@ -1,8 +1,7 @@
-"""A run as the encoded bytes of a chunked Zarr group: how it is held when cold, sent and stored.
+"""Pack a run into the encoded bytes of a chunked Zarr group, and unpack it.
 
-Covers: the layout of that group, packing, unpacking and opening it with Zarr.
-Does not cover: its codecs (`packed_arrays`), the decoded table (`run`), the order of connections inside the
-packed form (`target_sets`) and where the bytes are kept (`store`).
+This is the form in which runs are sent, stored and kept in memory while they are not in use. `packed_arrays` has the
+codecs, `target_sets` the order of connections in the packed form, and `run` the decoded table.
 
 A target neuron is mostly reached on several segments, always on one of the column segments and on
 one of the feature segments, with strengths that are often equal. So within each row the packed

@@ -1,9 +1,8 @@
-"""Placement: which region a source neuron belongs to.
+"""Find the region that a source neuron belongs to.
 
-Covers: the stored answer, as a value. Columns are dealt to the first regions by a hash or by a
-table; a region that has grown too large is split at a neuron key, so that a giant column is
-split by feature. Does not cover: how the table is chosen (`placing`), when a region is split
-and which worker holds it (`giaann_dask.training`).
+A placement is an immutable value, stored with each commit. Columns are assigned to the first regions by a hash or by
+a table (see `column_placement`); a region that has grown too large is split at a neuron key, so that a giant column
+is split by feature.
 """
 
 from __future__ import annotations

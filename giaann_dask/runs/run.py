@@ -1,8 +1,7 @@
-"""A run: the immutable, sorted, aggregated connections of some source neurons.
+"""Define a run: the immutable, sorted, aggregated connections of some source neurons.
 
-Covers: the decoded table of a run, its checks, its size and the lookup of one source neuron's
-row. Does not cover: making one from sequences (`connections`), adding two (`merging`), the
-compressed form that is held and stored (`packing`), or which run belongs where (`region`).
+This is the decoded table, with its checks, its size and the lookup of the row of one source neuron. `packing` has the
+compressed form, and `merging` merges runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Dividing a region that has grown too large, at a neuron key.
+"""Split a region that has grown too large at a neuron key.
 
-Covers: the choice of the key and the two parts of a run. Does not cover: which regions are split
-(`giaann_dask.training`) and finding a neuron's region afterwards (`placement`).
+Chooses the key and splits each run; `placement` finds the region of a neuron afterwards.
 """
 
 from __future__ import annotations

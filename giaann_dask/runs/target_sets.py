@@ -1,7 +1,6 @@
-"""The order of connections inside a packed run: each target once, with the set of its segments.
+"""Group the connections of a run by target, each with the set of its segments, and restore their order exactly.
 
-Covers: collecting the connections of every row by target, and dealing them to the segments again,
-which is exact. Does not cover: the decoded order (`run`) and the encoding of either (`packing`).
+`run` has the decoded order, and `packing` encodes either.
 """
 
 from __future__ import annotations

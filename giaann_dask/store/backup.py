@@ -1,11 +1,8 @@
-"""Copying a commit of a network to another store, and making sure that the copy is whole.
+"""Copy a commit of a network to another store, and verify the copy.
 
-Covers: folders and S3 buckets as places of a network, writing what differs, comparing every byte and
-decoding every run of the copy, and only then letting it be seen. Does not cover: when copies are made
-(`giaann_dask.workflows`).
-
-A copy is a network of its own with commits of its own, one for each time something was copied to it. A
-process that is killed while copying leaves the last whole copy, or an empty network.
+Folders and S3 buckets are supported. What differs is written, every byte is compared and every run of the copy is
+decoded; only then does the copy become visible. A copy is a network of its own with commits of its own, one for each
+copying. A process that is killed while copying leaves the last complete copy, or an empty network.
 """
 
 from __future__ import annotations

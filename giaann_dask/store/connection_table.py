@@ -1,10 +1,8 @@
-"""Connections as coordinate arrays with the names of their columns and features.
+"""Represent connections as coordinate arrays with the names of their columns and features.
 
-Covers: the plain table that is exported and drawn, its checks, the sum over branches and segments
-and the choice of the columns, neurons and connections that are worth looking at, as a graph.
-Does not cover: making one from a network (`giaann_dask.store.export`), pictures of it
-(`giaann_dask.diagnostics.pictures`), the compact form that the engine computes with
-(`giaann_dask.runs.run`).
+This is the table that is exported and drawn, with its checks, the sum over branches and segments, and the choice of
+columns, neurons and connections for a graph. `giaann_dask.store.export` makes it from a network;
+`giaann_dask.runs.run` is the compact form that the engine computes with.
 """
 
 from __future__ import annotations

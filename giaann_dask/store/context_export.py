@@ -1,7 +1,7 @@
-"""Exporting a network of profile ``best``: its counts as coordinate arrays, its words and their keys.
+"""Export a network of profile ``best``: its counts as coordinate arrays, its words and their keys.
 
-Covers: reading a commit in this process, as arrays in one order that does not depend on regions,
-batches or workers. Does not cover: networks of columns (`exporting`).
+A commit is read in this process, as arrays in one order that does not depend on regions, batches or workers. `export`
+exports networks of the other profiles.
 """
 
 from __future__ import annotations

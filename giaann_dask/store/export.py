@@ -1,8 +1,7 @@
-"""Exporting a network: the sum of all its runs as one canonical table, and its dictionaries.
+"""Export a network: the sum of all its runs as one canonical table, and its dictionaries.
 
-Covers: reading a commit in this process, as coordinate arrays in one order that does not depend
-on regions, batches or workers. Does not cover: the table itself (`table`), putting regions in that order
-with little memory (`ordered`), pictures.
+A commit is read in this process, as coordinate arrays in one order that does not depend on regions, batches or
+workers. `connection_table` defines the table, and `ordered_connections` sorts regions with little memory.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""The right to write to a network, and the token by which every worker knows that it sees the same folder.
+"""Lock a network for writing, and identify its folder to workers by a token in the lock file.
 
-Covers: the lock file, the token in it, and the folder of a network that does not exist yet, which is removed again
-when no network is made in it. Does not cover: asking the workers of a cluster (`giaann_dask.cluster.sharing`).
-
-A path alone says nothing: on several machines it can be a folder of each machine, even one with a copy of the same
-network. What a worker writes there is lost to the others. So who holds the lock writes a random token into the lock
-file before every commit and whenever workers are asked, and a worker that does not find it there writes nothing. A
-copy of the folder has the tokens of its time only. Tokens end with the lock: a task that is left over from a process
-that was killed writes nothing either once another process has taken the lock.
+A path alone identifies nothing: on several machines it can be a folder of each machine, even one with a copy of the
+same network, and what a worker writes there is lost to the others. So the process with the lock writes a random token
+into the lock file before every commit and before every check of the workers, and a worker that does not find it there
+writes nothing. A copy of the folder has the tokens of its time only. Tokens are removed with the lock: a task that is
+left over from a killed process writes nothing either once another process has taken the lock. The folder of a network
+that does not exist yet is removed again when no network is made in it. `giaann_dask.cluster.sharing` checks workers.
 """
 
 from __future__ import annotations

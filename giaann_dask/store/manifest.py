@@ -1,7 +1,6 @@
-"""The manifest: what a commit of a network consists of, as plain values.
+"""Define the manifest of a commit: counts, sizes of the dictionaries and the runs of every region, as plain values.
 
-Covers: counts, sizes of the dictionaries, and the runs of every region. Does not cover: reading
-and writing it (`store`).
+`network_store` reads and writes it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""The store of a network: Icechunk commits over Zarr.
+"""Create, open, read and commit networks: Icechunk commits over Zarr.
 
-Covers: creating, opening, reading and committing. One commit is the specification, the
-dictionaries, the ledger of counted text, the manifest and the runs; runs are immutable and written
-once, so a commit costs what is new, and a crash at any moment leaves the last commit readable.
-Does not cover: the encoding of a run (`packing`) and what is committed when
-(`giaann_dask.training`).
-
-Runs are written by workers through forked sessions (`run_io`); the driver merges these and commits. Storage
+One commit is the specification, the dictionaries, the ledger of counted text, the manifest and the runs. Runs are
+immutable and written once, so the cost of a commit is that of what is new, and a crash at any moment leaves the last
+commit readable. Workers write runs through forked sessions (`run_io`); the driver merges these and commits. Storage
 on a local filesystem is safe for one committer at a time, which a lock enforces (`locking`).
 """
 

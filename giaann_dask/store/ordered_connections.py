@@ -1,8 +1,7 @@
-"""All connections of a commit in the order of their source neurons, with one region in memory at a time.
+"""Iterate over all connections of a commit by source neuron, with one region in memory at a time.
 
-Covers: adding up the runs of each region, laying the sums down in a temporary file, and giving them
-back in blocks of one order that does not depend on regions. Does not cover: what is made of them (`exporting`,
-`context_exporting`).
+The runs of each region are merged and written to a temporary file, which is then read in blocks of one order that does
+not depend on regions. `export` and `context_export` use it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Looking through a network region by region, with no more than one region decoded at a time.
+"""Scan a network region by region, with no more than one region decoded at a time.
 
-Covers: the connections among some columns, and the columns that are best connected with each other. Does not
-cover: reading a region (`ordered`), exports of everything (`exporting`) and what is counted in a region
-(`giaann_dask.diagnostics.network_report`).
+Finds the connections among some columns, and the columns with the strongest connections between them. `export` reads
+all connections.
 """
 
 from __future__ import annotations
