@@ -26,7 +26,7 @@ _registered = False
 
 
 def register() -> None:
-    """Tell Dask about all classes given to `register_arrays`, now and later.
+    """Register all classes given to `register_arrays`, now and later, with Dask.
 
     May be called any number of times; only the first has an effect. Every process that holds or
     measures our values has to call it, which importing the modules with tasks does.

@@ -22,7 +22,7 @@ DEVICE_NAMES = ("auto", "cpu", "cuda")
 
 
 def select_device(name: str = "auto") -> torch.device:
-    """Return the device that a name stands for.
+    """Return the device of a name.
 
     Parameters
     ----------

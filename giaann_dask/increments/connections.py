@@ -111,7 +111,7 @@ def connect_batch(
     specification : Specification
         Segment layout and increments.
     placement : Placement
-        Deals source neurons to regions.
+        Assigns source neurons to regions.
     device : torch.device
         Where pairs are formed and sorted.
 
@@ -187,7 +187,7 @@ def _pair_keys(tokens: Tokens, layout: KeyLayout, specification: Specification, 
     """Return a key for each of the two segments of every ordered pair; int64, unsorted.
 
     The pairs of one distance are one operation; a batch has as many distances as its longest
-    sequence has tokens, however many sequences it holds. Tokens are put in the order of what remains
+    sequence has tokens, for any number of sequences. Tokens are put in the order of what remains
     of their sequence, so that those with a partner at some distance are the first ones.
     """
     order = np.argsort(-tokens.remaining, kind="stable")

@@ -81,7 +81,7 @@ def count_contexts(
 
 
 def add_counts(parts: Sequence[ContextCounts]) -> ContextCounts:
-    """Return the counts of several texts together, in whatever order they are given.
+    """Return the sum of the counts of several texts, independent of their order.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def _pairs(stream: TokenStream, kinds: Sequence[int], block_tokens: int) -> Iter
     for begin in range(0, len(stream), block_tokens):
         block = slice(begin, begin + block_tokens)
         pairs = [(sources[kind][block], pack_target(kind, words[block], 0)) for kind in sources]
-        # A context that is not there has no shorter one to extend, so its own key decides.
+        # A context that does not exist has no shorter one to extend, so its own key decides.
         longer = [(sources[kind + 1][block], sources[kind][block]) for kind in range(1, CHAIN)]
         pairs += [(long[long != NONE], pack_target(EXTENDS, short[long != NONE], 0)) for long, short in longer]
         source, target = (np.concatenate(part) for part in zip(*pairs, strict=True))

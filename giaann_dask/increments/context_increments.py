@@ -79,7 +79,7 @@ def connect_contexts(
     specification : Specification
         Says which kinds of contexts are counted.
     placement : Placement
-        Deals contexts to regions.
+        Assigns contexts to regions.
 
     Returns
     -------

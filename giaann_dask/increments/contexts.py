@@ -32,7 +32,7 @@ _BOUNDARY = 1
 
 
 class Context(NamedTuple):
-    """A kind of context: what is looked at, at which distances.
+    """A kind of context: the neurons that it consists of, by view and distance.
 
     Attributes
     ----------

@@ -251,7 +251,7 @@ def _write_keys(walked: _Walked, low: Keys, high: Keys, shape: Integers, keys: K
     """Write the key of every ordered pair, source after source."""
     order, source, occurrence, partners, classes, taught = walked
     segment_shift, columns, catch_all, external = shape
-    # What stands for the column segment of a pair that is too many columns apart.
+    # Marks the column segment of a pair that is too many columns apart.
     beyond = 0 if catch_all else columns
     filled, chosen = 0, len(taught) > 0
     for token in order:

@@ -26,7 +26,7 @@ from giaann_dask.text.segmentation import EncodedBlock
 
 Kind = Literal["hash", "balanced", "co-occurrence"]
 
-# A region takes columns until it is this much fuller than the mean.
+# Columns are assigned to a region until its load exceeds the mean by this factor.
 SLACK = 1.1
 
 
@@ -45,7 +45,7 @@ class ColumnUsage:
         Pairs of different columns that occur in one sequence, the smaller in the high bits,
         ascending; int64.
     together : ndarray
-        Number of sequences that hold both; int64, as long as `edge`.
+        Number of sequences with both columns; int64, as long as `edge`.
     """
 
     column: Integers
@@ -108,7 +108,7 @@ def place_columns(placement: Placement, usages: Sequence[ColumnUsage], kind: Kin
     new = np.flatnonzero(used & ~old)
     new = new[np.argsort(-pairs[new], kind="stable")]
     if kind == "balanced":
-        _deal(new, pairs, assigned, load)
+        _balance(new, pairs, assigned, load)
     else:
         offsets, other, weight = _neighbours(usages, high)
         capacity = SLACK * float(load.sum() + pairs[new].sum()) / regions + 1
@@ -117,7 +117,7 @@ def place_columns(placement: Placement, usages: Sequence[ColumnUsage], kind: Kin
 
 
 def _neighbours(usages: Sequence[ColumnUsage], columns: int) -> tuple[Integers, Integers, Integers]:
-    """Return for each column where its neighbours begin, the neighbours, and how often each is there."""
+    """Return the offset of each column's neighbours, the neighbours, and the number of sequences shared with each."""
     edge = np.concatenate([usage.edge for usage in usages] or [np.zeros(0, np.int64)])
     weight = np.concatenate([usage.together for usage in usages] or [np.zeros(0, np.int64)])
     low, high = edge >> COLUMN_BITS, edge & COLUMN_MASK
@@ -128,8 +128,8 @@ def _neighbours(usages: Sequence[ColumnUsage], columns: int) -> tuple[Integers, 
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _deal(new: Integers, pairs: Integers, assigned: npt.NDArray[np.int32], load: Integers) -> None:
-    """Give each column to the region with the least load, the first of several."""
+def _balance(new: Integers, pairs: Integers, assigned: npt.NDArray[np.int32], load: Integers) -> None:
+    """Assign each column to the region with the least load, the first of several."""
     for column in new:
         region = np.argmin(load)
         assigned[column] = region
@@ -147,18 +147,18 @@ def _join(
     weight: Integers,
     capacity: float,
 ) -> None:
-    """Give each column to the region that holds most of its neighbours and is not full."""
-    company = np.empty(len(load), np.float64)
+    """Assign each column to the region that has most of its neighbours and is not full."""
+    shared = np.empty(len(load), np.float64)
     for column in new:
-        company[:] = 0
+        shared[:] = 0
         for i in range(offsets[column], offsets[column + 1]):
             region = assigned[other[i]]
             if region != UNASSIGNED:
-                company[region] += weight[i]
+                shared[region] += weight[i]
         best = int(np.argmin(load))
         score = 0.0
         for region in range(len(load)):
-            found = company[region] * (1 - load[region] / capacity)
+            found = shared[region] * (1 - load[region] / capacity)
             if found > score:
                 best, score = region, found
         assigned[column] = best

@@ -26,7 +26,7 @@ Table: TypeAlias = tuple[Integers, Integers, Integers, npt.NDArray[np.signedinte
 
 
 class EncodedRun(Protocol):
-    """A run in some form, or what stands for one."""
+    """A run in some form, or a reference to one."""
 
     @property
     def rows(self) -> int:
@@ -58,7 +58,7 @@ def merge_runs(runs: Sequence[Run]) -> Run:
     Returns
     -------
     Run
-        All connections of the runs with their strengths added up. A single run, and a run beside
+        All connections of the runs with their strengths added. A single run, and a run beside
         which all others are empty, is returned as it is.
 
     Raises
@@ -130,7 +130,7 @@ def _merge_two(first: Run, second: Run) -> Run:
             f"train a new network, in Python with fewer {parameter('strength_bits')}",
         )
     connections = int(pointer[rows])
-    # Giving the unused end back does not move what is used.
+    # Shrinking does not move the used part.
     for array, size in ((source, rows), (pointer, rows + 1), (target, connections), (total, connections)):
         array.resize(size, refcheck=False)
     return Run(source, pointer, target, total if sure else narrow_strength(total.astype(np.int64, copy=False)))
@@ -142,7 +142,7 @@ def _largest(run: Run) -> int:
 
 
 def _table(run: Run, strength: type[np.signedinteger[Any]]) -> Table:
-    """Return the arrays of a run as the compiled code takes them."""
+    """Return the arrays of a run in the form of the compiled code."""
     return (
         readable(run.source, np.int64),
         readable(run.pointer, np.int64),

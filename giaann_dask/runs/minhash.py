@@ -28,7 +28,7 @@ Hashes = npt.NDArray[np.uint64]
 
 PARTS = 64
 LEAST_SHARE = 0.5
-# Features with fewer parts filled have too few neighbours to tell.
+# Features with fewer filled parts have too few neighbours for an estimate.
 LEAST_FILLED = 8
 _BAND = 3
 # What more features than these have in common says little; those that are alike agree elsewhere, too.
@@ -44,7 +44,7 @@ class MinHashes:
     Attributes
     ----------
     feature : ndarray
-        Features that have connections, ascending, without 0, which stands for concepts; int64.
+        Features that have connections, ascending, without 0, the prime concept neuron; int64.
     least : ndarray
         Least hash in every part, the largest number where there is none; uint64, shape ``(features, PARTS)``.
     """

@@ -40,7 +40,7 @@ class Run:
     source : ndarray
         Source neuron keys, strictly ascending, int64, shape ``(rows,)``.
     pointer : ndarray
-        Row r holds the connections ``pointer[r]:pointer[r + 1]``; int64, shape ``(rows + 1,)``.
+        Row r has the connections ``pointer[r]:pointer[r + 1]``; int64, shape ``(rows + 1,)``.
     target : ndarray
         Target keys, strictly ascending within a row, int64, shape ``(connections,)``.
     strength : ndarray
@@ -88,7 +88,7 @@ class Run:
 
 
 class RegionRun(NamedTuple):
-    """What some rounds add to one region: its connections, and the strengths of its neurons.
+    """Run of one region: its connections, and the strengths of its neurons.
 
     Attributes
     ----------

@@ -75,14 +75,14 @@ def collect_targets(run: Run) -> TargetSets:
 
 
 def spread_targets(sets: TargetSets, pointer: Integers, target: Integers, strength: Strengths) -> bool:
-    """Deal the connections to the segments again.
+    """Distribute the connections to the segments again.
 
     Parameters
     ----------
     sets : TargetSets
         What `collect_targets` returned.
     pointer, target, strength : ndarray
-        Uninitialised, of the lengths of a run's arrays; filled with what they hold there. Strengths are int32 or int64.
+        Uninitialised, of the lengths of a run's arrays; filled in. Strengths are int32 or int64.
 
     Returns
     -------

@@ -47,7 +47,7 @@ _NO_ANSWER = ("dispatch failure", "timed out", "connection refused", "connection
 
 @dataclass(frozen=True)
 class CopyReport:
-    """What a copy took, and what it holds.
+    """Cost and content of a copy.
 
     Attributes
     ----------
@@ -146,7 +146,7 @@ class NetworkPlace:
         )
 
     def exists(self) -> bool:
-        """Return whether a network, perhaps an empty one, is there."""
+        """Return whether a network exists, perhaps an empty one."""
         if self.folder is not None and not (self.folder / "refs").exists():
             return False
         try:
@@ -191,7 +191,7 @@ class NetworkPlace:
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Translate what happens when a store on another machine does not answer; other errors pass.
+    """Translate errors of a remote store that does not respond; other errors pass unchanged.
 
     Raises
     ------
@@ -244,7 +244,7 @@ def copy_commit(
     StoreDamagedError
         If the copy differs from the commit or does not decode; then it is not to be seen.
     StoreWriteError, StoreUnreachableError
-        If the disk is full, or a bucket does not answer.
+        If the disk is full, or a bucket does not respond.
     """
     if keep is not None and keep < 1:
         raise OptionError(f"{parameter('keep')} is {keep}", "1 or more", "the last copy is always kept")

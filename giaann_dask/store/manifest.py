@@ -17,7 +17,7 @@ from giaann_dask.text.blocks import STATUS_NAMES
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run of a region as the store holds it.
+    """A stored run of a region.
 
     Attributes
     ----------

@@ -147,7 +147,7 @@ class NetworkStore:
         tokenizer : SubwordTokenizer, optional
             Of a network of subwords.
         held : HeldPlace, optional
-            The right to write there; taken for as long as this takes by default.
+            Write lock of the folder; acquired for the duration of the call by default.
 
         Raises
         ------
@@ -174,12 +174,12 @@ class NetworkStore:
 
     @contextmanager
     def lock(self) -> Iterator[HeldPlace]:
-        """Hold the right to commit.
+        """Lock the network for commits until the context ends.
 
         Raises
         ------
         StoreWriteError
-            If another process holds it.
+            If another process has the lock.
         StoreRefusedError
             If this user may not write here, or nobody can, because of the path's name.
         """
@@ -192,8 +192,8 @@ class NetworkStore:
                 self.held = None
 
     def fork(self, session: icechunk.Session) -> bytes:
-        """Return what workers need to write runs into a session, by the right to write that this process holds."""
-        assert self.held is not None, "runs are written by who holds the lock"
+        """Return a pickled fork through which workers write runs into a session; this process has the lock."""
+        assert self.held is not None, "runs are written only with the lock"
         return fork_session(session, self.held.mark())
 
     def head(self) -> str:
@@ -278,7 +278,7 @@ class NetworkStore:
             commits = list(self._repository.ancestry(branch=BRANCH))
             if keep_commits is not None and keep_commits < len(commits):
                 self._repository.expire_snapshots(commits[keep_commits - 1].written_at)
-            # The lock is held: whatever is older than now and belongs to no commit is left over.
+            # With the lock, everything that is older than now and belongs to no commit is left over.
             summary = self._repository.garbage_collect(datetime.now(UTC))
         return int(summary.bytes_deleted)
 
@@ -320,7 +320,7 @@ class NetworkStore:
 
 
 class CommitChange:
-    """What a commit holds, besides its runs.
+    """Content of a commit, except its runs.
 
     Parameters
     ----------
@@ -417,7 +417,7 @@ class CommitReader:
             return set(cast(zarr.Group, self._root["runs"]).group_keys())
 
     def ledger(self) -> list[LedgerEntry]:
-        """Return the parts of text that the commit holds."""
+        """Return the parts of text that the commit has counted."""
         with reading(f"network {self.path}"):
             return read_entries(self._root)
 
@@ -438,7 +438,7 @@ class CommitReader:
         return self._table(identity, "connections")
 
     def entries(self, identity: str) -> tuple[StoredEntries, StoredEntries]:
-        """Return the connections and the neurons of a run, of which nothing is read before it is asked for."""
+        """Return the connections and the neurons of a run, read on demand."""
         connections, neurons = (StoredEntries(self._store, f"runs/{identity}/{name}/") for name in RegionRun._fields)
         return connections, neurons
 

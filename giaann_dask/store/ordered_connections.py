@@ -91,9 +91,9 @@ def ordered_connections(
     reader : CommitReader
         The commit.
     folder : Path
-        Where there is room for 16 bytes a connection.
+        Folder with free space for 16 bytes a connection.
     observer : callable, optional
-        Told of every run that is read.
+        Notified of every run read.
 
     Raises
     ------
