@@ -40,7 +40,7 @@ def register() -> None:
 
 
 def register_arrays(cls: Class) -> Class:
-    """Let Dask measure and hash a frozen dataclass field by field; use it as a decorator.
+    """Register a frozen dataclass for sizes and tokens field by field; use it as a decorator.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ def device_bytes() -> int:
     True
     """
     torch = sys.modules.get("torch")
-    # Asking must neither import PyTorch nor begin to use a device.
+    # The query must neither import PyTorch nor begin to use a device.
     if torch is None or not torch.cuda.is_initialized():
         return 0
     return sum(torch.cuda.memory_reserved(number) for number in range(torch.cuda.device_count()))

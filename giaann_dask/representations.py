@@ -78,7 +78,7 @@ class Summary:
 
 
 class Summarised:
-    """Mixin: an object that a console and a notebook show by its summary.
+    """Mixin that represents an object by its summary on a console and in a notebook.
 
     A dataclass that uses it is declared with ``repr=False``.
 
@@ -135,7 +135,7 @@ def format_count(n: int) -> str:
 
 
 def bar(value: float) -> str:
-    """Return a share as an HTML bar with the percentage beside it.
+    """Return a share as an HTML bar followed by the percentage.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ CHUNK = 262_144
 CHECKSUMS = "checksums"
 _OBJECT_STORE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
-# What libraries that have no error numbers say instead, as Icechunk does.
+# Message texts of libraries without error numbers, such as Icechunk.
 _READ_ONLY = ("read-only file system", "read-only filesystem", "os error 30", "errno 30")
 _QUOTA = ("disk quota", "quota exceeded", "os error 122", "errno 122")
 _FULL = (
@@ -78,7 +78,7 @@ def create_array(group: zarr.Group, name: str, values: npt.NDArray[Any], chunk: 
 
 
 def append_values(group: zarr.Group, name: str, values: npt.NDArray[Any]) -> None:
-    """Append values to an array of a group, creating it when it is not there."""
+    """Append values to an array of a group, creating it if it does not exist."""
     array = group.get(name)
     if not isinstance(array, zarr.Array):
         create_array(group, name, values)
@@ -120,13 +120,13 @@ def seal_arrays(group: zarr.Group) -> dict[str, int]:
 
 
 def write_json(group: zarr.Group, name: str, value: Any) -> None:
-    """Create an array that holds a JSON document."""
+    """Create an array with a JSON document."""
     text = json.dumps(value, sort_keys=True).encode()
     create_array(group, name, np.frombuffer(text, np.uint8))
 
 
 def read_json(group: zarr.Group, name: str) -> Any:
-    """Return the JSON document that an array holds."""
+    """Return the JSON document of an array."""
     return json.loads(read_array(group, name).tobytes())
 
 
@@ -216,7 +216,7 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield partial
         with partial.open("rb") as file:
-            # Some file systems say that they are full only now.
+            # Some file systems report a full disk only here.
             os.fsync(file.fileno())
         if target.exists():
             shutil.copymode(target, partial)
@@ -336,6 +336,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _first_line(error: BaseException) -> str:
-    # Icechunk draws a cross before what it says.
+    # Icechunk puts a cross before its messages.
     lines = [line.strip().removeprefix("x ").strip("× ") for line in str(error).splitlines() if line.strip()]
     return lines[0][:200] if lines else type(error).__name__
