@@ -1,7 +1,6 @@
-"""giaann_dask: a columnar language model that learns by counting, spread over a Dask cluster.
+"""Train and query a columnar language model that learns by counting, on a Dask cluster.
 
-Covers: the names that notebooks and scripts use, loaded when first used, so that importing the
-package costs nothing. Does not cover: anything else; see `giaann_dask.api`.
+Public names are imported lazily, on first use, so that importing the package is fast.
 
 Examples
 --------

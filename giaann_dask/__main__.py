@@ -1,4 +1,4 @@
-"""Runs the command line as ``python -m giaann_dask``."""
+"""Run the command line as ``python -m giaann_dask``."""
 
 from giaann_dask.cli import main
 

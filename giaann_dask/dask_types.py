@@ -1,9 +1,8 @@
-"""What Dask has to know about our values: how large they are and when two are the same.
+"""Register sizes and tokens of this package's values with Dask.
 
-Covers: `dask.sizeof`, on which placement, spilling and memory limits rely, and
-`dask.base.normalize_token`, from which deterministic keys come, for frozen dataclasses of arrays.
-Does not cover: serialisation, which needs no help: arrays and their read-only flags travel in
-buffers of their own by pickle protocol 5.
+`dask.sizeof`, on which placement, spilling and memory limits rely, and `dask.base.normalize_token`, from which
+deterministic keys are made, are registered for frozen dataclasses of arrays. Serialisation needs no registration:
+arrays and their read-only flags travel in buffers of their own by pickle protocol 5.
 
 Importing this module does not import Dask; registering does, and nothing else of this package.
 """
@@ -27,7 +26,7 @@ _registered = False
 
 
 def register() -> None:
-    """Tell Dask about all classes given to `register_arrays`, now and later.
+    """Register all classes given to `register_arrays`, now and later, with Dask.
 
     May be called any number of times; only the first has an effect. Every process that holds or
     measures our values has to call it, which importing the modules with tasks does.
@@ -41,7 +40,7 @@ def register() -> None:
 
 
 def register_arrays(cls: Class) -> Class:
-    """Let Dask measure and hash a frozen dataclass field by field; use it as a decorator.
+    """Register a frozen dataclass for sizes and tokens field by field; use it as a decorator.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""Where tensors live: the one module that names CUDA.
+"""Choose the device of tensors; the only module that names CUDA.
 
-Covers: choosing the device of inference by name, and how much of it is taken. Does not cover: clusters of CUDA workers
-(`giaann_dask.cluster`); everything else takes a `torch.device` and never asks what it is.
+Devices of inference are chosen by name, and their memory is measured here. Everything else takes a `torch.device`
+without checking its kind; `giaann_dask.cluster` starts clusters of CUDA workers.
 
-Importing this module does not import PyTorch, which takes longer than anything else.
+Importing this module does not import PyTorch, whose import takes longer than any other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEVICE_NAMES = ("auto", "cpu", "cuda")
 
 
 def select_device(name: str = "auto") -> torch.device:
-    """Return the device that a name stands for.
+    """Return the device of a name.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def device_bytes() -> int:
     True
     """
     torch = sys.modules.get("torch")
-    # Asking must neither import PyTorch nor begin to use a device.
+    # The query must neither import PyTorch nor begin to use a device.
     if torch is None or not torch.cuda.is_initialized():
         return 0
     return sum(torch.cuda.memory_reserved(number) for number in range(torch.cuda.device_count()))

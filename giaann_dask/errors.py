@@ -1,8 +1,8 @@
-"""Every error a user can cause, and nothing else.
+"""Define every error that a user can cause.
 
-Covers: one small class per kind of mistake or damage, each also a subclass of the builtin a
-Python programmer would catch. The command line turns any of them into one line and exit code 2.
-Does not cover: programming errors inside the package, which stay ordinary exceptions.
+There is one small class for each kind of mistake or damage, each also a subclass of the builtin that a Python
+programmer would catch. The command line turns any of them into one line and exit code 2. Programming errors inside the
+package stay ordinary exceptions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What happened: values that flow up to whoever subscribes, such as progress bars and histories.
+"""Define the events that progress bars, histories and logs subscribe to.
 
-Covers: the events of encoding, training, committing, evaluating and continuing prompts. Lower layers emit them and
-never call a face. Does not cover: showing them (`giaann_dask.cli`).
+There are events of encoding, training, committing, evaluating and generation. Lower layers emit them and never call a
+user interface; `giaann_dask.cli` shows them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class RoundIntegrated:
 
 @dataclass(frozen=True)
 class MemoryMeasured:
-    """What the workers that hold columns hold after a round.
+    """Content of the storage workers after a round.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class MemoryMeasured:
 
 @dataclass(frozen=True)
 class RegionMeasured:
-    """What a region holds.
+    """Content of a region.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class RegionMeasured:
 
 @dataclass(frozen=True)
 class RegionsMeasured:
-    """What each region holds, told every few seconds of training, and at its end as of the last commit.
+    """Content of each region, every few seconds of training, and at its end as of the last commit.
 
     Attributes
     ----------
@@ -171,7 +171,7 @@ class SequencesEvaluated:
 
 @dataclass(frozen=True)
 class StageAdvanced:
-    """A stage whose length is known has come further.
+    """A stage of known length has made progress.
 
     Attributes
     ----------
@@ -224,7 +224,7 @@ def ignore(event: Event) -> None:
 
 
 def telling(*observers: Observer) -> Observer:
-    """Return an observer that tells all of these, in order."""
+    """Return an observer that notifies all of these, in order."""
 
     def observe(event: Event) -> None:
         for observer in observers:

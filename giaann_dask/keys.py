@@ -1,24 +1,28 @@
-"""How a feature neuron and the target end of a connection become one integer each.
+"""Pack columns and features into neuron keys, and connections' targets into target keys.
 
-Covers: the packing of (column, feature) into a neuron key and of (segment, column, feature,
-branch) into a target key, so that sorting integers sorts connections in the order the engine
-reads them: a row's last segment is a slice, a candidate is a search.
-Does not cover: the tables of such keys (`giaann_dask.runs.run`).
-
-A neuron key has 26 bits of column and 25 bits of feature. A target key has, from the top,
-5 bits of segment, the 51 bits of the neuron key and 7 bits of branch: 63 bits, never negative.
+A neuron key has 26 bits of column and 25 bits of feature. A target key has, from the top, 5 bits of segment, the
+51 bits of the neuron key and 7 bits of branch: 63 bits, never negative. Sorting such keys sorts connections in the
+order in which the engine reads them: the last segment of a row is a slice, and a candidate is found by bisection.
+`giaann_dask.runs.run` has the tables of such keys.
 """
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, MAXIMUM_FEATURES, NEURON_BITS
+from giaann_dask.spec import BRANCH_BITS, COLUMN_BITS, FEATURE_BITS, NEURON_BITS
+
+Integers: TypeAlias = npt.NDArray[np.int64]
 
 SEGMENT_SHIFT = NEURON_BITS + BRANCH_BITS
 
-Integers = npt.NDArray[np.int64]
+COLUMN_MASK = (1 << COLUMN_BITS) - 1
+FEATURE_MASK = (1 << FEATURE_BITS) - 1
+NEURON_MASK = (1 << NEURON_BITS) - 1
+BRANCH_MASK = (1 << BRANCH_BITS) - 1
 
 
 def pack_neuron(column: npt.ArrayLike, feature: npt.ArrayLike) -> Integers:
@@ -45,7 +49,23 @@ def pack_neuron(column: npt.ArrayLike, feature: npt.ArrayLike) -> Integers:
 def unpack_neuron(neuron: npt.ArrayLike) -> tuple[Integers, Integers]:
     """Return the columns and the features of neuron keys, int64 each."""
     keys = np.asarray(neuron, dtype=np.int64)
-    return keys >> FEATURE_BITS, keys & (MAXIMUM_FEATURES - 1)
+    return keys >> FEATURE_BITS, keys & FEATURE_MASK
+
+
+def column_of(neuron: int) -> int:
+    """Return the column of one neuron key, without an array.
+
+    Examples
+    --------
+    >>> column_of(3 << 25 | 7), feature_of(3 << 25 | 7)
+    (3, 7)
+    """
+    return neuron >> FEATURE_BITS
+
+
+def feature_of(neuron: int) -> int:
+    """Return the feature of one neuron key, without an array; 0 is the prime concept neuron."""
+    return neuron & FEATURE_MASK
 
 
 def pack_target(segment: npt.ArrayLike, neuron: npt.ArrayLike, branch: npt.ArrayLike) -> Integers:
@@ -57,5 +77,5 @@ def pack_target(segment: npt.ArrayLike, neuron: npt.ArrayLike, branch: npt.Array
 def unpack_target(target: npt.ArrayLike) -> tuple[Integers, Integers, Integers]:
     """Return the segments, neuron keys and branches of target keys, int64 each."""
     keys = np.asarray(target, dtype=np.int64)
-    neuron = (keys >> BRANCH_BITS) & ((1 << NEURON_BITS) - 1)
-    return keys >> SEGMENT_SHIFT, neuron, keys & ((1 << BRANCH_BITS) - 1)
+    neuron = (keys >> BRANCH_BITS) & NEURON_MASK
+    return keys >> SEGMENT_SHIFT, neuron, keys & BRANCH_MASK

@@ -1,7 +1,6 @@
-"""Names of a package that are loaded when they are first used, so that importing the package costs nothing.
+"""Import the public names of a package on first use, so that importing the package is fast.
 
-Covers: what such a package puts in the place of its ``__getattr__`` and ``__dir__``. Does not cover: packages that
-may not be installed (`optional`).
+Provides the ``__getattr__`` and ``__dir__`` of such a package. `optional` imports packages that may not be installed.
 """
 
 from __future__ import annotations

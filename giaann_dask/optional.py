@@ -1,7 +1,6 @@
-"""Packages that only some features need, imported where they are used.
+"""Import optional dependencies where they are used.
 
-Covers: the import itself and the one error that says how to install what is missing. Does not
-cover: packages that every installation has; those are imported as usual.
+If one is missing, a single error says how to install it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""How objects show themselves, as text on a console and as HTML in a notebook.
+"""Represent objects as text on a console and as HTML in a notebook.
 
-Covers: a titled list of labels and values that renders as aligned text and as a small table with the
-same content, the mixin that shows an object by its summary, and the way counts, sizes and shares are
-written. Does not cover: what an object says about itself (its own ``summary`` method) and pictures
-(`giaann_dask.diagnostics.pictures`). Imports nothing else of the package.
+Has a titled list of labels and values that renders as aligned text and as a small table with the same content, the
+mixin that represents an object by its ``summary`` method, and the format of counts, sizes and shares. Imports nothing
+else of the package.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class Summary:
 
 
 class Summarised:
-    """Mixin: an object that a console and a notebook show by its summary.
+    """Mixin that represents an object by its summary on a console and in a notebook.
 
     A dataclass that uses it is declared with ``repr=False``.
 
@@ -136,7 +135,7 @@ def format_count(n: int) -> str:
 
 
 def bar(value: float) -> str:
-    """Return a share as an HTML bar with the percentage beside it.
+    """Return a share as an HTML bar followed by the percentage.
 
     Parameters
     ----------

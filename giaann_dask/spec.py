@@ -1,11 +1,9 @@
-"""The specification of a network: every number that defines what training computes.
+"""Define the specification of a network: every number that determines what training computes.
 
-Covers: the options of training and of what comes before it, the segment layout derived from them,
-and the modes that limit, scale or forget strengths, all off by default. A specification is stored
-with the network and never changes afterwards.
-Does not cover: the defaults of each profile (`giaann_dask.spec_profiles`), how a prediction is made
-(`giaann_dask.inference.state.options`), which modes can be trained and why not the others
-(`giaann_dask.increments.scaling`), and what describes a machine (`giaann_dask.cluster`).
+It has the options of training and of the steps before it, the segment layout derived from them, and the modes that
+limit, scale or forget strengths, all off by default. A specification is stored with the network and never changes
+afterwards. Defaults of each profile are in `giaann_dask.spec_profiles`, options of prediction in
+`giaann_dask.inference.state.options`, and `giaann_dask.increments.scaling` checks which modes can be trained.
 """
 
 from __future__ import annotations

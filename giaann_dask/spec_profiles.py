@@ -1,8 +1,7 @@
-"""The profiles: named sets of rules as defaults of one specification.
+"""Define the profiles: named sets of defaults of the specification.
 
-Covers: which options came with profiles ``v2`` and ``best``, their defaults in every profile, and what
-they need of each other. Does not cover: the specification that they are options of (`giaann_dask.spec`), and what
-they mean for a prediction (`giaann_dask.inference`).
+Lists the options that profiles ``v2`` and ``best`` added, their defaults in every profile, and which options require
+each other. `giaann_dask.spec` has the specification itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Growing, compressed, checksummed one-dimensional Zarr arrays.
+"""Create, append to and read compressed, checksummed one-dimensional Zarr arrays.
 
-Covers: the codecs and chunk sizes that corpora and networks share, and translating the errors of
-a store into ours. Does not cover: what the arrays mean (`text.corpus`, `network.store`).
+Corpora and networks share these codecs and chunk sizes, and the translation of a store's errors into those of
+`giaann_dask.errors`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHUNK = 262_144
 CHECKSUMS = "checksums"
 _OBJECT_STORE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
-# What libraries that have no error numbers say instead, as Icechunk does.
+# Message texts of libraries without error numbers, such as Icechunk.
 _READ_ONLY = ("read-only file system", "read-only filesystem", "os error 30", "errno 30")
 _QUOTA = ("disk quota", "quota exceeded", "os error 122", "errno 122")
 _FULL = (
@@ -86,7 +86,7 @@ def create_array(group: zarr.Group, name: str, values: npt.NDArray[Any], chunk: 
 
 
 def append_values(group: zarr.Group, name: str, values: npt.NDArray[Any]) -> None:
-    """Append values to an array of a group, creating it when it is not there."""
+    """Append values to an array of a group, creating it if it does not exist."""
     array = group.get(name)
     if not isinstance(array, zarr.Array):
         create_array(group, name, values)
@@ -129,13 +129,13 @@ def seal_arrays(group: zarr.Group) -> dict[str, int]:
 
 
 def write_json(group: zarr.Group, name: str, value: Any) -> None:
-    """Create an array that holds a JSON document."""
+    """Create an array with a JSON document."""
     text = json.dumps(value, sort_keys=True).encode()
     create_array(group, name, np.frombuffer(text, np.uint8))
 
 
 def read_json(group: zarr.Group, name: str) -> Any:
-    """Return the JSON document that an array holds."""
+    """Return the JSON document of an array."""
     return json.loads(read_array(group, name).tobytes())
 
 
@@ -225,7 +225,7 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield partial
         with partial.open("rb") as file:
-            # Some file systems say that they are full only now.
+            # Some file systems report a full disk only here.
             os.fsync(file.fileno())
         if target.exists():
             shutil.copymode(target, partial)
@@ -347,6 +347,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _first_line(error: BaseException) -> str:
-    # Icechunk draws a cross before what it says.
+    # Icechunk puts a cross before its messages.
     lines = [line.strip().removeprefix("x ").strip("× ") for line in str(error).splitlines() if line.strip()]
     return lines[0][:200] if lines else type(error).__name__

@@ -1,10 +1,9 @@
-"""What a worker process of a cluster that we start does before its first task.
+"""Set up a worker process of a cluster that we start, before its first task.
 
-Covers: leaving Ctrl-C to the process that runs the command. A terminal sends it to all processes
-at once; a worker that died of it would take with it what is to be committed. And giving memory
-back near the limit, because our workers keep what they free (`giaann_dask.cluster.allocator`), and
-spilling in time where the limit is small.
-Does not cover: workers that were started by hand with ``dask worker``.
+A worker ignores Ctrl-C, which a terminal sends to all processes: only the process that runs the command reacts, since
+a worker that stopped would lose what is to be committed. It also returns memory to the system near the limit, because
+our workers keep freed memory (`giaann_dask.cluster.allocator`), and spills earlier where the limit is small. Workers
+that were started by hand with ``dask worker`` are not set up here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Summing sorted keys: from one integer per pair and segment to a table of connections.
+"""Sum sorted keys, one integer for each pair and segment, to a table of connections.
 
-Covers: summing the increments of equal connections and turning batch-local identifiers into target
-keys, as one compiled pass on the CPU and as torch operations on a device; both give the same
-integers. Does not cover: making and sorting the keys (`connections`).
+Increments of equal connections are summed and identifiers local to the batch become target keys, in one compiled pass
+on the CPU or as torch operations on a device; both give the same integers. `connections` makes and sorts the keys.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ from typing import NamedTuple
 
 import numba as nb
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from giaann_dask.keys import Integers
 from giaann_dask.spec import BRANCH_BITS, NEURON_BITS
-
-Integers = npt.NDArray[np.int64]
 
 _KEYS = nb.types.Array(nb.int64, 1, "C", readonly=True)
 _OUT = nb.types.Array(nb.int64, 1, "C")

@@ -1,14 +1,13 @@
-"""From encoded sequences to increments: the training rule as one masked computation.
+"""Compute the increment of a batch of encoded sequences by the training rule.
 
-Covers: rule 6 of the contract for a batch of sequences at once: every ordered pair of tokens adds
-to two segments of one connection, or to those that reach so far, and every token to segments of its own
-neuron. Where blocks say which tokens are taught, pairs that end at others add nothing. Does not cover:
-where an increment goes (`region`) and adding it to what is there (`merging`).
+Rule 6 of the contract, for a batch of sequences: every ordered pair of tokens adds to two segments of one connection,
+or to those that reach so far, and every token to segments of its own neuron. Where blocks mark the tokens that are
+trained, pairs that end at others add nothing.
 
-A pair's increment depends on its distance alone (and on the class of its source where the
-specification scales by part of speech, see `scaling`), so a connection and its distance pack into
-one 64-bit integer; sorting these integers aggregates the batch, and the increments come from a table
-at the end. That is how a device computes; the processor sorts in smaller pieces (`pair_sums`).
+A pair's increment depends on its distance alone (and on the class of its source where the specification scales by
+part of speech, see `scaling`), so a connection and its distance pack into one 64-bit integer. Sorting these integers
+aggregates the batch, and the increments are looked up in a table at the end. A device computes it like this; the CPU
+sorts in smaller pieces (`pair_sums`).
 """
 
 from __future__ import annotations
@@ -25,14 +24,12 @@ from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.increments.aggregation import Connections, KeyLayout, sum_connections, sum_on_device
 from giaann_dask.increments.pair_sums import Tokens, feature_reach, sum_pairs
 from giaann_dask.increments.scaling import class_bits, distance_bits, increment_table, token_classes
-from giaann_dask.keys import pack_neuron
+from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run, narrow_strength
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +111,7 @@ def connect_batch(
     specification : Specification
         Segment layout and increments.
     placement : Placement
-        Deals source neurons to regions.
+        Assigns source neurons to regions.
     device : torch.device
         Where pairs are formed and sorted.
 
@@ -190,7 +187,7 @@ def _pair_keys(tokens: Tokens, layout: KeyLayout, specification: Specification, 
     """Return a key for each of the two segments of every ordered pair; int64, unsorted.
 
     The pairs of one distance are one operation; a batch has as many distances as its longest
-    sequence has tokens, however many sequences it holds. Tokens are put in the order of what remains
+    sequence has tokens, for any number of sequences. Tokens are put in the order of what remains
     of their sequence, so that those with a partner at some distance are the first ones.
     """
     order = np.argsort(-tokens.remaining, kind="stable")

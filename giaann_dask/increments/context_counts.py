@@ -1,31 +1,25 @@
-"""How often each word followed each context: integers that add up and subtract exactly.
+"""Count how often each word followed each context, as integers that add and subtract exactly.
 
-Covers: counting a block of tokens, adding counts up, and taking text away again. Does not cover: which
-contexts there are (`contexts`), adding runs (`merging`) and probabilities
-(`giaann_dask.inference.best.tables`).
-
-What has to be counted of each token, for profile ``best``: one for (context, word) of every kind of
-`giaann_dask.increments.contexts.CONTEXTS` that its sentence reaches, and one for (longer context, shorter
-context) of each two neighbours of the chain. The counts are a `Run`, so they are merged, packed, stored
-and dealt to regions (by source) like the connections of any profile.
+For profile ``best``, each token adds one to (context, word) for every kind of
+`giaann_dask.increments.contexts.CONTEXTS` that fits into its sentence, and one to (longer context, shorter context)
+for each two neighbours of the chain. The counts are a `Run`, so they are merged, packed, stored and assigned to
+regions (by source) like the connections of any profile. `giaann_dask.inference.best.tables` turns them into
+probabilities.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.increments.contexts import CHAIN, CONTEXTS, EXTENDS, NONE, TokenStream, word_key
-from giaann_dask.keys import pack_target, unpack_target
+from giaann_dask.keys import Integers, pack_target, unpack_target
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.run import Run, narrow_strength
-
-Integers = npt.NDArray[np.int64]
 
 # Tokens that are counted in one go: bounds the memory of sorting, about 400 bytes for each of them.
 BLOCK_TOKENS = 1 << 18
@@ -87,7 +81,7 @@ def count_contexts(
 
 
 def add_counts(parts: Sequence[ContextCounts]) -> ContextCounts:
-    """Return the counts of several texts together, in whatever order they are given.
+    """Return the sum of the counts of several texts, independent of their order.
 
     Raises
     ------
@@ -120,25 +114,6 @@ def subtract_counts(whole: ContextCounts, part: ContextCounts) -> ContextCounts:
     return ContextCounts(run, tuple(word for word in whole.words if word_key(word) in kept))
 
 
-def counts_of_pairs(source: Integers, target: Integers, count: Integers, words: Mapping[int, str]) -> ContextCounts:
-    """Return counts of contexts and words that were counted elsewhere.
-
-    Parameters
-    ----------
-    source, target, count : ndarray
-        Keys as `ContextCounts` has them, in any order and as often as there are parts to add up; int64.
-    words : mapping of int to str
-        Words by key, more than those counted perhaps.
-    """
-    order = np.lexsort((target, source))
-    source, target = source[order], target[order]
-    at = _firsts(source, target)
-    total = np.add.reduceat(count[order], at) if len(at) else count
-    segment, neuron, _ = unpack_target(target[at])
-    named = {words[key] for key in np.unique(neuron[segment == 0]).tolist()}
-    return ContextCounts(_from_sorted(source[at], target[at], total), _sorted_words(named))
-
-
 def _pairs(stream: TokenStream, kinds: Sequence[int], block_tokens: int) -> Iterator[tuple[Integers, Integers]]:
     """Yield the sources and targets of all contexts of stretches of tokens, one for each occurrence."""
     sources = {kind: stream.sources(kind) for kind in kinds}
@@ -146,7 +121,7 @@ def _pairs(stream: TokenStream, kinds: Sequence[int], block_tokens: int) -> Iter
     for begin in range(0, len(stream), block_tokens):
         block = slice(begin, begin + block_tokens)
         pairs = [(sources[kind][block], pack_target(kind, words[block], 0)) for kind in sources]
-        # A context that is not there has no shorter one to extend, so its own key decides.
+        # A context that does not exist has no shorter one to extend, so its own key decides.
         longer = [(sources[kind + 1][block], sources[kind][block]) for kind in range(1, CHAIN)]
         pairs += [(long[long != NONE], pack_target(EXTENDS, short[long != NONE], 0)) for long, short in longer]
         source, target = (np.concatenate(part) for part in zip(*pairs, strict=True))

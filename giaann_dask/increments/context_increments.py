@@ -1,10 +1,7 @@
-"""Blocks of raw words as counts of contexts by region: what profile ``best`` trains.
+"""Compute the increments of profile ``best``: counts of contexts by region, from blocks of raw words.
 
-Covers: the tokens of encoded blocks as one stream, and the increments of a batch. Does not cover: reading
-raw words (`giaann_dask.text.raw_blocks`), which contexts there are (`contexts`), and counting
-(`context_counts`).
-
-Contexts end with their sentence, so sentences can be counted in any order and any blocks.
+Contexts end with their sentence, so sentences can be counted in any order and in any blocks. `contexts` defines the
+contexts, and `context_counts` counts them.
 """
 
 from __future__ import annotations
@@ -16,14 +13,13 @@ import numpy.typing as npt
 
 from giaann_dask.increments.context_counts import count_contexts
 from giaann_dask.increments.contexts import TokenStream, ending_of, word_key
+from giaann_dask.keys import Integers
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
 from giaann_dask.spec_profiles import CONTEXT_NAMES
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
-
-Integers = npt.NDArray[np.int64]
 
 
 def stream_tokens(blocks: Sequence[EncodedBlock], features: Sequence[str] = ()) -> TokenStream:
@@ -83,7 +79,7 @@ def connect_contexts(
     specification : Specification
         Says which kinds of contexts are counted.
     placement : Placement
-        Deals contexts to regions.
+        Assigns contexts to regions.
 
     Returns
     -------

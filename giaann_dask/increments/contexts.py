@@ -1,16 +1,11 @@
-"""What stands before a token, as source keys: single neurons by distance, and branches of several.
+"""Encode the contexts of tokens as source keys: single neurons by distance, and branches of several.
 
-Covers: the kinds of contexts that profile ``best`` counts, the tokens of documents as arrays, and
-the source key of every context of every token. Does not cover: counting them (`context_counts`), and
-probabilities (`giaann_dask.inference.best.tables`).
-
-A context is what one segment of the target neuron sees: the neuron at exactly one distance (a
-connection as in profile ``v1``, read over all columns), or several neurons at fixed distances that
-have to be active together, as the synapses of one dendritic branch are. An *ending* stands for the
-neurons of all words that end alike. The key of a context is a hash of 51 bits, the width of a neuron
-key, so that counts are connections like any other: the context is the source, its kind the segment,
-the word the target. Hashes do not depend on what was seen before, so counts of blocks can be added up
-in any order. Two contexts share a key with a probability of 1 in 2 ** 51.
+A context is what one segment of the target neuron receives: the neuron at exactly one distance (a connection as in
+profile ``v1``, summed over all columns), or several neurons at fixed distances that have to be active together, as the
+synapses of one dendritic branch are. An *ending* represents the neurons of all words with the same ending. The key of
+a context is a hash of 51 bits, the width of a neuron key, so that counts are connections like any other: the context
+is the source, its kind the segment, the word the target. Hashes do not depend on earlier text, so counts of blocks can
+be added in any order. Two contexts share a key with a probability of 1 in 2 ** 51. `context_counts` counts them.
 """
 
 from __future__ import annotations
@@ -24,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
+from giaann_dask.keys import NEURON_MASK, Integers
 from giaann_dask.spec import NEURON_BITS
-
-Integers = npt.NDArray[np.int64]
 
 WORD, ENDING = "word", "ending"
 NONE = -1
@@ -34,12 +28,11 @@ NONE = -1
 # Longest word that counts as its own ending: the words of grammar are short.
 _WHOLE = 4
 _LETTERS = 3
-_KEY_MASK = (1 << NEURON_BITS) - 1
 _BOUNDARY = 1
 
 
 class Context(NamedTuple):
-    """A kind of context: what is looked at, at which distances.
+    """A kind of context: the neurons that it consists of, by view and distance.
 
     Attributes
     ----------
@@ -189,7 +182,7 @@ def source_key(kind: int, parts: Sequence[Integers]) -> Integers:
 def word_key(word: str) -> int:
     """Return the key of a word, 51 bits of a hash of its UTF-8 bytes."""
     digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "little") & _KEY_MASK
+    return int.from_bytes(digest, "little") & NEURON_MASK
 
 
 def ending_of(word: str) -> str:

@@ -1,14 +1,10 @@
-"""The connections of a batch on the processor: pairs sorted source by source, in small pieces.
+"""Sum the connections of a batch on the CPU: pairs sorted source by source, in pieces that fit the caches.
 
-Covers: the same sums as `connections` makes of keys on a device, in the order of the caches. Does
-not cover: the training rule itself and other devices (`connections`), and summing the neurons' own
-strengths (`aggregation`).
-
-A batch knows how many pairs each source neuron will have. So pairs are written where their source's
-pairs belong, and what is left to be sorted is small: the pairs of a few sources at a time, as
-narrow integers that hold target, column segment, class of the source (see `scaling`) and distance.
-One pair adds to two segments, a column segment and a feature segment, which are dealt out afterwards,
-as are the rows to their regions; or to one of them where it lies out of reach of the other (see
+The sums are those that `connections` computes on a device. The number of pairs of each source neuron can be computed
+beforehand, so pairs are written directly into the range of their source, and only small pieces are left to sort: the
+pairs of a few sources at a time, as narrow integers of target, column segment, class of the source (see `scaling`)
+and distance. One pair adds to two segments, a column segment and a feature segment, which are separated afterwards, as
+are the rows by region; or to one of them where it lies out of reach of the other (see
 `Specification.column_catch_all`). A pair that is out of reach of both is not written.
 """
 
@@ -22,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.increments.scaling import class_bits, distance_bits, increment_table
+from giaann_dask.keys import SEGMENT_SHIFT, Integers
 from giaann_dask.runs.run import Run, readable
-from giaann_dask.spec import BRANCH_BITS, NEURON_BITS, Specification
+from giaann_dask.spec import BRANCH_BITS, Specification
 
-Integers: TypeAlias = npt.NDArray[np.int64]
 Keys: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
 # Keys that are sorted in one go, about: they fit into a processor's nearest cache.
@@ -255,7 +251,7 @@ def _write_keys(walked: _Walked, low: Keys, high: Keys, shape: Integers, keys: K
     """Write the key of every ordered pair, source after source."""
     order, source, occurrence, partners, classes, taught = walked
     segment_shift, columns, catch_all, external = shape
-    # What stands for the column segment of a pair that is too many columns apart.
+    # Marks the column segment of a pair that is too many columns apart.
     beyond = 0 if catch_all else columns
     filled, chosen = 0, len(taught) > 0
     for token in order:
@@ -352,7 +348,7 @@ def _fill(
                 low = (neuron << BRANCH_BITS) | (node & ((1 << (target_shift - branch_shift)) - 1))
                 place = places[segment] + (not again)
                 total = gain + again * np.int64(strength[place])
-                target[place], strength[place] = (segment << (NEURON_BITS + BRANCH_BITS)) | low, total
+                target[place], strength[place] = (segment << SEGMENT_SHIFT) | low, total
                 places[segment], seen[segment] = place, node
                 largest = max(largest, total)
     return largest

@@ -1,13 +1,9 @@
-"""Modes that change what training adds: which of them are sums, and the tables of those that are.
+"""Scale increments by the part of speech of the source token, and reject modes that depend on the order of the text.
 
-Covers: increments that depend on the part of speech of the source token, and the refusal of what
-depends on the order of the text. Does not cover: the limit of strengths
-(`giaann_dask.spec.Specification.strengths`) and the keys that the tables are looked up by
-(`connections`).
-
-Scaling is a sum: what a pair adds depends on its distance and the class of its source token alone, where
-a class is a distinct factor. The class takes the place above the distance in a pair's key, so that both
-together are the index of one table. Without factors there is one class, which takes no bits.
+What a pair adds depends on its distance and the class of its source token alone, where a class is a distinct factor;
+so scaled strengths are still sums. The class is stored above the distance in a pair's key, so that both together are
+the index of one table. Without factors there is one class, which takes no bits.
+`giaann_dask.spec.Specification.strengths` limits strengths.
 """
 
 from __future__ import annotations
@@ -15,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from giaann_dask.errors import SpecificationError, parameter
+from giaann_dask.keys import Integers
 from giaann_dask.spec import PARTS_OF_SPEECH, Specification
 from giaann_dask.text.blocks import CANDIDATE, POS_SHIFT
 from giaann_dask.text.segmentation import EncodedBlock
-
-Integers = npt.NDArray[np.int64]
 
 # The factors of the published implementation, which has them off by default.
 PUBLISHED_FACTORS = {

@@ -1,13 +1,10 @@
-"""Placing: choosing the regions of columns while they appear.
+"""Assign new columns to regions while they appear, balanced or by co-occurrence.
 
-Covers: what is counted of a block of sequences for it, and the streaming choice by balance or by
-co-occurrence. Does not cover: finding a neuron's region (`placement`).
-
-Balanced placement deals the heaviest new columns first, each to the region with the least load
-(Graham's rule). Co-occurrence placement is the linear deterministic greedy rule of streaming graph
-partitioning (Stanton and Kliot, 2012): a new column joins the region that holds most of what it
-occurs together with, discounted by how full that region is. The load of a region are the pairs of
-tokens whose first one lies in it, which every connection comes from.
+Balanced placement assigns the heaviest new columns first, each to the region with the least load (Graham's rule).
+Co-occurrence placement is the linear deterministic greedy rule of streaming graph partitioning (Stanton and Kliot,
+2012): a new column joins the region that has most of the columns it occurs together with, discounted by how full that
+region is. The load of a region is its number of pairs of tokens whose first token lies in it; every connection comes
+from such a pair. `placement` finds the region of a neuron afterwards.
 """
 
 from __future__ import annotations
@@ -21,15 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
+from giaann_dask.keys import COLUMN_MASK, Integers
 from giaann_dask.runs.placement import UNASSIGNED, Placement
 from giaann_dask.spec import COLUMN_BITS
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
 
-Integers = npt.NDArray[np.int64]
 Kind = Literal["hash", "balanced", "co-occurrence"]
 
-# A region takes columns until it is this much fuller than the mean.
+# Columns are assigned to a region until its load exceeds the mean by this factor.
 SLACK = 1.1
 
 
@@ -48,7 +45,7 @@ class ColumnUsage:
         Pairs of different columns that occur in one sequence, the smaller in the high bits,
         ascending; int64.
     together : ndarray
-        Number of sequences that hold both; int64, as long as `edge`.
+        Number of sequences with both columns; int64, as long as `edge`.
     """
 
     column: Integers
@@ -66,7 +63,7 @@ def column_usage(block: EncodedBlock) -> ColumnUsage:
     column, index = np.unique(block.column[trained].astype(np.int64), return_inverse=True)
     pairs = np.bincount(index, weights=remaining - 1, minlength=len(column)).astype(np.int64)
     touch = np.unique((sequence << COLUMN_BITS) | block.column[trained])
-    owner, touched = touch >> COLUMN_BITS, touch & ((1 << COLUMN_BITS) - 1)
+    owner, touched = touch >> COLUMN_BITS, touch & COLUMN_MASK
     edges = [np.zeros(0, np.int64)]
     for distance in range(1, len(touch)):
         same = owner[distance:] == owner[:-distance]
@@ -111,7 +108,7 @@ def place_columns(placement: Placement, usages: Sequence[ColumnUsage], kind: Kin
     new = np.flatnonzero(used & ~old)
     new = new[np.argsort(-pairs[new], kind="stable")]
     if kind == "balanced":
-        _deal(new, pairs, assigned, load)
+        _balance(new, pairs, assigned, load)
     else:
         offsets, other, weight = _neighbours(usages, high)
         capacity = SLACK * float(load.sum() + pairs[new].sum()) / regions + 1
@@ -120,10 +117,10 @@ def place_columns(placement: Placement, usages: Sequence[ColumnUsage], kind: Kin
 
 
 def _neighbours(usages: Sequence[ColumnUsage], columns: int) -> tuple[Integers, Integers, Integers]:
-    """Return for each column where its neighbours begin, the neighbours, and how often each is there."""
+    """Return the offset of each column's neighbours, the neighbours, and the number of sequences shared with each."""
     edge = np.concatenate([usage.edge for usage in usages] or [np.zeros(0, np.int64)])
     weight = np.concatenate([usage.together for usage in usages] or [np.zeros(0, np.int64)])
-    low, high = edge >> COLUMN_BITS, edge & ((1 << COLUMN_BITS) - 1)
+    low, high = edge >> COLUMN_BITS, edge & COLUMN_MASK
     column = np.concatenate([low, high])
     order = np.argsort(column, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.bincount(column, minlength=columns))]).astype(np.int64)
@@ -131,8 +128,8 @@ def _neighbours(usages: Sequence[ColumnUsage], columns: int) -> tuple[Integers, 
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _deal(new: Integers, pairs: Integers, assigned: npt.NDArray[np.int32], load: Integers) -> None:
-    """Give each column to the region with the least load, the first of several."""
+def _balance(new: Integers, pairs: Integers, assigned: npt.NDArray[np.int32], load: Integers) -> None:
+    """Assign each column to the region with the least load, the first of several."""
     for column in new:
         region = np.argmin(load)
         assigned[column] = region
@@ -150,18 +147,18 @@ def _join(
     weight: Integers,
     capacity: float,
 ) -> None:
-    """Give each column to the region that holds most of its neighbours and is not full."""
-    company = np.empty(len(load), np.float64)
+    """Assign each column to the region that has most of its neighbours and is not full."""
+    shared = np.empty(len(load), np.float64)
     for column in new:
-        company[:] = 0
+        shared[:] = 0
         for i in range(offsets[column], offsets[column + 1]):
             region = assigned[other[i]]
             if region != UNASSIGNED:
-                company[region] += weight[i]
+                shared[region] += weight[i]
         best = int(np.argmin(load))
         score = 0.0
         for region in range(len(load)):
-            found = company[region] * (1 - load[region] / capacity)
+            found = shared[region] * (1 - load[region] / capacity)
             if found > score:
                 best, score = region, found
         assigned[column] = best

@@ -1,11 +1,8 @@
-"""Regions: the growing list of a region's runs.
+"""Plan the compaction of a region's runs by the logarithmic method.
 
-Covers: the logarithmic method by which a region's runs are compacted: a round adds one run of rank
-0, and two runs of the same rank become one of the next (or four one of the next but one), so each connection
-is rewritten a logarithmic number of times and the task graph is known without knowing any size.
-Does not cover: the adding itself (`merging`), which neurons belong to a region (`placement`), where
-one that has grown too large is split (`splitting`) and which worker holds it
-(`giaann_dask.training`).
+A round adds one run of rank 0, and two runs of the same rank become one of the next (or four one of the next but
+one). So each connection is rewritten a logarithmic number of times, and the task graph can be built without knowing
+any size. `merging` merges the runs, and `splitting` splits a region that has grown too large.
 """
 
 from __future__ import annotations
@@ -18,14 +15,14 @@ Handle = TypeVar("Handle")
 
 @dataclass(frozen=True)
 class RankedRun(Generic[Handle]):
-    """A run of a region, by whatever stands for it (a value, a future, a stored identity).
+    """A run of a region, by a handle (a value, a future, a stored identity).
 
     Attributes
     ----------
     rank : int
-        The run holds about ``2 ** rank`` rounds.
+        The run has the sums of about ``2 ** rank`` rounds.
     handle : Handle
-        What stands for the run.
+        Value of the run, or a reference to it.
     """
 
     rank: int
@@ -34,14 +31,14 @@ class RankedRun(Generic[Handle]):
 
 @dataclass(frozen=True)
 class Compaction(Generic[Handle]):
-    """What adding a run to a region asks for.
+    """Plan for adding a run to a region.
 
     Attributes
     ----------
     kept : tuple of RankedRun
         Runs that stay as they are, of falling rank.
     merged : tuple of RankedRun
-        Runs to be added up into one, oldest first; a single one needs no work.
+        Runs to be merged into one, oldest first; a single one needs no work.
     rank : int
         Rank of the result.
     """
@@ -54,14 +51,14 @@ class Compaction(Generic[Handle]):
 def plan_compaction(
     runs: tuple[RankedRun[Handle], ...], added: RankedRun[Handle], together: int = 2
 ) -> Compaction[Handle]:
-    """Plan how a region takes one more run, as a counter takes one more: as soon as there are enough of a rank.
+    """Plan the merges when a run is added to a region, like the carries of a counter: as soon as a rank is full.
 
     Parameters
     ----------
     runs : tuple of RankedRun
         The region's runs, of falling rank.
     added : RankedRun
-        The new run; runs of lower ranks are added up with it.
+        The new run; runs of lower ranks are merged with it.
     together : int
         So many runs of a rank become one, 2 or a larger power of two: the more, the more runs a region has, and
         the less often a connection is rewritten (a third less with 4). It may differ from call to call.
@@ -83,7 +80,7 @@ def plan_compaction(
     kept = sum(run.rank >= rank for run in runs)
     while True:
         same = sum(run.rank <= rank for run in runs[:kept])
-        # What has just become one run counts as one of its rank.
+        # The result of the merges so far counts as one run of its rank.
         if same + 1 < together:
             return Compaction(runs[:kept], (*runs[kept:], added), rank)
         rank += together.bit_length() - 1

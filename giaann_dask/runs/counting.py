@@ -1,11 +1,9 @@
-"""How many distinct connections several runs have together, without adding them.
+"""Count the distinct connections of several runs without merging them.
 
-Covers: the union of the target sets of packed runs, which takes neither their strengths nor a table of
-all connections; and what runs add to others in the store, of which no more is read than the rows that both
-have. Does not cover: the sum of runs (`merging`).
-
-A packed run names a target of a row once, with a bit for every segment, so that a connection that two
-runs share is a bit that both have: most of it is one comparison for two to three connections.
+The union of the target sets of packed runs needs neither their strengths nor a table of all connections; of stored
+runs, only the rows that both have are read. A packed run names a target of a row once, with a bit for every segment,
+so a connection that two runs share is a bit that both have: one comparison mostly covers two to three connections.
+`merging` merges runs.
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.keys import Integers
 from giaann_dask.runs.packing import PackedRun, unpack_rows, unpack_targets
 from giaann_dask.runs.partial_rows import ReadEntries, among, read_rows, read_sources
 from giaann_dask.runs.run import readable
 
-Integers: TypeAlias = npt.NDArray[np.int64]
 Segments: TypeAlias = npt.NDArray[np.uint32]
 # Source neurons, the place of the first target of each and of the end, target keys, segments.
 Table: TypeAlias = tuple[Integers, Integers, Integers, Segments]
@@ -63,12 +61,12 @@ def count_union(runs: Sequence[PackedRun]) -> int:
     if len(filled) <= 1:
         return sum(map(len, filled))
     tables = _united([_table(run) for run in filled], 2)
-    # Of the last two it is enough to know what they share.
+    # For the last two, counting the shared connections is enough.
     return sum(map(_connections, tables)) - int(_count_shared(*tables))
 
 
 def count_added(runs: Sequence[PackedRun], stored: Sequence[ReadEntries]) -> int:
-    """Return how many distinct connections some runs have that stored ones have not.
+    """Return the number of distinct connections of some runs that no stored run has.
 
     Parameters
     ----------
@@ -96,7 +94,7 @@ def count_added(runs: Sequence[PackedRun], stored: Sequence[ReadEntries]) -> int
 
 
 def count_added_neurons(runs: Sequence[PackedRun], stored: Sequence[ReadEntries]) -> int:
-    """Return how many distinct source neurons some runs have that stored ones have not, see `count_added`."""
+    """Return the number of distinct source neurons of some runs that no stored run has, see `count_added`."""
     neurons = np.sort(np.concatenate([np.zeros(0, np.int64), *(unpack_rows(run)[0] for run in runs)]))
     new = np.append(neurons[1:] != neurons[:-1], True)[: len(neurons)]
     for read in stored if len(neurons) else ():
@@ -105,7 +103,7 @@ def count_added_neurons(runs: Sequence[PackedRun], stored: Sequence[ReadEntries]
 
 
 def _united(tables: Sequence[Table], left: int) -> list[Table]:
-    """Unite tables, always the two smallest, until no more than so many are left."""
+    """Unite the two smallest tables repeatedly until at most ``left`` remain."""
     heap = [(len(table[2]), number, table) for number, table in enumerate(tables)]
     heapq.heapify(heap)
     number = len(heap)
@@ -121,7 +119,7 @@ def _connections(table: Table) -> int:
 
 
 def _table(packed: PackedRun) -> Table:
-    """Return the targets of a run as the compiled code takes them."""
+    """Return the targets of a run in the form of the compiled code."""
     source, sets = unpack_targets(packed)
     pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(sets.row_targets)])
     return _readable((source, pointer, sets.key, sets.segments))

@@ -1,12 +1,10 @@
-"""Adding runs: the sum of several runs.
+"""Merge sorted runs into one run.
 
-Covers: pairwise merges of sorted tables by two pointers. Rows that only one side has are copied,
-rows that both have are merged by target key and their strengths added as 64-bit integers; so the
-result does not depend on the order or the grouping of the runs. Does not cover: when runs are
-merged (`region`, `giaann_dask.training`), how many connections runs have together (`counting`), the
-compressed form (`packing`) and the merging of nouns (`giaann_dask.text.noun_merging`).
+Two sorted tables are merged by two pointers: rows that only one side has are copied, and rows that both have are
+merged by target key, with their strengths added as 64-bit integers. So the result does not depend on the order or the
+grouping of the runs. `compaction` plans which runs are merged, and `counting` counts connections without merging.
 
-The arrays of a run may be read-only, as those are that come off the wire.
+The arrays of a run may be read-only, as those deserialised from network messages are.
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import StrengthOverflowError, parameter
+from giaann_dask.keys import Integers
 from giaann_dask.runs.run import Run, narrow_strength, readable
 
-Integers: TypeAlias = npt.NDArray[np.int64]
 Table: TypeAlias = tuple[Integers, Integers, Integers, npt.NDArray[np.signedinteger[Any]]]
 
 
 class EncodedRun(Protocol):
-    """A run in some form, or what stands for one."""
+    """A run in some form, or a reference to one."""
 
     @property
     def rows(self) -> int:
@@ -60,7 +58,7 @@ def merge_runs(runs: Sequence[Run]) -> Run:
     Returns
     -------
     Run
-        All connections of the runs with their strengths added up. A single run, and a run beside
+        All connections of the runs with their strengths added. A single run, and a run beside
         which all others are empty, is returned as it is.
 
     Raises
@@ -132,7 +130,7 @@ def _merge_two(first: Run, second: Run) -> Run:
             f"train a new network, in Python with fewer {parameter('strength_bits')}",
         )
     connections = int(pointer[rows])
-    # Giving the unused end back does not move what is used.
+    # Shrinking does not move the used part.
     for array, size in ((source, rows), (pointer, rows + 1), (target, connections), (total, connections)):
         array.resize(size, refcheck=False)
     return Run(source, pointer, target, total if sure else narrow_strength(total.astype(np.int64, copy=False)))
@@ -144,7 +142,7 @@ def _largest(run: Run) -> int:
 
 
 def _table(run: Run, strength: type[np.signedinteger[Any]]) -> Table:
-    """Return the arrays of a run as the compiled code takes them."""
+    """Return the arrays of a run in the form of the compiled code."""
     return (
         readable(run.source, np.int64),
         readable(run.pointer, np.int64),

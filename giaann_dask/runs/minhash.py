@@ -1,14 +1,11 @@
-"""Which features lead to much the same neurons: signatures that add up over regions, and who shares how much.
-
-Covers: a signature of the neurons that a feature is connected to in all columns, made region by region, and
-the features whose signatures are alike. Does not cover: what similar features do in inference
-(`giaann_dask.text.attachments`).
+"""Estimate by MinHash which features connect to similar sets of neurons.
 
 A signature has the least hash of a feature's neighbours in each of 64 parts of the hashes (one-permutation
-min-hashing, Li, Owen and Zhang 2012). The least of all regions is that of the network, so regions can be
-looked at in any order and any number of times. The share of neighbours that two features have in common,
-of all that they have, is estimated by the share of equal parts. Only features that agree in three parts in
-a row are compared (banding), so that of those which share half of their neighbours about nine in ten are found.
+min-hashing, Li, Owen and Zhang 2012). The minimum over all regions is that of the network, so regions can be read in
+any order and any number of times. The share of neighbours that two features have in common, of all that they have, is
+estimated by the share of equal parts. Only features that agree in three consecutive parts are compared (banding), so
+that of those which share half of their neighbours about nine in ten are found. `giaann_dask.text.attachments` uses
+similar features in inference.
 """
 
 from __future__ import annotations
@@ -23,22 +20,20 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.keys import unpack_neuron
+from giaann_dask.keys import NEURON_MASK, Integers, unpack_neuron
 from giaann_dask.runs.run import Run, readable
-from giaann_dask.spec import BRANCH_BITS, NEURON_BITS
+from giaann_dask.spec import BRANCH_BITS
 
-Integers = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 PARTS = 64
 LEAST_SHARE = 0.5
-# Features with fewer parts filled have too few neighbours to tell.
+# Features with fewer filled parts have too few neighbours for an estimate.
 LEAST_FILLED = 8
 _BAND = 3
 # What more features than these have in common says little; those that are alike agree elsewhere, too.
 _MOST_TOGETHER = 256
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
-_NEURON_MASK = (1 << NEURON_BITS) - 1
 
 
 @register_arrays
@@ -49,7 +44,7 @@ class MinHashes:
     Attributes
     ----------
     feature : ndarray
-        Features that have connections, ascending, without 0, which stands for concepts; int64.
+        Features that have connections, ascending, without 0, the prime concept neuron; int64.
     least : ndarray
         Least hash in every part, the largest number where there is none; uint64, shape ``(features, PARTS)``.
     """
@@ -130,7 +125,7 @@ def _sign(row: Integers, pointer: Integers, target: Integers, least: Any) -> Non
         if row[source] < 0:
             continue
         for entry in range(pointer[source], pointer[source + 1]):
-            key = np.uint64((target[entry] >> BRANCH_BITS) & _NEURON_MASK)
+            key = np.uint64((target[entry] >> BRANCH_BITS) & NEURON_MASK)
             # The finaliser of SplitMix64.
             key *= np.uint64(0x9E3779B97F4A7C15)
             key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

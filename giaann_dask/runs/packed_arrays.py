@@ -1,7 +1,7 @@
-"""Arrays of unsigned integers as the encoded bytes of a chunked Zarr group.
+"""Encode arrays of unsigned integers as the bytes of a chunked Zarr group, and decode them.
 
-Covers: metadata, chunks, checksums and the header of such a group, written and read without Zarr, whose cost
-for every array is more than that of a small run. Does not cover: what the arrays mean (`packing`).
+Metadata, chunks, checksums and the header of such a group are written and read without Zarr, whose cost for every
+array is more than that of a small run. `packing` defines what the arrays mean.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""A run as the encoded bytes of a chunked Zarr group: how it is held when cold, sent and stored.
+"""Pack a run into the encoded bytes of a chunked Zarr group, and unpack it.
 
-Covers: the layout of that group, packing, unpacking and opening it with Zarr.
-Does not cover: its codecs (`packed_arrays`), the decoded table (`run`), the order of connections inside the
-packed form (`target_sets`) and where the bytes are kept (`store`).
+This is the form in which runs are sent, stored and kept in memory while they are not in use. `packed_arrays` has the
+codecs, `target_sets` the order of connections in the packed form, and `run` the decoded table.
 
 A target neuron is mostly reached on several segments, always on one of the column segments and on
 one of the feature segments, with strengths that are often equal. So within each row the packed
 form names a target once, with a bit for every segment, and gives the strength on the first of
-these segments and the differences from there on. Unpacking deals the connections to the segments
-again, which restores the run exactly. The arrays of the group, all of unsigned integers as narrow
+these segments and the differences from there on. Unpacking distributes the connections to the
+segments again, which restores the run exactly. The arrays of the group, all of unsigned integers as narrow
 as their values allow:
 
 ==================== ================== ======================================================
@@ -110,7 +109,7 @@ class PackedRun:
 
     @classmethod
     def from_entries(cls, entries: Mapping[str, bytes]) -> PackedRun:
-        """Take entries as they are stored; nothing but the group's header is decoded.
+        """Return a packed run from its stored entries; only the group's header is decoded.
 
         Raises
         ------
@@ -143,7 +142,7 @@ def pack(run: Run, chunk: int = CHUNK) -> PackedRun:
     run : Run
         Valid as its description says; it is not changed.
     chunk : int
-        Most values that a chunk of an array holds, at least 1.
+        Largest number of values in a chunk of an array, at least 1.
 
     Returns
     -------
@@ -362,7 +361,7 @@ def target_key(column: npt.NDArray[Any], feature: npt.NDArray[Any], branch: npt.
 
 
 def _narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return non-negative values in the narrowest unsigned type that holds them."""
+    """Return non-negative values in the narrowest unsigned type that they fit into."""
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 

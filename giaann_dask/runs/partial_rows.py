@@ -1,73 +1,27 @@
-"""Rows of a stored run, of which no more is read than they take.
+"""Decode some rows of a packed run, without its other chunks.
 
-Covers: reading entries of a run's Zarr group by name, the source neurons of a run, and the targets of some of
-them. Does not cover: whole runs (`packing`, `store`).
+The caller passes a function that returns encoded entries of the run by name (`ReadEntries`), so nothing here depends
+on where a run is stored. Whole runs are decoded by `packing`; `giaann_dask.store.run_io` reads entries of a store.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 
-from giaann_dask.keys import pack_neuron
+from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.runs.packed_arrays import ArrayLayout, decode_array, decode_chunk, read_layout, require_intact
 from giaann_dask.runs.packing import TARGET_ARRAYS, target_key
 
-Integers: TypeAlias = npt.NDArray[np.int64]
 Segments: TypeAlias = npt.NDArray[np.uint32]
-# Returns those of some entries of a run that there are.
+# Returns the encoded bytes of the entries with these names; entries that do not exist are left out.
 ReadEntries: TypeAlias = Callable[[Sequence[str]], Mapping[str, bytes]]
 
 _SOURCE_ARRAYS = ("source_column", "source_feature")
-# Entries that are read at the same time, which takes half the time of one after the other.
-_AT_ONCE = 16
-
-
-class StoredEntries:
-    """The encoded bytes of one table of a stored run.
-
-    Parameters
-    ----------
-    store : zarr.abc.store.Store
-        Of the network.
-    prefix : str
-        Where the table is in it, with the slash at the end.
-    """
-
-    def __init__(self, store: Any, prefix: str) -> None:
-        self._store = store
-        self._prefix = prefix
-
-    def read(self, names: Sequence[str]) -> dict[str, bytes]:
-        """Return the entries of some names, relative to the table, without those that are not there."""
-        return sync(self._gather(names))
-
-    def read_all(self) -> dict[str, bytes]:
-        """Return all entries in the order of their names."""
-        return sync(self._gather_all())
-
-    async def _gather_all(self) -> dict[str, bytes]:
-        listed: AsyncIterator[str] = self._store.list_prefix(self._prefix)
-        return await self._gather(sorted([name.removeprefix(self._prefix) async for name in listed]))
-
-    async def _gather(self, names: Sequence[str]) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
-        for begin in range(0, len(names), _AT_ONCE):
-            some = names[begin : begin + _AT_ONCE]
-            values = await asyncio.gather(
-                *(self._store.get(self._prefix + name, default_buffer_prototype()) for name in some)
-            )
-            found.update(
-                (name, value.to_bytes()) for name, value in zip(some, values, strict=True) if value is not None
-            )
-        return found
 
 
 def read_sources(read: ReadEntries) -> Integers:

@@ -1,9 +1,8 @@
-"""Placement: which region a source neuron belongs to.
+"""Find the region that a source neuron belongs to.
 
-Covers: the stored answer, as a value. Columns are dealt to the first regions by a hash or by a
-table; a region that has grown too large is split at a neuron key, so that a giant column is
-split by feature. Does not cover: how the table is chosen (`placing`), when a region is split
-and which worker holds it (`giaann_dask.training`).
+A placement is an immutable value, stored with each commit. Columns are assigned to the first regions by a hash or by
+a table (see `column_placement`); a region that has grown too large is split at a neuron key, so that a giant column
+is split by feature.
 """
 
 from __future__ import annotations
@@ -16,13 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.keys import unpack_neuron
-
-Integers = npt.NDArray[np.int64]
+from giaann_dask.keys import Integers, unpack_neuron
 
 UNASSIGNED = -1
-# A network begins with no more regions than this, whatever number it may have: each costs tasks and files in every
-# round and commit, however little it holds.
+# A network starts with at most this many regions, even if more are allowed: each costs tasks and files in every
+# round and commit, even if it has few connections.
 FIRST_REGIONS = 16
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -46,7 +43,7 @@ class Split(NamedTuple):
 @register_arrays
 @dataclass(frozen=True, slots=True, eq=False)
 class Placement:
-    """Deals source neurons to regions.
+    """Assignment of source neurons to regions.
 
     Attributes
     ----------
@@ -126,15 +123,15 @@ class Placement:
 
 def _leaves(first_regions: int, splits: Sequence[Split]) -> list[tuple[int, Integers, Integers]]:
     """Return, for each split first region, its pivots in ascending order and the regions between them."""
-    # Divisions of splits stay in key order, so each first region is a line cut at pivots.
+    # Divisions of splits stay in key order, so each first region is a list divided at pivots.
     pivots: dict[int, list[int]] = {}
     leaves: dict[int, list[int]] = {}
     origin = {region: region for region in range(first_regions)}
     for number, (region, pivot) in enumerate(splits):
         first, low = origin[region], first_regions + 2 * number
-        line = leaves.setdefault(first, [first])
-        at = line.index(region)
-        line[at : at + 1] = [low, low + 1]
+        parts = leaves.setdefault(first, [first])
+        at = parts.index(region)
+        parts[at : at + 1] = [low, low + 1]
         pivots.setdefault(first, []).insert(at, pivot)
         origin[low] = origin[low + 1] = first
     return [(first, np.array(pivots[first], np.int64), np.array(leaves[first], np.int64)) for first in leaves]

@@ -1,8 +1,7 @@
-"""A run: the immutable, sorted, aggregated connections of some source neurons.
+"""Define a run: the immutable, sorted, aggregated connections of some source neurons.
 
-Covers: the decoded table of a run, its checks, its size and the lookup of one source neuron's
-row. Does not cover: making one from sequences (`connections`), adding two (`merging`), the
-compressed form that is held and stored (`packing`), or which run belongs where (`region`).
+This is the decoded table, with its checks, its size and the lookup of the row of one source neuron. `packing` has the
+compressed form, and `merging` merges runs.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Run:
     source : ndarray
         Source neuron keys, strictly ascending, int64, shape ``(rows,)``.
     pointer : ndarray
-        Row r holds the connections ``pointer[r]:pointer[r + 1]``; int64, shape ``(rows + 1,)``.
+        Row r has the connections ``pointer[r]:pointer[r + 1]``; int64, shape ``(rows + 1,)``.
     target : ndarray
         Target keys, strictly ascending within a row, int64, shape ``(connections,)``.
     strength : ndarray
@@ -89,7 +88,7 @@ class Run:
 
 
 class RegionRun(NamedTuple):
-    """What some rounds add to one region: its connections, and the strengths of its neurons.
+    """Run of one region: its connections, and the strengths of its neurons.
 
     Attributes
     ----------

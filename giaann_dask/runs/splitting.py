@@ -1,7 +1,6 @@
-"""Dividing a region that has grown too large, at a neuron key.
+"""Split a region that has grown too large at a neuron key.
 
-Covers: the choice of the key and the two parts of a run. Does not cover: which regions are split
-(`giaann_dask.training`) and finding a neuron's region afterwards (`placement`).
+Chooses the key and splits each run; `placement` finds the region of a neuron afterwards.
 """
 
 from __future__ import annotations
@@ -9,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from giaann_dask.keys import unpack_neuron
+from giaann_dask.keys import Integers, unpack_neuron
 from giaann_dask.runs.packing import PackedRun, unpack_rows
 from giaann_dask.runs.run import Run
-
-Integers = npt.NDArray[np.int64]
 
 # Between two columns rather than inside one, where neither part gets less than this share.
 _LEAST_SHARE = 0.25

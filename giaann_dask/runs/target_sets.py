@@ -1,7 +1,6 @@
-"""The order of connections inside a packed run: each target once, with the set of its segments.
+"""Group the connections of a run by target, each with the set of its segments, and restore their order exactly.
 
-Covers: collecting the connections of every row by target, and dealing them to the segments again,
-which is exact. Does not cover: the decoded order (`run`) and the encoding of either (`packing`).
+`run` has the decoded order, and `packing` encodes either.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.keys import SEGMENT_SHIFT
+from giaann_dask.keys import SEGMENT_SHIFT, Integers
 from giaann_dask.runs.run import Run, readable
 from giaann_dask.spec import MAXIMUM_SEGMENTS
 
-Integers: TypeAlias = npt.NDArray[np.int64]
 Strengths: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 
 _LOW = (1 << SEGMENT_SHIFT) - 1
@@ -77,14 +75,14 @@ def collect_targets(run: Run) -> TargetSets:
 
 
 def spread_targets(sets: TargetSets, pointer: Integers, target: Integers, strength: Strengths) -> bool:
-    """Deal the connections to the segments again.
+    """Distribute the connections to the segments again.
 
     Parameters
     ----------
     sets : TargetSets
         What `collect_targets` returned.
     pointer, target, strength : ndarray
-        Uninitialised, of the lengths of a run's arrays; filled with what they hold there. Strengths are int32 or int64.
+        Uninitialised, of the lengths of a run's arrays; filled in. Strengths are int32 or int64.
 
     Returns
     -------

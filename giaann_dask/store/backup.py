@@ -1,11 +1,8 @@
-"""Copying a commit of a network to another store, and making sure that the copy is whole.
+"""Copy a commit of a network to another store, and verify the copy.
 
-Covers: folders and S3 buckets as places of a network, writing what differs, comparing every byte and
-decoding every run of the copy, and only then letting it be seen. Does not cover: when copies are made
-(`giaann_dask.workflows`).
-
-A copy is a network of its own with commits of its own, one for each time something was copied to it. A
-process that is killed while copying leaves the last whole copy, or an empty network.
+Folders and S3 buckets are supported. What differs is written, every byte is compared and every run of the copy is
+decoded; only then does the copy become visible. A copy is a network of its own with commits of its own, one for each
+copying. A process that is killed while copying leaves the last complete copy, or an empty network.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ _NO_ANSWER = ("dispatch failure", "timed out", "connection refused", "connection
 
 @dataclass(frozen=True)
 class CopyReport:
-    """What a copy took, and what it holds.
+    """Cost and content of a copy.
 
     Attributes
     ----------
@@ -149,7 +146,7 @@ class NetworkPlace:
         )
 
     def exists(self) -> bool:
-        """Return whether a network, perhaps an empty one, is there."""
+        """Return whether a network exists, perhaps an empty one."""
         if self.folder is not None and not (self.folder / "refs").exists():
             return False
         try:
@@ -194,7 +191,7 @@ class NetworkPlace:
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Translate what happens when a store on another machine does not answer; other errors pass.
+    """Translate errors of a remote store that does not respond; other errors pass unchanged.
 
     Raises
     ------
@@ -247,7 +244,7 @@ def copy_commit(
     StoreDamagedError
         If the copy differs from the commit or does not decode; then it is not to be seen.
     StoreWriteError, StoreUnreachableError
-        If the disk is full, or a bucket does not answer.
+        If the disk is full, or a bucket does not respond.
     """
     if keep is not None and keep < 1:
         raise OptionError(f"{parameter('keep')} is {keep}", "1 or more", "the last copy is always kept")

@@ -1,10 +1,8 @@
-"""Connections as coordinate arrays with the names of their columns and features.
+"""Represent connections as coordinate arrays with the names of their columns and features.
 
-Covers: the plain table that is exported and drawn, its checks, the sum over branches and segments
-and the choice of the columns, neurons and connections that are worth looking at, as a graph.
-Does not cover: making one from a network (`giaann_dask.store.export`), pictures of it
-(`giaann_dask.diagnostics.pictures`), the compact form that the engine computes with
-(`giaann_dask.runs.run`).
+This is the table that is exported and drawn, with its checks, the sum over branches and segments, and the choice of
+columns, neurons and connections for a graph. `giaann_dask.store.export` makes it from a network;
+`giaann_dask.runs.run` is the compact form that the engine computes with.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ COORDINATES = ("src_col", "src_feat", "branch", "seg", "tgt_col", "tgt_feat")
 
 
 class NeuronPairs(NamedTuple):
-    """How strongly neurons are connected, whatever the branches and segments.
+    """Strengths between neurons, summed over branches and segments.
 
     Attributes
     ----------
@@ -224,7 +222,7 @@ class ConnectionTable:
         return best_of_pairs(pairs, np.bincount(where, self.strength, len(pairs)).astype(np.float64), concepts, count)
 
     def added_up(self) -> NeuronPairs:
-        """Return the connections added up over branches and segments, by source, then target."""
+        """Return the connections summed over branches and segments, by source, then target."""
         source, target = pack_neuron(self.src_col, self.src_feat), pack_neuron(self.tgt_col, self.tgt_feat)
         order = np.lexsort((target, source))
         source, target = source[order], target[order]
@@ -261,7 +259,7 @@ class ConnectionTable:
             Nodes are (column, feature): the prime concept neuron of every column, and the feature
             neurons that have one of the strongest connections. They have a ``name``, a ``place`` (of
             the column, from 0 at the left) and a ``row`` (0 for the prime concept neuron, then by
-            falling strength). Edges have a ``strength``, added up over branches and segments. The
+            falling strength). Edges have a ``strength``, summed over branches and segments. The
             graph has ``columns`` (their names), ``concepts`` (number of all columns) and ``total``
             (number of connections among all neurons of these columns, added up in the same way).
 
@@ -280,7 +278,7 @@ class ConnectionTable:
         for place, column in enumerate(columns):
             graph.add_node((column, 0), name=names[place], place=place, row=0)
             features = [f for f in pairs.strongest_features(column) if (column, f) in shown]
-            # Neurons that were asked for and have no connection here come last.
+            # Requested neurons without a connection here are last.
             features += sorted(f for c, f in shown - {(column, f) for f in (0, *features)} if c == column)
             for row, feature in enumerate(features, start=1):
                 graph.add_node((column, feature), name=self.features[feature], place=place, row=row)

@@ -1,7 +1,7 @@
-"""Exporting a network of profile ``best``: its counts as coordinate arrays, its words and their keys.
+"""Export a network of profile ``best``: its counts as coordinate arrays, its words and their keys.
 
-Covers: reading a commit in this process, as arrays in one order that does not depend on regions,
-batches or workers. Does not cover: networks of columns (`exporting`).
+A commit is read in this process, as arrays in one order that does not depend on regions, batches or workers. `export`
+exports networks of the other profiles.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _words_alone(connections: OrderedConnections) -> dict[str, npt.NDArray[Any]]
 
 
 def export_contexts(reader: CommitReader, path: str | Path, observer: Observer = ignore) -> Exported:
-    """Write a commit's counts to an ``.npz`` file, and what belongs to them beside it.
+    """Write a commit's counts to an ``.npz`` file, and its dictionaries and neurons to files next to it.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def export_contexts(reader: CommitReader, path: str | Path, observer: Observer =
         The ``.npz`` file; words, the names of kinds and the specification get the same name with
         ``.json``, how often each word occurs at all (``key``, ``count``) with ``.neurons.npz``.
     observer : callable, optional
-        Told of what has been read.
+        Notified of progress.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def export_contexts(reader: CommitReader, path: str | Path, observer: Observer =
     files = export_names(path)
     manifest = reader.manifest()
     words = sorted(reader.saved_vocabulary().features[1:], key=lambda word: (word_key(word), word))
-    told = {
+    description = {
         "kinds": {**{str(place): kind.name for place, kind in enumerate(CONTEXTS)}, str(EXTENDS): "extends"},
         "words": words,
         "keys": [word_key(word) for word in words],
@@ -87,5 +87,5 @@ def export_contexts(reader: CommitReader, path: str | Path, observer: Observer =
             with writing(str(files.neurons)):
                 save_arrays(partial.neurons, _words_alone(counts))
         with writing(str(files.dictionaries)):
-            save_dictionaries(partial.dictionaries, told)
+            save_dictionaries(partial.dictionaries, description)
     return files

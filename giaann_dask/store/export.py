@@ -1,8 +1,7 @@
-"""Exporting a network: the sum of all its runs as one canonical table, and its dictionaries.
+"""Export a network: the sum of all its runs as one canonical table, and its dictionaries.
 
-Covers: reading a commit in this process, as coordinate arrays in one order that does not depend
-on regions, batches or workers. Does not cover: the table itself (`table`), putting regions in that order
-with little memory (`ordered`), pictures.
+A commit is read in this process, as coordinate arrays in one order that does not depend on regions, batches or
+workers. `connection_table` defines the table, and `ordered_connections` sorts regions with little memory.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from giaann_dask.text.vocabulary import Vocabulary
 
 
 def read_whole(reader: CommitReader, observer: Observer = ignore) -> Run:
-    """Return all connections of a commit as one run; the observer is told of every run that is read."""
+    """Return all connections of a commit as one run; the observer is notified of every run read."""
     stored, runs = reader.manifest().runs, []
     for run in stored:
         runs.append(reader.connections(run.identity))
@@ -40,7 +39,7 @@ def read_whole(reader: CommitReader, observer: Observer = ignore) -> Run:
 
 
 def connection_table(reader: CommitReader, observer: Observer = ignore) -> ConnectionTable:
-    """Return all connections of a commit as coordinate arrays; the observer is told of every run.
+    """Return all connections of a commit as coordinate arrays; the observer is notified of every run.
 
     Returns
     -------
@@ -147,7 +146,7 @@ class Exported(NamedTuple):
 
     @contextmanager
     def replacing(self) -> Iterator[Exported]:
-        """Yield temporary files that take the place of these, all at the end: they belong together."""
+        """Yield temporary files that replace these files together at the end."""
         with ExitStack() as stack:
             partial = []
             for file in self:
@@ -157,7 +156,7 @@ class Exported(NamedTuple):
 
 
 def export_network(reader: CommitReader, path: str | Path, observer: Observer = ignore) -> Exported:
-    """Write a commit's connections to an ``.npz`` file, and what belongs to them beside it.
+    """Write a commit's connections to an ``.npz`` file, and its dictionaries and neurons to files next to it.
 
     No more than one region is in memory at a time; beside the files, 16 bytes a connection are on the disk meanwhile.
 
@@ -169,7 +168,7 @@ def export_network(reader: CommitReader, path: str | Path, observer: Observer = 
         The ``.npz`` file; the dictionaries get the same name with ``.json``, the neurons' own
         strengths with ``.neurons.npz``.
     observer : callable, optional
-        Told of what has been read and written.
+        Notified of progress.
 
     Returns
     -------

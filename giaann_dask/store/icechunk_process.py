@@ -1,7 +1,7 @@
-"""Which process uses Icechunk: its threads are not there in a process that was forked from it.
+"""Reject the use of Icechunk in a process that was forked after Icechunk started its threads.
 
-Covers: noticing such a process before it waits for these threads, which it would do without end. Does not cover:
-Dask's workers, which are forked from a process that has imported Icechunk and never used it.
+The threads do not exist in the forked process, which would wait for them without end. Dask's workers are not affected:
+they are forked from a process that has imported Icechunk and never used it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""The right to write to a network, and the token by which every worker knows that it sees the same folder.
+"""Lock a network for writing, and identify its folder to workers by a token in the lock file.
 
-Covers: the lock file, the token in it, and the folder of a network that does not exist yet, which is removed again
-when no network is made in it. Does not cover: asking the workers of a cluster (`giaann_dask.cluster.sharing`).
-
-A path alone says nothing: on several machines it can be a folder of each machine, even one with a copy of the same
-network. What a worker writes there is lost to the others. So who holds the lock writes a random token into the lock
-file before every commit and whenever workers are asked, and a worker that does not find it there writes nothing. A
-copy of the folder has the tokens of its time only. Tokens end with the lock: a task that is left over from a process
-that was killed writes nothing either once another process has taken the lock.
+A path alone identifies nothing: on several machines it can be a folder of each machine, even one with a copy of the
+same network, and what a worker writes there is lost to the others. So the process with the lock writes a random token
+into the lock file before every commit and before every check of the workers, and a worker that does not find it there
+writes nothing. A copy of the folder has the tokens of its time only. Tokens are removed with the lock: a task that is
+left over from a killed process writes nothing either once another process has taken the lock. The folder of a network
+that does not exist yet is removed again when no network is made in it. `giaann_dask.cluster.sharing` checks workers.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ LOCK_FILE = "writer.lock"
 UNFINISHED = "giaann-unfinished"
 # What such a process may have moved already; what makes it a network comes last.
 _PARTS = {LOCK_FILE, UNFINISHED, "chunks", "manifests", "snapshots", "transactions"}
-# Of a token, and how many of the last ones the file holds: more than workers can be about to look for.
+# Size of a token, and how many of the last ones the file has: more than workers can be checking for concurrently.
 _TOKEN_BYTES, _TOKENS = 16, 256
 # A folder that another process removes while this one takes the lock is made again so often.
 _ATTEMPTS = 10
@@ -41,7 +39,7 @@ REMEDY = "put it on a file system that all of them share, under the same path, o
 
 @dataclass(frozen=True)
 class PlaceToken:
-    """What is to be read at a path by whoever sees the same folder there as the process that holds its lock.
+    """Token by which a process verifies that a path is the same folder as for the process that has its lock.
 
     Attributes
     ----------
@@ -57,7 +55,7 @@ class PlaceToken:
 
 @dataclass(frozen=True)
 class PlaceSight:
-    """What a process sees at a path.
+    """State of a path as one process sees it.
 
     Attributes
     ----------
@@ -66,7 +64,7 @@ class PlaceSight:
     path : str
         The path with all links followed.
     there : bool
-        Whether a folder is there.
+        Whether the folder exists.
     tokens : tuple of str
         Lines of the lock file; none where there is no file or it cannot be read.
     """
@@ -77,7 +75,7 @@ class PlaceSight:
     tokens: tuple[str, ...]
 
     def problem(self, expected: PlaceToken) -> str:
-        """Return what is wrong with it, empty if nothing is; without a token to look for, any folder will do."""
+        """Return a description of the problem, or ""; without an expected token, any folder is accepted."""
         if self.there and (not expected.token or expected.token in self.tokens):
             return ""
         followed = "" if self.path == expected.path else f" (there {self.path})"
@@ -93,19 +91,19 @@ def look_at(path: str) -> PlaceSight:
 
 
 def require_place(expected: PlaceToken) -> None:
-    """Check that this process sees the folder whose lock is held.
+    """Check that this process sees the locked folder.
 
     Raises
     ------
     StoreUnsharedError
-        If it sees another one, or none, or the lock is not held any more.
+        If it sees another one, or none, or the lock was released.
     """
     if problem := look_at(expected.path).problem(expected):
         raise StoreUnsharedError(f"this process {problem}", SHARED, REMEDY)
 
 
 class HeldPlace:
-    """The right to write to a network, held by this process; made by `locked`.
+    """Write lock of a network that this process has acquired; made by `locked`.
 
     Parameters
     ----------
@@ -121,36 +119,36 @@ class HeldPlace:
         self._marks = 0
 
     def mark(self) -> PlaceToken:
-        """Return a new token that lies at the path; those before it stay valid for a while.
+        """Write a new token into the lock file and return it; earlier ones stay valid for a while.
 
         Raises
         ------
         StoreWriteError
-            If there is no room for it.
+            If the disk is full.
         """
         token = secrets.token_hex(_TOKEN_BYTES)
         line = f"{token}\n".encode()
         with writing(f"network {self.path}"):
-            # In the place of the oldest one, so that who reads meanwhile finds all others.
+            # Replaces the oldest one, so that concurrent readers find all others.
             os.pwrite(self._file.fileno(), line, self._marks % _TOKENS * len(line))
-            # Other machines read it at once.
+            # Other machines read it immediately.
             os.fsync(self._file.fileno())
         self._marks += 1
         return PlaceToken(str(self.path), token)
 
     def unmark(self) -> None:
-        """Take all tokens away: nobody may write any more."""
+        """Remove all tokens, so that no worker writes any more."""
         with suppress(OSError):
             self._file.truncate(0)
 
 
 def is_vacant(path: Path) -> bool:
-    """Return whether a network can be made at a path: nothing is there, or nothing but what is left of an attempt.
+    """Return whether a network can be made at a path: it does not exist, or has only the remains of an attempt.
 
     Raises
     ------
     StoreExistsError
-        If something else is there.
+        If the path has other content.
     """
     if not path.exists():
         return True
@@ -164,14 +162,14 @@ def is_vacant(path: Path) -> bool:
 
 
 def clear_attempt(path: Path) -> None:
-    """Remove what is left of an attempt to make a network, or of one that holds nothing; call it with the lock held."""
+    """Remove the remains of an attempt to make a network, or of an empty one; the caller has the lock."""
     for left in _PARTS - {LOCK_FILE} | {"refs"}:
         shutil.rmtree(path / left, ignore_errors=True)
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[HeldPlace]:
-    """Hold the right to write to a network that exists, or to make one where nothing is.
+    """Lock a network for writing, existing or yet to be made, until the context ends.
 
     The folder is made if it does not exist, and removed again at the end if there is no network in it.
 
@@ -187,11 +185,11 @@ def locked(path: Path) -> Iterator[HeldPlace]:
     Raises
     ------
     StoreWriteError
-        If another process, or another thread of this one, holds it.
+        If another process, or another thread of this one, has the lock.
     StoreRefusedError
         If this user may not write here.
     StoreExistsError
-        If something that is no network is there.
+        If the path exists and is no network.
     """
     require_folder(path)
     is_vacant(path)
@@ -199,7 +197,7 @@ def locked(path: Path) -> Iterator[HeldPlace]:
     try:
         with _open_locked(path) as file:
             held = HeldPlace(path, file)
-            # Of a process that was killed.
+            # Tokens of a process that was killed.
             held.unmark()
             try:
                 yield held
@@ -208,7 +206,7 @@ def locked(path: Path) -> Iterator[HeldPlace]:
                 if not (path / "refs").exists():
                     (path / LOCK_FILE).unlink(missing_ok=True)
     finally:
-        # Not what somebody has put something into meanwhile.
+        # Folders that have got other content meanwhile stay.
         with suppress(OSError):
             for folder in made:
                 folder.rmdir()
@@ -225,7 +223,7 @@ def _open_locked(path: Path) -> IO[bytes]:
         with writing(f"network {path}"):
             path.mkdir(parents=True, exist_ok=True)
             try:
-                # Not emptied: who holds the lock may have written into it.
+                # Not truncated: the process with the lock may have written into it.
                 file = os.fdopen(os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
             except FileNotFoundError:
                 continue

@@ -1,7 +1,6 @@
-"""The manifest: what a commit of a network consists of, as plain values.
+"""Define the manifest of a commit: counts, sizes of the dictionaries and the runs of every region, as plain values.
 
-Covers: counts, sizes of the dictionaries, and the runs of every region. Does not cover: reading
-and writing it (`store`).
+`network_store` reads and writes it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from giaann_dask.text.blocks import STATUS_NAMES
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run of a region as the store holds it.
+    """A stored run of a region.
 
     Attributes
     ----------

@@ -1,12 +1,8 @@
-"""The store of a network: Icechunk commits over Zarr.
+"""Create, open, read and commit networks: Icechunk commits over Zarr.
 
-Covers: creating, opening, reading and committing. One commit is the specification, the
-dictionaries, the ledger of counted text, the manifest and the runs; runs are immutable and written
-once, so a commit costs what is new, and a crash at any moment leaves the last commit readable.
-Does not cover: the encoding of a run (`packing`) and what is committed when
-(`giaann_dask.training`).
-
-Runs are written by workers through forked sessions (`run_writing`); the driver merges these and commits. Storage
+One commit is the specification, the dictionaries, the ledger of counted text, the manifest and the runs. Runs are
+immutable and written once, so the cost of a commit is that of what is new, and a crash at any moment leaves the last
+commit readable. Workers write runs through forked sessions (`run_io`); the driver merges these and commits. Storage
 on a local filesystem is safe for one committer at a time, which a lock enforces (`locking`).
 """
 
@@ -34,7 +30,6 @@ from giaann_dask.errors import (
     StoreRefusedError,
 )
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun
-from giaann_dask.runs.partial_rows import StoredEntries
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun
 from giaann_dask.storage import (
@@ -55,7 +50,7 @@ from giaann_dask.storage import (
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.locking import UNFINISHED, HeldPlace, clear_attempt, is_vacant, locked
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.store.run_writing import fork_session, merge_written
+from giaann_dask.store.run_io import StoredEntries, fork_session, merge_written
 from giaann_dask.store.vocabulary_arrays import read_vocabulary, rewrite_changed, write_vocabulary
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
@@ -153,7 +148,7 @@ class NetworkStore:
         tokenizer : SubwordTokenizer, optional
             Of a network of subwords.
         held : HeldPlace, optional
-            The right to write there; taken for as long as this takes by default.
+            Write lock of the folder; acquired for the duration of the call by default.
 
         Raises
         ------
@@ -180,12 +175,12 @@ class NetworkStore:
 
     @contextmanager
     def lock(self) -> Iterator[HeldPlace]:
-        """Hold the right to commit.
+        """Lock the network for commits until the context ends.
 
         Raises
         ------
         StoreWriteError
-            If another process holds it.
+            If another process has the lock.
         StoreRefusedError
             If this user may not write here, or nobody can, because of the path's name.
         """
@@ -198,8 +193,8 @@ class NetworkStore:
                 self.held = None
 
     def fork(self, session: icechunk.Session) -> bytes:
-        """Return what workers need to write runs into a session, by the right to write that this process holds."""
-        assert self.held is not None, "runs are written by who holds the lock"
+        """Return a pickled fork through which workers write runs into a session; this process has the lock."""
+        assert self.held is not None, "runs are written only with the lock"
         return fork_session(session, self.held.mark())
 
     def head(self) -> str:
@@ -284,7 +279,7 @@ class NetworkStore:
             commits = list(self._repository.ancestry(branch=BRANCH))
             if keep_commits is not None and keep_commits < len(commits):
                 self._repository.expire_snapshots(commits[keep_commits - 1].written_at)
-            # The lock is held: whatever is older than now and belongs to no commit is left over.
+            # With the lock, everything that is older than now and belongs to no commit is left over.
             summary = self._repository.garbage_collect(datetime.now(UTC))
         return int(summary.bytes_deleted)
 
@@ -326,7 +321,7 @@ class NetworkStore:
 
 
 class CommitChange:
-    """What a commit holds, besides its runs.
+    """Content of a commit, except its runs.
 
     Parameters
     ----------
@@ -424,7 +419,7 @@ class CommitReader:
             return set(cast(zarr.Group, self._root["runs"]).group_keys())
 
     def ledger(self) -> list[LedgerEntry]:
-        """Return the parts of text that the commit holds."""
+        """Return the parts of text that the commit has counted."""
         with reading(f"network {self.path}"):
             return read_entries(self._root)
 
@@ -445,7 +440,7 @@ class CommitReader:
         return self._table(identity, "connections")
 
     def entries(self, identity: str) -> tuple[StoredEntries, StoredEntries]:
-        """Return the connections and the neurons of a run, of which nothing is read before it is asked for."""
+        """Return the connections and the neurons of a run, read on demand."""
         connections, neurons = (StoredEntries(self._store, f"runs/{identity}/{name}/") for name in RegionRun._fields)
         return connections, neurons
 

@@ -1,8 +1,7 @@
-"""All connections of a commit in the order of their source neurons, with one region in memory at a time.
+"""Iterate over all connections of a commit by source neuron, with one region in memory at a time.
 
-Covers: adding up the runs of each region, laying the sums down in a temporary file, and giving them
-back in blocks of one order that does not depend on regions. Does not cover: what is made of them (`exporting`,
-`context_exporting`).
+The runs of each region are merged and written to a temporary file, which is then read in blocks of one order that does
+not depend on regions. `export` and `context_export` use it.
 """
 
 from __future__ import annotations
@@ -14,17 +13,15 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
-import numpy.typing as npt
 
 from giaann_dask.events import Observer, StageAdvanced, ignore
+from giaann_dask.keys import Integers
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packed_arrays import require_intact
 from giaann_dask.runs.packing import unpack
 from giaann_dask.runs.run import Run
 from giaann_dask.store.manifest import StoredRun
 from giaann_dask.store.network_store import CommitReader
-
-Integers = npt.NDArray[np.int64]
 
 # Connections that are handled in one go.
 BLOCK = 1 << 20
@@ -94,9 +91,9 @@ def ordered_connections(
     reader : CommitReader
         The commit.
     folder : Path
-        Where there is room for 16 bytes a connection.
+        Folder with free space for 16 bytes a connection.
     observer : callable, optional
-        Told of every run that is read.
+        Notified of every run read.
 
     Raises
     ------

@@ -1,8 +1,7 @@
-"""Looking through a network region by region, with no more than one region decoded at a time.
+"""Scan a network region by region, with no more than one region decoded at a time.
 
-Covers: the connections among some columns, and the columns that are best connected with each other. Does not
-cover: reading a region (`ordered`), exports of everything (`exporting`) and what is counted in a region
-(`giaann_dask.diagnostics.network_report`).
+Finds the connections among some columns, and the columns with the strongest connections between them. `export` reads
+all connections.
 """
 
 from __future__ import annotations
@@ -13,15 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import OptionError
-from giaann_dask.keys import unpack_neuron, unpack_target
+from giaann_dask.keys import Integers, unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.run import Run
 from giaann_dask.store.connection_table import ConnectionTable, best_of_pairs
 from giaann_dask.store.export import table_of
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.store.ordered_connections import read_runs
-
-Integers = npt.NDArray[np.int64]
 
 
 def require_columns(reader: CommitReader) -> None:

@@ -1,7 +1,6 @@
-"""The dictionaries of a network in its Zarr group.
+"""Read and append the dictionaries of a network in its Zarr group.
 
-Covers: appending what they have grown by, flags that were set since, and reading them. Does not cover:
-what they mean (`giaann_dask.text.vocabulary`) and commits (`store`).
+New entries are appended and changed flags rewritten; `giaann_dask.text.vocabulary` defines what they mean.
 """
 
 from __future__ import annotations

@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import OptionError, parameter
+from giaann_dask.keys import Integers
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.training.selection_kernels import LEVELS, RANKS, Batches, Sequences, Window, choose, count_pairs, group
 
-Integers = npt.NDArray[np.int64]
 Order = Literal["corpus", "random", "least-overlap"]
 
 WINDOW_LIMIT = 65536

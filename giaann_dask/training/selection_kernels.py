@@ -12,7 +12,8 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-Integers = npt.NDArray[np.int64]
+from giaann_dask.keys import Integers
+
 Bits = npt.NDArray[np.uint64]
 
 # Overlaps of this many columns and more count as equally bad.

@@ -28,7 +28,7 @@ from giaann_dask.runs.splitting import choose_pivot, row_weights, split_run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import reading
 from giaann_dask.store.network_store import CommitReader, NetworkStore
-from giaann_dask.store.run_writing import write_run
+from giaann_dask.store.run_io import write_run
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.training.division import Division, assign
@@ -226,7 +226,7 @@ def count_more(path: str, commit: str, stored: Sequence[str], *runs: PackedRegio
 
 
 def write_stored(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
-    """Write a run into the store, on the worker that holds it; see `giaann_dask.store.run_writing.write_run`."""
+    """Write a run into the store, on the worker that holds it; see `giaann_dask.store.run_io.write_run`."""
     with naming_worker():
         return write_run(fork, identity, packed)
 

@@ -29,7 +29,7 @@ from giaann_dask.storage import absolute_place
 from giaann_dask.store.locking import LOCK_FILE, UNFINISHED, HeldPlace, locked, look_at, require_place
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.store.run_writing import write_run
+from giaann_dask.store.run_io import write_run
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions
 from giaann_dask.training.target import open_store

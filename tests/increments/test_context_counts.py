@@ -1,4 +1,4 @@
-"""Counts of contexts: exact sums, whatever the blocks and their order, and the same from a trained network."""
+"""Counts of contexts: exact sums, whatever the blocks and their order."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from giaann_dask.errors import OptionError, SpecificationError
+from giaann_dask.errors import OptionError
 from giaann_dask.increments.context_counts import ContextCounts, add_counts, count_contexts, subtract_counts
 from giaann_dask.increments.contexts import CHAIN, CONTEXTS, SINGLE, TokenStream, source_key, word_key
-from giaann_dask.keys import pack_neuron, pack_target, unpack_target
-from giaann_dask.runs.merging import merge_runs
+from giaann_dask.keys import unpack_target
 from giaann_dask.runs.packing import pack, unpack
-from giaann_dask.runs.run import Run
-from giaann_dask.spec import Specification
-from giaann_dask.store.pooled_connections import pool_connections
 
 Documents = list[list[list[str]]]
 WORDS = st.sampled_from(["a", "b", "The", "the", "cats", "walking", "talking", "1984", "é"])
@@ -94,33 +90,3 @@ def test_each_link_of_the_chain_extends_the_one_before() -> None:
     for kind in range(1, CHAIN + 1):
         assert CONTEXTS[kind].parts[:-1] == CONTEXTS[kind - 1].parts
     assert list(SINGLE) == [1, 2, 3, 4, 5, 6]
-
-
-SPECIFICATION = Specification(seed_tokens=12)
-
-
-def connections(sentence: list[tuple[int, int]]) -> Run:
-    """The feature segments of the connections that one sentence of neurons makes, as training would."""
-    increments, parts = SPECIFICATION.increments(), []
-    for j, (column, feature) in enumerate(sentence):
-        for i in range(j):
-            distance = min(j - i, SPECIFICATION.feature_segments)
-            target = pack_target(SPECIFICATION.segments - distance, pack_neuron(column, feature), 0)
-            gain = np.array([increments[j - i]], np.int32)
-            parts.append(Run(np.array([pack_neuron(*sentence[i])]), np.array([0, 1]), target.reshape(1), gain))
-    return merge_runs(parts)
-
-
-def test_a_network_pools_to_the_counts_of_its_text() -> None:
-    concepts, features = ("cat", "dog"), ("prime", "the", "sees")
-    sentence = [(0, 1), (0, 0), (0, 2), (1, 1), (1, 0), (1, 2), (0, 1), (0, 0)]
-    words = [concepts[c] if f == 0 else features[f] for c, f in sentence]
-    run = connections(sentence)
-    pooled = pool_connections([run, Run.empty()], SPECIFICATION, concepts, features)
-    assert pooled.words == counted([[words]]).words
-    for distance in SINGLE:
-        assert found_pairs(pooled, distance) == pairs([[words]], distance)
-    with pytest.raises(SpecificationError, match="multiple"):
-        pool_connections([run], Specification(seed_tokens=12, proximity_scale=3.0), concepts, features)
-    with pytest.raises(SpecificationError, match="plain sums"):
-        pool_connections([run], Specification(pos_factors={"NOUN": 2.0}), concepts, features)

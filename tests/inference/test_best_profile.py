@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.documents import read_documents
 from support.village import write_village
 
 import giaann_dask as gd
@@ -18,7 +19,6 @@ from giaann_dask.errors import EmptyInputError, GiaannError, OptionError, Specif
 from giaann_dask.increments.context_counts import ContextCounts, count_contexts, subtract_counts
 from giaann_dask.increments.contexts import CONTEXTS, TokenStream, word_key
 from giaann_dask.inference.best.ngram import backoff_matches, kneser_ney
-from giaann_dask.inference.best.reading import read_documents
 from giaann_dask.inference.best.scores import BEST, NAMES, PooledModel
 from giaann_dask.inference.best.tables import PooledTables, build_tables
 from giaann_dask.spec_profiles import CHAIN_NAMES, CONTEXT_NAMES

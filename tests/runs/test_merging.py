@@ -73,7 +73,7 @@ def test_sum_is_that_of_a_dictionary(plains: list[Plain]) -> None:
 
 
 @given(st.lists(PLAIN_RUNS, max_size=4), st.lists(PLAIN_RUNS, max_size=3), st.sampled_from([1, 2, 7, 1000]))
-def test_what_is_added_to_stored_runs_is_counted(plains: list[Plain], before: list[Plain], chunk: int) -> None:
+def test_count_of_connections_added_to_stored_runs(plains: list[Plain], before: list[Plain], chunk: int) -> None:
     runs, stored = (
         [pack(to_run(plain)) for plain in plains],
         [entries_of(pack(to_run(p), chunk).entries) for p in before],
@@ -84,7 +84,7 @@ def test_what_is_added_to_stored_runs_is_counted(plains: list[Plain], before: li
 
 
 def test_only_chunks_that_are_needed_are_read() -> None:
-    """Of 100 rows in chunks of ten targets, those of two rows; the rest may be damaged and nobody notices."""
+    """Of 100 rows in chunks of ten targets, those of two rows; damage elsewhere is not read."""
     plain = {(source, target): 1 for source in range(100) for target in range(10)}
     packed, new = pack(to_run(plain), 10), [pack(to_run({(17, 3): 1, (17, 11): 1, (60, 9): 2, (200, 1): 1}))]
     chunks = [name for name in packed.entries if name.startswith("target_") and "/c/" in name]

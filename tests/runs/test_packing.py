@@ -258,7 +258,7 @@ def test_headers_that_cannot_be(header: Any) -> None:
         unpack(PackedRun(entries, packed.rows, packed.connections, packed.nbytes))
 
 
-def test_a_newer_version_is_told_apart_from_damage() -> None:
+def test_a_newer_version_is_distinguished_from_damage() -> None:
     packed = pack(random_run(11, 120))
     newer = packed.entries["zarr.json"].replace(b'"version":1', b'"version":2')
     assert newer != packed.entries["zarr.json"]

@@ -1,4 +1,4 @@
-"""Placement of neurons in regions: tables, splits, and the dealing of regions to workers."""
+"""Placement of neurons in regions: tables, splits, and the assignment of regions to workers."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def roles(**gigabytes: int) -> Roles:
     return Roles(tuple(gigabytes), (), frozenset(), memory)
 
 
-def test_regions_are_dealt_by_free_memory() -> None:
+def test_regions_are_assigned_by_free_memory() -> None:
     owners = assign_regions({}, dict.fromkeys(range(12), 0), roles(small=4, large=8))
     assert sorted(owners.values()).count("large") == 8
 

@@ -1,4 +1,4 @@
-"""A network in a process that was forked from one that had used a network: an error at once, not a wait without end."""
+"""A network in a process that was forked from one that had used a network: an error, not an endless wait."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ USES: dict[str, Callable[[gd.Network], object]] = {
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
-def test_a_forked_process_is_told_at_once(network: gd.Network, use: Callable[[gd.Network], object]) -> None:
+def test_a_forked_process_fails_immediately(network: gd.Network, use: Callable[[gd.Network], object]) -> None:
     def run() -> None:
         try:
             use(network)

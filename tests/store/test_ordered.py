@@ -28,7 +28,7 @@ from giaann_dask.store.ordered_connections import OrderedConnections, ordered_co
 
 
 def reader_of(regions: dict[int, list[Run]]) -> Any:
-    """What is read of a commit."""
+    """Stub of the reader of a commit."""
     runs = {f"{region}.{number}": pack(run) for region, parts in regions.items() for number, run in enumerate(parts)}
     stored = tuple(StoredRun(name, int(name.partition(".")[0]), 0, 0, len(run), 0) for name, run in runs.items())
     manifest = Manifest(specification=Specification(), runs=stored)
@@ -36,7 +36,7 @@ def reader_of(regions: dict[int, list[Run]]) -> Any:
 
 
 def random_regions(seed: int, neurons: int, regions: int, wide: bool) -> dict[int, list[Run]]:
-    """Two runs in each of some regions, among which the neurons are dealt; some neurons have no connections."""
+    """Two runs in each of some regions, to which the neurons are assigned; some neurons have no connections."""
     rng = np.random.default_rng(seed)
     keys = pack_neuron(np.arange(neurons) // 3, np.arange(neurons) % 3)
     region = rng.integers(0, regions, neurons)
@@ -108,7 +108,7 @@ def test_a_file_that_is_not_complete_does_not_appear(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_told_as_such(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     signals = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, before[1]))

@@ -1,4 +1,4 @@
-"""A network that was opened at a commit answers from it, whatever is trained meanwhile."""
+"""A network opened at a commit reads that commit, regardless of later training."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def figures(report: evaluation.EvaluationReport) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory: pytest.TempPathFactory) -> Grown:
-    """The second commit is made while an evaluation of the first is under way."""
+    """The second commit is made while an evaluation of the first is running."""
     folder = tmp_path_factory.mktemp("snapshot")
     texts = [write_village(folder / f"{seed}.txt", 300, seed) for seed in (1, 2, 3)]
     with gd.connect(workers=0) as client:

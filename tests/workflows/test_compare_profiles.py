@@ -1,4 +1,4 @@
-"""The table of profiles, and the documents it reads."""
+"""The table of profiles."""
 
 from __future__ import annotations
 
@@ -9,26 +9,10 @@ from types import ModuleType
 
 import pytest
 
-from giaann_dask.errors import OptionError
-from giaann_dask.inference.best.reading import read_documents
 from giaann_dask.workflows.exits import run_script
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data" / "synthetic"
-CONLLU = "\n".join(
-    [
-        "# newdoc id = 1",
-        *(f"{n}\t{w}\t{w}\t{p}\t{p}\t_\t_\t_\t_\t_" for n, w, p in ((1, "Old", "ADJ"), (2, "A", "NOUN"))),
-        "3\tB\tB\tNOUN\tNN\t_\t_\t_\t_\t_",
-        "",
-        "1\tRuns\trun\tVERB\tVBZ\t_\t_\t_\t_\t_",
-        "",
-        "# newdoc id = 2",
-        "1\tEnd\tend\tNOUN\tNN\t_\t_\t_\t_\t_",
-        "",
-        "",
-    ]
-)
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +28,6 @@ def script() -> ModuleType:
     sys.modules[specification.name] = module
     specification.loader.exec_module(module)
     return module
-
-
-def test_documents_of_conllu_and_text(tmp_path: Path) -> None:
-    conllu, text = tmp_path / "a.conllu", tmp_path / "b.txt"
-    conllu.write_text(CONLLU, encoding="utf-8")
-    text.write_text("One ends. Two ends.\n\nThree.\n", encoding="utf-8")
-    raw = [[list(sentence) for sentence in document] for document in read_documents([conllu, text])]
-    assert raw[:2] == [[["Old", "A", "B"], ["Runs"]], [["End"]]]
-    assert raw[2:] == [[["One", "ends", "."], ["Two", "ends", "."], ["Three", "."]]]
-    merged = list(read_documents([conllu], tokens="merged"))
-    assert merged == [[["old", "a_b"], ["runs"]], [["end"]]]
-    with pytest.raises(OptionError, match="tokens"):
-        list(read_documents([text], tokens="none"))
 
 
 def test_table_csv_and_plot(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,11 +16,10 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.increments.contexts import EXTENDS
-from giaann_dask.keys import unpack_neuron, unpack_target
+from giaann_dask.keys import Integers, unpack_neuron, unpack_target
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 
-Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 # Two bins for each doubling, from far below any strength to far above.

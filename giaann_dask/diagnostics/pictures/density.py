@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from giaann_dask.diagnostics.pictures.choosing import require_connections
 from giaann_dask.diagnostics.pictures.themes import Theme, theme_of
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.keys import pack_neuron
+from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.optional import import_optional
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.store.scanning import column_pairs, read_regions, require_columns
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ORDERS = ("appearance", "region")
-Integers = npt.NDArray[np.int64]
 _CELLS, _DOTS_PER_INCH = 400, 140
 # More names of regions than that would overlap.
 _NAMED_REGIONS = 24

@@ -18,7 +18,8 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-Integers: TypeAlias = npt.NDArray[np.int64]
+from giaann_dask.keys import Integers
+
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 

@@ -24,8 +24,8 @@ from giaann_dask.errors import EmptyInputError, OptionError, parameter
 from giaann_dask.increments.contexts import CHAIN, CONTEXTS, NONE, TokenStream
 from giaann_dask.inference.best.kernel import RECENT_KINDS, Evidence, Pooling, Text, distribution, score_tokens
 from giaann_dask.inference.best.tables import PooledTables
+from giaann_dask.keys import Integers
 
-Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 NAMES = tuple(context.name for context in CONTEXTS[1:])

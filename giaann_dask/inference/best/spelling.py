@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
-
-Integers = npt.NDArray[np.int64]
+from giaann_dask.keys import Integers
 
 ORDER = 3
 _END = 256

@@ -25,10 +25,9 @@ from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.increments.contexts import CHAIN, CONTEXTS, EXTENDS, NONE, TokenStream, word_key
 from giaann_dask.inference.best.spelling import Spelling
-from giaann_dask.keys import unpack_target
+from giaann_dask.keys import Integers, unpack_target
 from giaann_dask.runs.run import Run
 
-Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 # Counts that a context is given in advance, spread as the words are by themselves.

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from giaann_dask.inference.rows.source import RowSource
-from giaann_dask.keys import pack_neuron
+from giaann_dask.keys import FEATURE_MASK, pack_neuron
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.run import Row, Run
-from giaann_dask.spec import FEATURE_BITS, MAXIMUM_FEATURES
+from giaann_dask.spec import FEATURE_BITS
 from giaann_dask.text.attachments import Attachments
 
 # Connections of auxiliary neurons that a process keeps, about; 16 bytes each.
@@ -42,7 +42,7 @@ class AuxiliaryRows:
 
     def row(self, neuron: int) -> Row | None:
         """Return a row as `RowSource.row` does; what is added is rounded to units of strength."""
-        column, feature = neuron >> FEATURE_BITS, neuron & (MAXIMUM_FEATURES - 1)
+        column, feature = neuron >> FEATURE_BITS, neuron & FEATURE_MASK
         own, groups = self._rows.row(neuron), self._attachments.groups_of(feature)
         if not groups:
             return own

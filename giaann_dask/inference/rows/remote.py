@@ -17,7 +17,6 @@ from itertools import islice
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 from distributed import Client, Worker, get_worker, secede
 from distributed.core import send_recv
 from distributed.protocol import to_serialize
@@ -27,10 +26,10 @@ from giaann_dask.errors import ClusterError, OptionError, parameter
 from giaann_dask.inference.rows.cache import RowCache, RowCounter, Rows, RowStatistics
 from giaann_dask.inference.rows.service import NAME, OPERATION, RowProjection, RowRequest, RowResponse
 from giaann_dask.inference.rows.source import RunRows
+from giaann_dask.keys import Integers
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Row, Run
 
-Integers = npt.NDArray[np.int64]
 Way = Literal["auto", "copied", "asked"]
 
 # A task that waits longer than this leaves its place to others: to the reading of a region, perhaps.

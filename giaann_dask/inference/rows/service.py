@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from distributed import Client, Worker, WorkerPlugin
 from distributed.protocol import to_serialize
 from distributed.protocol.pickle import dumps
@@ -25,7 +24,7 @@ from giaann_dask.cluster import ask_scheduler
 from giaann_dask.cluster.heartbeat import ROWS_METRIC, RowServiceMetrics
 from giaann_dask.errors import ClusterError
 from giaann_dask.inference.rows.cache import RowCache
-from giaann_dask.keys import SEGMENT_SHIFT
+from giaann_dask.keys import SEGMENT_SHIFT, Integers
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.run import Run
 
@@ -33,8 +32,6 @@ NAME = "giaann-rows"
 OPERATION = "giaann_rows"
 # An answer ends after the row that passes this; the rest is asked for again.
 ANSWER_BYTES = 32 << 20
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

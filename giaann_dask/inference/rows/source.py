@@ -16,10 +16,9 @@ import numpy.typing as npt
 import torch
 from torch.utils.dlpack import from_dlpack
 
+from giaann_dask.keys import Integers
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Row, Run
-
-Integers = npt.NDArray[np.int64]
 
 # Fewer rows than this are looked up faster one by one.
 _MANY = 4

@@ -34,11 +34,11 @@ from giaann_dask.inference.state.candidates import Candidates, TokenTimes, score
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable
 from giaann_dask.inference.v1.stepper import Stepper
-from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, NEURON_BITS, Specification
+from giaann_dask.keys import NEURON_MASK
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 
 # Of a key, a value and a time.
 ENTRY_BYTES = 16
-_NEURON_MASK = (1 << NEURON_BITS) - 1
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class SpreadSession(Stepper[SpreadState]):
         return source_activity(part, neuron, layout)
 
     def _propagate(self, state: SpreadState, target: Tensor, pulse: Pulse) -> SpreadState:
-        divided = state.divide(target, (target >> BRANCH_BITS) & _NEURON_MASK)
+        divided = state.divide(target, (target >> BRANCH_BITS) & NEURON_MASK)
         parts = tuple(
             propagate(part, keys, pulse, layout=self._layouts[part.key.device], options=self.options)
             for part, keys in zip(state.parts, divided, strict=True)
@@ -169,7 +169,7 @@ class SpreadSession(Stepper[SpreadState]):
             if pivot is None:
                 place += 1
                 continue
-            above = (parts[place].key >> BRANCH_BITS) & _NEURON_MASK >= pivot
+            above = (parts[place].key >> BRANCH_BITS) & NEURON_MASK >= pivot
             low, high = chosen_entries(parts[place], ~above), chosen_entries(parts[place], above)
             device = self._devices[len(parts) % len(self._devices)]
             high = ActivationState(*(x.to(device) for x in (high.key, high.value, high.time)))
@@ -213,7 +213,7 @@ def pivot_of(part: ActivationState) -> int | None:
 
     The begin of a column where there are two, for a column's entries change together.
     """
-    neuron = (part.key >> BRANCH_BITS) & _NEURON_MASK
+    neuron = (part.key >> BRANCH_BITS) & NEURON_MASK
     lowest, middle, highest = int(neuron.min()), int(neuron.median()), int(neuron.max())
     column = middle >> FEATURE_BITS
     for pivot in (column << FEATURE_BITS, (column + 1) << FEATURE_BITS, middle, highest):

@@ -29,12 +29,11 @@ from giaann_dask.inference.state.activation import (
 from giaann_dask.inference.state.active_columns import ActiveColumns
 from giaann_dask.inference.state.candidates import TokenTimes, score_candidates
 from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.spec import BRANCH_BITS, NEURON_BITS, Specification
+from giaann_dask.keys import NEURON_MASK, Integers
+from giaann_dask.spec import BRANCH_BITS, Specification
 
-Integers = npt.NDArray[np.int64]
 # Keys, values and times of entries.
 Entries = tuple[Integers, npt.NDArray[np.float32], Integers]
-_NEURON_MASK = (1 << NEURON_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,7 +128,7 @@ class StateActor:
         pivot = pivot_of(state)
         if pivot is None:
             return None
-        above = (state.key >> BRANCH_BITS) & _NEURON_MASK >= pivot
+        above = (state.key >> BRANCH_BITS) & NEURON_MASK >= pivot
         self._parts[part], high = chosen_entries(state, ~above), chosen_entries(state, above)
         return pivot, (high.key.cpu().numpy(), high.value.cpu().numpy(), high.time.cpu().numpy())
 

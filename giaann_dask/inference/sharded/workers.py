@@ -34,9 +34,9 @@ from giaann_dask.inference.state.candidates import Candidates, TokenTimes
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable
 from giaann_dask.inference.v1.stepper import Stepper
-from giaann_dask.spec import BRANCH_BITS, NEURON_BITS, Specification
+from giaann_dask.keys import NEURON_MASK
+from giaann_dask.spec import BRANCH_BITS, Specification
 
-_NEURON_MASK = (1 << NEURON_BITS) - 1
 _HERE = 0
 _numbers = itertools.count()
 
@@ -155,7 +155,7 @@ class ShardedSession(Stepper[HeldState]):
 
     def _propagate(self, state: HeldState, target: Tensor, pulse: Pulse) -> HeldState:
         keys = target.cpu().numpy()
-        divided = _divided(state, keys, (keys >> BRANCH_BITS) & _NEURON_MASK)
+        divided = _divided(state, keys, (keys >> BRANCH_BITS) & NEURON_MASK)
         wanted = {place: (some, pulse) for place, some in enumerate(divided)}
         state.sizes[:] = self._ask(state, wanted, "propagate")
         return self._within_budget(state)

@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.inference.state.activation import ActivationState
-from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, NEURON_BITS
-
-_NEURON_MASK = (1 << NEURON_BITS) - 1
+from giaann_dask.keys import NEURON_MASK
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +37,7 @@ class ActiveColumns:
         """Return all lit columns of a state, ascending."""
         if not len(state):
             return cls(np.zeros(0, np.int64), np.zeros(0))
-        column = ((state.key.cpu().numpy() >> BRANCH_BITS) & _NEURON_MASK) >> FEATURE_BITS
+        column = ((state.key.cpu().numpy() >> BRANCH_BITS) & NEURON_MASK) >> FEATURE_BITS
         return cls._summed(column, state.value.cpu().numpy().astype(np.float64))
 
     @classmethod

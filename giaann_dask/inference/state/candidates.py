@@ -17,9 +17,8 @@ from torch import Tensor
 
 from giaann_dask.inference.state.activation import ActivationState, Layout, sum_segments
 from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.spec import BRANCH_BITS, MAXIMUM_FEATURES, NEURON_BITS
-
-_NEURON_MASK = (1 << NEURON_BITS) - 1
+from giaann_dask.keys import FEATURE_MASK, NEURON_MASK
+from giaann_dask.spec import BRANCH_BITS
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +106,7 @@ def connected_targets(target: Tensor, layout: Layout) -> Tensor:
         int64.
     """
     begin = int(torch.searchsorted(target, layout.starts[layout.last_segment]))
-    neurons: Tensor = torch.unique_consecutive((target[begin:] >> BRANCH_BITS) & _NEURON_MASK)
+    neurons: Tensor = torch.unique_consecutive((target[begin:] >> BRANCH_BITS) & NEURON_MASK)
     return neurons
 
 
@@ -186,7 +185,7 @@ def weigh_entries(
 
 def is_concept(neuron: Tensor) -> Tensor:
     """Return whether neuron keys are a concept's own neuron (feature 0), bool."""
-    return (neuron & (MAXIMUM_FEATURES - 1)) == 0
+    return (neuron & FEATURE_MASK) == 0
 
 
 def _penalty(time: Tensor, neuron: Tensor, times: TokenTimes, layout: Layout) -> Tensor:

@@ -44,8 +44,8 @@ from giaann_dask.inference.state.options import Feed, InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, StepResult
 from giaann_dask.inference.v1.push_session import Session
 from giaann_dask.inference.v1.stepper import Choice
-from giaann_dask.keys import SEGMENT_SHIFT
-from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, MAXIMUM_FEATURES, NEURON_BITS, Specification
+from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, feature_of
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 
 Score = Literal["activation", "connection", "both"]
 
@@ -189,7 +189,7 @@ class BeamSession(Session):
     def _following(self, path: _Path) -> list[_Path]:
         """Return the paths that go on with a path by one token."""
         last, times = path.neurons[-1], path.token.times
-        nouns = times.column_time + (_feature(last) == 0)
+        nouns = times.column_time + (feature_of(last) == 0)
         token = replace(
             path.token,
             times=TokenTimes(feature_time=times.feature_time + 1, column_time=nouns, open_noun=True),
@@ -221,13 +221,9 @@ class BeamSession(Session):
         if row is None or not len(neurons):
             return total
         begin = int(np.searchsorted(row.target, self._layout.last_segment << SEGMENT_SHIFT))
-        target = (row.target[begin:] >> BRANCH_BITS) & ((1 << NEURON_BITS) - 1)
+        target = (row.target[begin:] >> BRANCH_BITS) & NEURON_MASK
         order = np.argsort(neurons)
         place = np.minimum(np.searchsorted(neurons, target, sorter=order), len(neurons) - 1)
         here = neurons[order[place]] == target
         np.add.at(total, order[place[here]], self.specification.strengths(row.strength[begin:][here]))
         return total
-
-
-def _feature(neuron: int) -> int:
-    return neuron & (MAXIMUM_FEATURES - 1)

@@ -13,10 +13,8 @@ from torch import Tensor
 
 from giaann_dask.inference.rows.source import as_tensor
 from giaann_dask.inference.v1.held_rows import BatchRows
-from giaann_dask.spec import BRANCH_BITS, NEURON_BITS
-
-_NEURON_MASK = (1 << NEURON_BITS) - 1
-_BRANCH_MASK = (1 << BRANCH_BITS) - 1
+from giaann_dask.keys import BRANCH_MASK, NEURON_MASK
+from giaann_dask.spec import BRANCH_BITS
 
 
 class DeviceRows:
@@ -74,7 +72,7 @@ class DeviceRows:
         place = torch.repeat_interleave(torch.arange(len(row), device=self._device), counts)
         before = counts.cumsum(0) - counts
         at = torch.arange(len(place), device=self._device) + (begin - before)[place]
-        neuron = (self._target[at] >> BRANCH_BITS) & _NEURON_MASK
+        neuron = (self._target[at] >> BRANCH_BITS) & NEURON_MASK
         first = torch.ones_like(place, dtype=torch.bool)
         first[1:] = (neuron[1:] != neuron[:-1]) | (place[1:] != place[:-1])
         return place[first], neuron[first]
@@ -110,7 +108,7 @@ class DeviceRows:
         for further in range(len(branch)):
             entry = self._target[(at + further).clamp_max(last)]
             its = (at + further < end) & (entry >> BRANCH_BITS == sought >> BRANCH_BITS)
-            reached |= its[..., None] & ((entry & _BRANCH_MASK)[..., None] == branch)
+            reached |= its[..., None] & ((entry & BRANCH_MASK)[..., None] == branch)
         return reached
 
     def _slices(self, row: Tensor, key: Tensor, after: int) -> Tensor:

@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.v1.tables import NONE, RowTable
-from giaann_dask.keys import SEGMENT_SHIFT
+from giaann_dask.keys import SEGMENT_SHIFT, Integers
 from giaann_dask.runs.run import Row
-
-Integers = npt.NDArray[np.int64]
 
 
 def fetch_rows(source: RowSource, neurons: Sequence[int]) -> list[Row | None]:

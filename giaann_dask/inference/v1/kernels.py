@@ -39,20 +39,14 @@ from giaann_dask.inference.v1.tables import (
     NONE,
     REJECTED,
     Floats,
-    Integers,
     KernelRules,
     RowTable,
     Slots,
 )
-from giaann_dask.keys import SEGMENT_SHIFT
-from giaann_dask.spec import BRANCH_BITS, MAXIMUM_FEATURES, NEURON_BITS
+from giaann_dask.keys import BRANCH_MASK, FEATURE_MASK, NEURON_MASK, SEGMENT_SHIFT, Integers
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 
 Entries: TypeAlias = tuple[npt.NDArray[np.float32], npt.NDArray[np.int32], npt.NDArray[np.bool_]]
-
-_NEURON_MASK = (1 << NEURON_BITS) - 1
-_BRANCH_MASK = (1 << BRANCH_BITS) - 1
-_FEATURE_MASK = MAXIMUM_FEATURES - 1
-_FEATURE_BITS = MAXIMUM_FEATURES.bit_length() - 1
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -136,7 +130,7 @@ def _step(slots: Slots, slot: int, w: int, table: RowTable, rules: KernelRules) 
     if len(found):
         slots.candidates[slot, w], slots.value[slot, w] = len(found), worth[best]
         slots.ties[slot, w] = (worth == worth[best]).sum()
-        rejected = slots.mode[slot, w] == INTERNAL and found[best] >> _FEATURE_BITS != source >> _FEATURE_BITS
+        rejected = slots.mode[slot, w] == INTERNAL and found[best] >> FEATURE_BITS != source >> FEATURE_BITS
         stop = REJECTED if rejected else GOES_ON
         if not rejected:
             slots.predicted[slot, w] = found[best]
@@ -147,7 +141,7 @@ def _step(slots: Slots, slot: int, w: int, table: RowTable, rules: KernelRules) 
         following = slots.predicted[slot, w]
         slots.source[slot, w + 1], slots.activity[slot, w + 1] = following, active
         if w >= slots.given[slot]:
-            slots.nouns[slot, w] = slots.nouns[slot, w - 1] + (1 if following & _FEATURE_MASK == 0 else 0)
+            slots.nouns[slot, w] = slots.nouns[slot, w - 1] + (1 if following & FEATURE_MASK == 0 else 0)
     slots.done[slot] = w + 1
     return found, worth
 
@@ -168,7 +162,7 @@ def _connected(at: int, table: RowTable, rules: KernelRules) -> Integers:
     neuron = np.empty(end - begin, np.int64)
     count, before = 0, -1
     for entry in range(begin, end):
-        its = (target[entry] >> BRANCH_BITS) & _NEURON_MASK
+        its = (target[entry] >> BRANCH_BITS) & NEURON_MASK
         if its != before:
             neuron[count] = its
             before = its
@@ -241,7 +235,7 @@ def _score(
     nouns = slots.nouns[slot, w] if given else slots.nouns[slot, w - 1]
     best = 0
     for i in range(len(places)):
-        concept = connected[places[i]] & _FEATURE_MASK == 0
+        concept = connected[places[i]] & FEATURE_MASK == 0
         column_time = nouns + 1 if concept and not given else nouns
         value[i] = _worth(state, places[i], (column_time, w), rules)
         best = i if value[i] > value[best] else best
@@ -476,7 +470,7 @@ def _take(
     for i in range(count):
         place, entry, base = search[0, i], search[2, i], search[1, i] >> BRANCH_BITS
         while entry < end and target[entry] >> BRANCH_BITS == base:
-            branch = target[entry] & _BRANCH_MASK
+            branch = target[entry] & BRANCH_MASK
             entry += 1
             if gated and rules.sequential and not value[s - 1, place, branch] > 0:
                 continue

@@ -36,13 +36,11 @@ from giaann_dask.inference.v1.held_rows import BatchRows
 from giaann_dask.inference.v1.kernels import advance
 from giaann_dask.inference.v1.tables import INTERNAL, NO_CONNECTIONS, NONE, KernelRules, empty_slots, widened
 from giaann_dask.inference.v1.tensors import TensorSteps
-from giaann_dask.spec import FEATURE_BITS, MAXIMUM_FEATURES, Specification
-
-Integers = npt.NDArray[np.int64]
+from giaann_dask.keys import FEATURE_MASK, Integers
+from giaann_dask.spec import FEATURE_BITS, Specification
 
 _MODES: tuple[Mode | None, ...] = (None, "delimiter", "internal")
 _STOPS: tuple[StopReason | None, ...] = (None, "no connections", "no candidates", "rejected")
-_FEATURE_MASK = MAXIMUM_FEATURES - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,7 +272,7 @@ class Batch:
 
     def _set_mode(self, slot: int, step: int, source: int) -> None:
         prompt = self._under[slot].prompt
-        self._slots.mode[slot, step] = _MODES.index(prompt.flags.mode(source & _FEATURE_MASK, prompt.sequence.number))
+        self._slots.mode[slot, step] = _MODES.index(prompt.flags.mode(source & FEATURE_MASK, prompt.sequence.number))
 
     def _until(self, slot: int) -> int:
         under, slots = self._under[slot], self._slots
@@ -290,7 +288,7 @@ class Batch:
         slots.done[slot], slots.seeds[slot], slots.given[slot] = 0, seeds, length
         slots.nouns[slot, :length] = np.cumsum(sequence.noun)
         source = np.concatenate([sequence.neuron[:1], sequence.neuron[:known]])
-        mode = _modes(prompt.flags, source & _FEATURE_MASK, sequence.number)
+        mode = _modes(prompt.flags, source & FEATURE_MASK, sequence.number)
         _stay_in_column(source, mode)
         slots.source[slot, : known + 1] = source
         slots.mode[slot, : known + 1] = mode
@@ -404,4 +402,4 @@ def _stay_in_column(source: Integers, mode: npt.NDArray[np.int8]) -> None:
     leaving = np.flatnonzero((mode[:-1] == INTERNAL) & (column[1:] != column[:-1]))
     for step in range(int(leaving[0]), len(source) - 1) if len(leaving) else ():
         if mode[step] == INTERNAL:
-            source[step + 1] = (source[step] >> FEATURE_BITS << FEATURE_BITS) | (source[step + 1] & _FEATURE_MASK)
+            source[step + 1] = (source[step] >> FEATURE_BITS << FEATURE_BITS) | (source[step + 1] & FEATURE_MASK)

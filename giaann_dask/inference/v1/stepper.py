@@ -33,7 +33,8 @@ from giaann_dask.inference.state.sequence import (
     StepResult,
     StepTrace,
 )
-from giaann_dask.spec import FEATURE_BITS, MAXIMUM_FEATURES, Specification
+from giaann_dask.keys import column_of, feature_of
+from giaann_dask.spec import FEATURE_BITS, Specification
 
 Choice = Callable[[int, Candidates], int]
 State = TypeVar("State")
@@ -176,7 +177,7 @@ class Stepper(ABC, Generic[State]):
             if result.next is None:
                 return
             source = result.next
-            nouns += noun if given else _feature(source) == 0
+            nouns += noun if given else feature_of(source) == 0
 
     @abstractmethod
     def _begin(self) -> State:
@@ -240,7 +241,7 @@ class Stepper(ABC, Generic[State]):
         if activity is not None and target is not None:
             state = self._propagate(state, target, self._pulse(activity, result))
         state = self._deactivate(state, source)
-        mode = self.flags.mode(_feature(source), token.number)
+        mode = self.flags.mode(feature_of(source), token.number)
         if connected is not None:
             found = self._score(state, connected, token.times)
             result = self._predict(replace(result, mode=mode), found, token, feed, choose)
@@ -263,7 +264,7 @@ class Stepper(ABC, Generic[State]):
         else:
             best = candidates.best if choose is None else choose(result.index, candidates)
             top = int(candidates.neuron[best])
-            rejected = result.mode == "internal" and _column(top) != _column(result.source)
+            rejected = result.mode == "internal" and column_of(top) != column_of(result.source)
             result = replace(
                 result,
                 candidates=len(candidates),
@@ -282,16 +283,6 @@ class Stepper(ABC, Generic[State]):
         return Pulse(drive=self._layout.drives[activity], column_time=step.column_time, feature_time=step.index - 1)
 
 
-def _feature(neuron: int) -> int:
-    """Return the feature of a neuron key."""
-    return neuron & (MAXIMUM_FEATURES - 1)
-
-
-def _column(neuron: int) -> int:
-    """Return the column of a neuron key."""
-    return neuron >> FEATURE_BITS
-
-
 def _next_target(source: int, token: _Token, mode: Mode | None) -> int:
     """Return the sentence's own token as the next source.
 
@@ -300,6 +291,6 @@ def _next_target(source: int, token: _Token, mode: Mode | None) -> int:
     with the flags of its number.
     """
     assert token.target is not None
-    if mode == "internal" and _column(token.target) != _column(source):
-        return (_column(source) << FEATURE_BITS) | _feature(token.target)
+    if mode == "internal" and column_of(token.target) != column_of(source):
+        return (column_of(source) << FEATURE_BITS) | feature_of(token.target)
     return token.target

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from giaann_dask.inference.state.activation import Layout
 from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.keys import Integers
 
-Integers: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 Small: TypeAlias = npt.NDArray[np.int32]
 Bytes: TypeAlias = npt.NDArray[np.int8]

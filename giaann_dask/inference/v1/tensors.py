@@ -28,14 +28,12 @@ from giaann_dask.inference.v1.tables import (
     NONE,
     REJECTED,
     Floats,
-    Integers,
     KernelRules,
     Slots,
 )
-from giaann_dask.keys import SEGMENT_SHIFT
-from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, MAXIMUM_FEATURES
+from giaann_dask.keys import FEATURE_MASK, SEGMENT_SHIFT, Integers
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 
-_FEATURE_MASK = MAXIMUM_FEATURES - 1
 # Searches that are made at once, so that they fit into the memory of a device.
 _SEARCHES = 1 << 23
 
@@ -196,7 +194,7 @@ class TensorSteps:
         """Return the sum over segments of the largest value over branches that have an entry."""
         rules, value = self._rules, state.value
         if rules.timing == 1:
-            nouns = nouns + open_noun * ((neuron & _FEATURE_MASK) == 0)
+            nouns = nouns + open_noun * ((neuron & FEATURE_MASK) == 0)
             in_columns = nouns[None, :] - (rules.columns - self._segment[:, None])
             in_features = now[None, :] - (rules.segments - self._segment[:, None])
             expected = torch.where(self._segment[:, None] < rules.columns, in_columns, in_features)
@@ -290,5 +288,5 @@ def _record(slots: Slots, slot: int, step: int, found: Found, without: int) -> N
             return
         slots.source[slot, step + 1], slots.activity[slot, step + 1] = following, NONE
         if step >= slots.given[slot]:
-            slots.nouns[slot, step] = slots.nouns[slot, step - 1] + (following & _FEATURE_MASK == 0)
+            slots.nouns[slot, step] = slots.nouns[slot, step - 1] + (following & FEATURE_MASK == 0)
     slots.done[slot] = step + 1

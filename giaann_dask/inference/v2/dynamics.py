@@ -23,13 +23,10 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.inference.v2.tables import FREE, NEVER, Clock, EntryTable, Floats, Integers, LegacyRules, LifRules
-from giaann_dask.keys import SEGMENT_SHIFT
-from giaann_dask.spec import BRANCH_BITS, MAXIMUM_FEATURES, NEURON_BITS
+from giaann_dask.inference.v2.tables import FREE, NEVER, Clock, EntryTable, Floats, LegacyRules, LifRules
+from giaann_dask.keys import BRANCH_MASK, FEATURE_MASK, NEURON_MASK, SEGMENT_SHIFT, Integers
+from giaann_dask.spec import BRANCH_BITS
 
-_NEURON_MASK = (1 << NEURON_BITS) - 1
-_BRANCH_MASK = (1 << BRANCH_BITS) - 1
-_FEATURE_MASK = MAXIMUM_FEATURES - 1
 # 2 ** 64 divided by the golden ratio, as a signed number: spreads keys that differ little.
 _SPREAD = -7046029254386353131
 
@@ -152,13 +149,13 @@ def lif_advance(
             continue
         if rules.strengths:
             drive = squashed(strength[i]) if rules.squash else strength[i]
-        slot = take(table, (target[i] >> BRANCH_BITS) & _NEURON_MASK, moment)
+        slot = take(table, (target[i] >> BRANCH_BITS) & NEURON_MASK, moment)
         lif_catch_up(table, slot, moment, advanced, rules)
         table.value[slot, 0, segment] = table.value[slot, 0, segment] + drive
     slots = np.empty(len(target) - begin, np.int64)
     count = 0
     for i in range(begin, len(target)):
-        slot = find(table, (target[i] >> BRANCH_BITS) & _NEURON_MASK)
+        slot = find(table, (target[i] >> BRANCH_BITS) & NEURON_MASK)
         if slot == FREE or (count > 0 and slots[count - 1] == slot):
             continue
         lif_catch_up(table, slot, moment, advanced, rules)
@@ -273,8 +270,8 @@ def legacy_advance(
     slots = np.empty(len(target), np.int64)
     # All are tested before any is reached.
     for i in range(len(target)):
-        segment, branch = target[i] >> SEGMENT_SHIFT, target[i] & _BRANCH_MASK
-        slots[i] = take(table, (target[i] >> BRANCH_BITS) & _NEURON_MASK, moment)
+        segment, branch = target[i] >> SEGMENT_SHIFT, target[i] & BRANCH_MASK
+        slots[i] = take(table, (target[i] >> BRANCH_BITS) & NEURON_MASK, moment)
         legacy_catch_up(table, slots[i], moment, rules)
         if not _kept(table, slots[i], branch, segment, clock.token - 1, rules):
             slots[i] = FREE
@@ -282,7 +279,7 @@ def legacy_advance(
     for i in range(len(target)):
         if slots[i] == FREE:
             continue
-        segment, branch = target[i] >> SEGMENT_SHIFT, target[i] & _BRANCH_MASK
+        segment, branch = target[i] >> SEGMENT_SHIFT, target[i] & BRANCH_MASK
         if rules.strengths:
             drive = strength[i] * rules.scale if gate else ZERO
         table.value[slots[i], branch, segment] = table.value[slots[i], branch, segment] + drive
@@ -325,7 +322,7 @@ def legacy_scores(
         if slot == FREE or not _is_reached(table, slot):
             continue
         legacy_catch_up(table, slot, moment, rules)
-        concept = clock.open_concept and (connected[i] & _FEATURE_MASK) == 0
+        concept = clock.open_concept and (connected[i] & FEATURE_MASK) == 0
         times, total = (clock.column + (1 if concept else 0), clock.token), ZERO
         for segment in range(segments):
             best, any_there = ZERO, False

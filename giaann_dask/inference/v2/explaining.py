@@ -18,8 +18,8 @@ from giaann_dask.inference.state.sequence import Contribution, StepResult
 from giaann_dask.inference.v2.dynamics import squashed
 from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import LegacyOptions, LifOptions
-from giaann_dask.inference.v2.tables import NEVER, Floats, Integers
-from giaann_dask.keys import unpack_target
+from giaann_dask.inference.v2.tables import NEVER, Floats
+from giaann_dask.keys import Integers, unpack_target
 from giaann_dask.spec import FEATURE_BITS
 
 # Target keys of a source and its strengths, float32.

@@ -14,10 +14,9 @@ import numpy.typing as npt
 
 from giaann_dask.inference.state.sequence import FlagTable, Mode
 from giaann_dask.inference.v2.options import CandidateSelection
-from giaann_dask.keys import unpack_neuron
+from giaann_dask.keys import Integers, unpack_neuron
 from giaann_dask.spec import FEATURE_BITS
 
-Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
 

@@ -38,8 +38,9 @@ from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import LifOptions, V2Options
 from giaann_dask.inference.v2.selection import passing, select
 from giaann_dask.inference.v2.states import SequenceState, new_state
-from giaann_dask.inference.v2.tables import Clock, Floats, Integers
-from giaann_dask.spec import MAXIMUM_FEATURES, Specification
+from giaann_dask.inference.v2.tables import Clock, Floats
+from giaann_dask.keys import Integers, feature_of
+from giaann_dask.spec import Specification
 
 _NO_TARGETS: Integers = np.zeros(0, np.int64)
 _NO_STRENGTHS: Floats = np.zeros(0, np.float32)
@@ -142,7 +143,7 @@ class V2Session:
             if trace.result.next is None:
                 return
             source = trace.result.next
-            concepts += known if given else _feature(source) == 0
+            concepts += known if given else feature_of(source) == 0
 
     def explain(self, steps: tuple[StepResult, ...], index: int) -> tuple[Contribution, ...]:
         """Return the connections that raised what a step predicted (see `Session.explain`)."""
@@ -191,7 +192,7 @@ class V2Session:
     ) -> tuple[StepResult, Candidates | None]:
         """Choose among the candidates and find the next source (sections 7f and 7g)."""
         rules, source = self.options.selection, known["source"]
-        mode = self.flags.mode(_feature(source), token.number)
+        mode = self.flags.mode(feature_of(source), token.number)
         passes = passing(scored[0], source, mode, self.flags, token.number, rules)
         neuron, score, best = select(*scored, passes, rules)
         found, count = None, len(neuron)
@@ -234,8 +235,3 @@ class V2Session:
 def _writeable(target: Integers) -> Integers:
     """Return an array that kernels take without being compiled again for memory that came through Dask."""
     return target if target.flags.writeable else target.copy()
-
-
-def _feature(neuron: int) -> int:
-    """Return the feature of a neuron key."""
-    return neuron & (MAXIMUM_FEATURES - 1)

@@ -18,16 +18,15 @@ from giaann_dask.inference.state.activation import ActivationState
 from giaann_dask.inference.v2 import dynamics
 from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import LegacyOptions, LifOptions
-from giaann_dask.inference.v2.tables import FREE, NEVER, Clock, EntryTable, Floats, Integers, LegacyRules, LifRules
-from giaann_dask.keys import SEGMENT_SHIFT, pack_target
-from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, NEURON_BITS
+from giaann_dask.inference.v2.tables import FREE, NEVER, Clock, EntryTable, Floats, LegacyRules, LifRules
+from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers, pack_target
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 
 # Slots of a new table, a power of two.
 _FIRST_SLOTS = 1 << 11
 _FIRST_STEPS = 1 << 8
 # Beyond it the weight of an entry has long been 0 in float32.
 _LONGEST_TIME = 1 << 12
-_NEURON_MASK = (1 << NEURON_BITS) - 1
 
 
 class SequenceState(ABC):
@@ -202,7 +201,7 @@ class LegacyState(SequenceState):
         gate = dynamics.legacy_advance(self._table, source, row, clock, self._rules)
         self._moment = 2 * clock.token + 1
         begin = int(np.searchsorted(row[0], self._layout.last << SEGMENT_SHIFT))
-        connected = np.unique((row[0][begin:] >> BRANCH_BITS) & _NEURON_MASK)
+        connected = np.unique((row[0][begin:] >> BRANCH_BITS) & NEURON_MASK)
         neuron, score = dynamics.legacy_scores(self._table, connected, clock, self._rules, self._powers)
         return int(gate), neuron, score
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Integers = npt.NDArray[np.int64]
+from giaann_dask.keys import Integers
+
 Floats = npt.NDArray[np.float32]
 
 FREE = -1

@@ -1,0 +1,123 @@
+"""Read the encoded entries of stored runs, and write runs from workers into a commit in progress.
+
+Workers write through forks of the driver's session; `network_store` opens the session, merges the forks and commits.
+Decoding entries is left to `giaann_dask.runs.packing` and `giaann_dask.runs.partial_rows`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import icechunk
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer.cpu import Buffer
+from zarr.core.sync import sync
+
+from giaann_dask.runs.packing import PackedRegionRun
+from giaann_dask.storage import writing
+from giaann_dask.store.locking import PlaceToken, require_place
+
+_GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
+# Entries that are read concurrently, which takes half the time of one after the other.
+_CONCURRENT_READS = 16
+
+
+class StoredEntries:
+    """The encoded bytes of one table of a stored run.
+
+    Parameters
+    ----------
+    store : zarr.abc.store.Store
+        Store of the network.
+    prefix : str
+        Path of the table in the store, with the slash at the end.
+    """
+
+    def __init__(self, store: Any, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+
+    def read(self, names: Sequence[str]) -> dict[str, bytes]:
+        """Return the entries with these names, relative to the table; those that do not exist are left out."""
+        return sync(self._gather(names))
+
+    def read_all(self) -> dict[str, bytes]:
+        """Return all entries in the order of their names."""
+        return sync(self._gather_all())
+
+    async def _gather_all(self) -> dict[str, bytes]:
+        listed: AsyncIterator[str] = self._store.list_prefix(self._prefix)
+        return await self._gather(sorted([name.removeprefix(self._prefix) async for name in listed]))
+
+    async def _gather(self, names: Sequence[str]) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for begin in range(0, len(names), _CONCURRENT_READS):
+            some = names[begin : begin + _CONCURRENT_READS]
+            values = await asyncio.gather(
+                *(self._store.get(self._prefix + name, default_buffer_prototype()) for name in some)
+            )
+            found.update(
+                (name, value.to_bytes()) for name, value in zip(some, values, strict=True) if value is not None
+            )
+        return found
+
+
+def fork_session(session: icechunk.Session, place: PlaceToken) -> bytes:
+    """Return a pickled fork of an empty session, for `write_run`.
+
+    Parameters
+    ----------
+    session : icechunk.Session
+        Of the next commit.
+    place : PlaceToken
+        Identifies the folder, so that a worker can check that it sees the same one.
+    """
+    # Forks travel as bytes. An opened one takes megabytes, which Dask's estimate of sizes does not include, and Dask
+    # keeps arguments and results of a task as long as it may have to run again: a worker with hundreds of runs had no
+    # memory left for them. So each task opens a fork of its own, and no attempt sees another's.
+    return pickle.dumps((place, pickle.dumps(session.fork())))
+
+
+def write_run(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
+    """Write a run through a fork, on the worker that has it in memory.
+
+    Parameters
+    ----------
+    fork : bytes
+        What `fork_session` returned.
+    identity : str
+        Name of the run in the store.
+    packed : PackedRegionRun
+        The run.
+
+    Returns
+    -------
+    bytes
+        The pickled fork with the changes, for `merge_written`.
+
+    Raises
+    ------
+    StoreWriteError
+        If the disk is full.
+    StoreUnsharedError
+        If this process does not see the folder that the session is of; then nothing is written.
+    """
+    place, packed_fork = pickle.loads(fork)
+    # Before the fork is opened, which would create a missing folder.
+    require_place(place)
+    opened: icechunk.ForkSession = pickle.loads(packed_fork)
+    with writing("the network"):
+        # A group of its own, so that a run can be listed and deleted as one.
+        sync(opened.store.set(f"runs/{identity}/zarr.json", Buffer.from_bytes(_GROUP)))
+        for name, table in zip(packed._fields, packed, strict=True):
+            for key, value in table.entries.items():
+                sync(opened.store.set(f"runs/{identity}/{name}/{key}", Buffer.from_bytes(value)))
+    return pickle.dumps(opened)
+
+
+def merge_written(session: icechunk.Session, written: bytes) -> None:
+    """Merge the changes of a fork, as `write_run` returned them, into its session."""
+    session.merge(pickle.loads(written))
