@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from giaann_dask.diagnostics.network_report.page import NetworkReport
     from giaann_dask.diagnostics.pictures.gallery import Pictures
     from giaann_dask.diagnostics.pictures.options import DrawOptions
+    from giaann_dask.inference.batch import BatchOptions
     from giaann_dask.inference.best.evaluation import Baseline, ScoreReport, ScoringOptions
     from giaann_dask.inference.best.handle import TablesHandle
     from giaann_dask.inference.continuation import Continuation, GenerationOptions
     from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
     from giaann_dask.inference.sessions import NetworkHandle
     from giaann_dask.inference.token_events import ContinuationStream, PromptSession
-    from giaann_dask.inference.v1.pull_batch import BatchOptions
 
 
 class Network(Summarised):
@@ -226,8 +226,8 @@ class Network(Summarised):
         self, prompt: str, *, client: Client | None = None, options: GenerationOptions | None = None
     ) -> PromptSession:
         """Return the continuation of a prompt token by token; see `sessions`."""
+        from giaann_dask.inference.batch import BatchOptions
         from giaann_dask.inference.token_events import PromptSession
-        from giaann_dask.inference.v1.pull_batch import BatchOptions
 
         return PromptSession(self.sessions([prompt], client=client, options=options, batch=BatchOptions(slots=1)))
 
@@ -245,10 +245,10 @@ class Network(Summarised):
         Without a client the network is read into this process, once for this object and commit; with one its
         workers hold it. Each prompt is continued as it would be alone.
         """
+        from giaann_dask.inference.batch import BatchOptions
         from giaann_dask.inference.best.generation import WordSessions
         from giaann_dask.inference.continuation import GenerationOptions
         from giaann_dask.inference.sessions import Sessions
-        from giaann_dask.inference.v1.pull_batch import BatchOptions
 
         wanted = options or GenerationOptions(reasons=0)
         if self.specification.profile == "best":

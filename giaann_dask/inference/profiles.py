@@ -13,13 +13,14 @@ import torch
 
 from giaann_dask.device import select_device, tensor_device
 from giaann_dask.errors import OptionError, parameter
+from giaann_dask.inference.batch import Batch, BatchOptions
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable
-from giaann_dask.inference.v1.pull_batch import Batch, BatchOptions
+from giaann_dask.inference.v1.pull_batch import PullBatch
 from giaann_dask.inference.v1.pull_session import PullSession
 from giaann_dask.inference.v1.push_session import Session
-from giaann_dask.inference.v2.batch import PromptBatch, V2Batch
+from giaann_dask.inference.v2.batch import V2Batch
 from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import V2Options, V2Settings
 from giaann_dask.inference.v2.session import V2Session
@@ -147,11 +148,11 @@ def open_batch(
     options: InferenceRules,
     batch: BatchOptions | None = None,
     device: torch.device | None = None,
-) -> PromptBatch:
-    """Return an empty batch that follows some rules; the parameters are those of `Batch`.
+) -> Batch:
+    """Return an empty batch that follows some rules; the parameters are those of `PullBatch`.
 
     On the CPU steps are compiled; on other devices all sequences of profile ``v1`` take them together.
     """
     if isinstance(options, V2Options):
         return V2Batch(specification, rows, options=options, batch=batch)
-    return Batch(specification, rows, options=options, batch=batch, device=tensor_device(device))
+    return PullBatch(specification, rows, options=options, batch=batch, device=tensor_device(device))

@@ -20,6 +20,7 @@ from giaann_dask.cluster import result, results
 from giaann_dask.device import one_thread
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
+from giaann_dask.inference.batch import BatchOptions, Prompt
 from giaann_dask.inference.continuation import GeneratedToken, GenerationOptions
 from giaann_dask.inference.generation import PreparedPrompt, RawToken, best_candidates, in_words, prepare_prompt
 from giaann_dask.inference.handle import (
@@ -45,7 +46,6 @@ from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.sequence import FlagTable, StepResult, StepTrace
 from giaann_dask.inference.token_events import ContinuationStream, TokenEvent
-from giaann_dask.inference.v1.pull_batch import BatchOptions, Prompt
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
 

@@ -19,6 +19,7 @@ from giaann_dask.device import one_thread
 from giaann_dask.diagnostics.monitoring.reporter import reporter_of
 from giaann_dask.errors import PromptError
 from giaann_dask.events import PromptsAdvanced
+from giaann_dask.inference.batch import BatchOptions, Prompt
 from giaann_dask.inference.continuation import Candidate
 from giaann_dask.inference.generation import best_candidates, word_and_column
 from giaann_dask.inference.handle import changed_flags
@@ -29,7 +30,6 @@ from giaann_dask.inference.sharded.workers import ShardedSession, StateOptions
 from giaann_dask.inference.state.active_columns import ActiveColumns
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, StepTrace
-from giaann_dask.inference.v1.pull_batch import BatchOptions, Prompt
 from giaann_dask.inference.v1.push_session import Session
 from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.serving.engine import ActiveColumn, CompletionOptions, Ended, Given, Part, Token

@@ -13,9 +13,8 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from giaann_dask.errors import ClusterError
+from giaann_dask.inference.batch import Advance, Batch, Prompt
 from giaann_dask.inference.state.sequence import StepTrace
-from giaann_dask.inference.v1.pull_batch import Advance, Prompt
-from giaann_dask.inference.v2.batch import PromptBatch
 
 # Whoever waits for a step looks after so many seconds whether it is still wanted.
 _LOOK_S = 0.25
@@ -39,11 +38,11 @@ class SharedBatch:
 
     Parameters
     ----------
-    batch : PromptBatch
+    batch : Batch
         Used by nobody else.
     """
 
-    def __init__(self, batch: PromptBatch) -> None:
+    def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._arriving: SimpleQueue[_Place | None] = SimpleQueue()
         self._waiting: list[_Place] = []
