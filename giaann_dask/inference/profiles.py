@@ -1,8 +1,7 @@
-"""Which rules of inference, and which session, fit a network.
+"""Choose the rules of inference, the session and the batch of a network of columns by its profile.
 
-Covers: the rules of each profile behind one name, what is taken where none are chosen, what of them is
-refused, and the sessions that follow them.
-Does not cover: the rules themselves (`options`, `v2.options`) and the steps (`session`, `v2.session`).
+Does not cover: the rules themselves (`giaann_dask.inference.state.options`, `giaann_dask.inference.v2.options`) and the
+choice among all profiles (`giaann_dask.inference.registry`).
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def fitting_rules(specification: Specification, asked: RequestedRules) -> Infere
     specification : Specification
         Of the network.
     asked : InferenceOptions, V2Options or V2Settings
-        What was chosen; for a network of profile ``v2``, the defaults of `InferenceOptions` stand for
+        The requested rules; for a network of profile ``v2``, the defaults of `InferenceOptions` stand for
         those of `V2Settings` with the same feed.
 
     Raises
@@ -80,7 +79,7 @@ def fitting_rules(specification: Specification, asked: RequestedRules) -> Infere
 
 
 def require_v1(rules: InferenceRules, what: str) -> InferenceOptions:
-    """Return rules of profile ``v1`` for what knows no others.
+    """Return rules after checking that they are of profile ``v1``.
 
     Raises
     ------
@@ -103,7 +102,7 @@ def auxiliary_kinds(rules: InferenceRules) -> tuple[str, ...]:
 
 
 def rules_device(rules: InferenceRules, name: str) -> torch.device:
-    """Return the device of the name that the rules are computed on; those of profile ``v2`` know the CPU only.
+    """Return the device of the name that the rules are computed on; those of profile ``v2`` run on the CPU only.
 
     Raises
     ------

@@ -3,7 +3,7 @@
 The slots of a batch, the sequences that enter and leave, one fetch of rows for all distinct sources of a step, and
 the records of the steps. Does not cover: the step itself (`giaann_dask.inference.v1.kernels`,
 `giaann_dask.inference.v1.tensors`), the reference implementation of its rules (`giaann_dask.inference.v1.stepper`),
-and words (`giaann_dask.inference.continuation_batch`).
+and words (`giaann_dask.inference.sessions`).
 
 Sequences share nothing but the fetch of rows, so that the steps of each do not depend on what else is in the batch.
 """
