@@ -16,9 +16,10 @@ import torch
 
 from giaann_dask.device import select_device
 from giaann_dask.increments.connections import connect_batch
+from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
-from giaann_dask.inference.v1.pull_batch import Batch, BatchOptions, Prompt, run_prompts
+from giaann_dask.inference.v1.pull_batch import PullBatch
 from giaann_dask.keys import pack_neuron
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
@@ -81,7 +82,7 @@ def tokens_per_s(block: EncodedBlock, sequences: int, device: torch.device | Non
     ]
     # The first time is for compiling, and for taking the rows to the device.
     for _ in range(2):
-        batch = Batch(specification, rows, batch=BatchOptions(slots=sequences), device=device)
+        batch = PullBatch(specification, rows, batch=BatchOptions(slots=sequences), device=device)
         started = time.perf_counter()
         predicted = sum(not result.seed for advance in run_prompts(batch, prompts) for result in advance.results)
         seconds = time.perf_counter() - started

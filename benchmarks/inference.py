@@ -26,6 +26,7 @@ from giaann_dask.cluster import result
 from giaann_dask.device import one_thread
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
+from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.handle import open_regions
 from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
 from giaann_dask.inference.rows.service import RowProjection
@@ -33,7 +34,7 @@ from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.sessions import NetworkHandle
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import PreparedSequence
-from giaann_dask.inference.v1.pull_batch import Batch, BatchOptions, Prompt, run_prompts
+from giaann_dask.inference.v1.pull_batch import PullBatch
 from giaann_dask.inference.v1.pull_session import PullSession
 from giaann_dask.inference.v1.push_session import Session
 from giaann_dask.keys import pack_neuron
@@ -84,7 +85,7 @@ def one_by_one(session: Session | PullSession, prompts: Sequence[PreparedSequenc
 
 def in_batches(opened: NetworkHandle, rows: RowSource, prompts: list[Prompt], slots: int) -> dict[str, float]:
     """Return tokens a second of wall and of processor time, and rows and bytes a token."""
-    batch = Batch(opened.specification, rows, options=OPTIONS, batch=BatchOptions(slots=slots))
+    batch = PullBatch(opened.specification, rows, options=OPTIONS, batch=BatchOptions(slots=slots))
     begun, used = time.perf_counter(), time.process_time()
     tokens = sum(step.predicted is not None for advance in run_prompts(batch, prompts) for step in advance.results)
     wall, used = time.perf_counter() - begun, time.process_time() - used

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions, roles_of, start_cluster
     from giaann_dask.diagnostics.evaluation_report import save_report
     from giaann_dask.diagnostics.monitoring.reporter import connect
+    from giaann_dask.inference.batch import BatchOptions
     from giaann_dask.inference.best.evaluation import ScoringOptions
     from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
     from giaann_dask.inference.evaluation.evaluation import EvaluationOptions
     from giaann_dask.inference.rows.remote import RowOptions
     from giaann_dask.inference.state.options import InferenceOptions
     from giaann_dask.inference.v1.beam import BeamOptions
-    from giaann_dask.inference.v1.pull_batch import BatchOptions
     from giaann_dask.inference.v2.options import V2Settings
     from giaann_dask.spec import Specification
     from giaann_dask.text.corpus import EncodedCorpus
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from giaann_dask.training.selection import SelectionOptions
 
 _HOMES = {
-    "BatchOptions": "giaann_dask.inference.v1.pull_batch",
+    "BatchOptions": "giaann_dask.inference.batch",
     "BeamOptions": "giaann_dask.inference.v1.beam",
     "ClusterOptions": "giaann_dask.cluster",
     "EncodedCorpus": "giaann_dask.text.corpus",

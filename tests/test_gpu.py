@@ -16,10 +16,11 @@ from support.tagged_tokens import EVER, OPTIONS, TOKENS
 
 from giaann_dask.device import select_device
 from giaann_dask.increments.connections import connect_batch
+from giaann_dask.inference.batch import BatchOptions, run_prompts
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import StepTrace
-from giaann_dask.inference.v1.pull_batch import Batch, BatchOptions, run_prompts
+from giaann_dask.inference.v1.pull_batch import PullBatch
 from giaann_dask.keys import pack_neuron
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
@@ -60,7 +61,7 @@ def test_steps_of_a_batch_on_a_gpu(options: InferenceOptions) -> None:
         prompts = [prompt for _ in range(6) for prompt in random_prompts(rng, neurons, 20)]
         found = []
         for device in (None, select_device("cuda")):
-            batch = Batch(specification, rows, options=options, batch=BatchOptions(slots=9), device=device)
+            batch = PullBatch(specification, rows, options=options, batch=BatchOptions(slots=9), device=device)
             steps: dict[int, list[StepTrace]] = {}
             for advance in run_prompts(batch, prompts):
                 steps.setdefault(advance.number, []).extend(advance.traces)

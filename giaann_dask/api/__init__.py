@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from giaann_dask.api.texts import TextOptions
     from giaann_dask.api.training import encode, new_inputs, train
     from giaann_dask.diagnostics.monitoring.reporter import connect
+    from giaann_dask.inference.batch import BatchOptions
     from giaann_dask.inference.best.evaluation import ScoreReport, ScoringOptions
     from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
     from giaann_dask.inference.evaluation.evaluation import EvaluationOptions
     from giaann_dask.inference.state.options import InferenceOptions
-    from giaann_dask.inference.v1.pull_batch import BatchOptions
     from giaann_dask.inference.v2.options import V2Settings
     from giaann_dask.text.corpus import EncodedCorpus
     from giaann_dask.training.options import TrainingOptions
 
 _HOMES = {
-    "BatchOptions": "giaann_dask.inference.v1.pull_batch",
+    "BatchOptions": "giaann_dask.inference.batch",
     "EncodedCorpus": "giaann_dask.text.corpus",
     "EvaluationOptions": "giaann_dask.inference.evaluation.evaluation",
     "GenerationOptions": "giaann_dask.inference.continuation",

@@ -37,13 +37,11 @@ if TYPE_CHECKING:
     from giaann_dask.diagnostics.network_report.page import NetworkReport
     from giaann_dask.diagnostics.pictures.gallery import Pictures
     from giaann_dask.diagnostics.pictures.options import DrawOptions
+    from giaann_dask.inference.batch import BatchOptions
     from giaann_dask.inference.best.evaluation import Baseline, ScoreReport, ScoringOptions
-    from giaann_dask.inference.best.handle import TablesHandle
     from giaann_dask.inference.continuation import Continuation, GenerationOptions
     from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
-    from giaann_dask.inference.sessions import NetworkHandle
-    from giaann_dask.inference.token_events import ContinuationStream, PromptSession
-    from giaann_dask.inference.v1.pull_batch import BatchOptions
+    from giaann_dask.inference.token_events import ContinuationStream, OpenNetwork, PromptSession
 
 
 class Network(Summarised):
@@ -76,8 +74,7 @@ class Network(Summarised):
         self._store = NetworkStore(path)
         self.path = self._store.path
         self._reader: CommitReader = self._store.open(self._store.head() if commit is None else commit)
-        self._opened: NetworkHandle | None = None
-        self._words: TablesHandle | None = None
+        self._opened: OpenNetwork | None = None
 
     @property
     def commit(self) -> str:
@@ -211,23 +208,21 @@ class Network(Summarised):
         self, prompt: str, *, client: Client | None = None, options: GenerationOptions | None = None
     ) -> Continuation:
         """Return the continuation of a prompt; without a client it runs in this process."""
-        from giaann_dask.inference.best.generation import generate_words
         from giaann_dask.inference.continuation import GenerationOptions
-        from giaann_dask.inference.generation import generate_text
+        from giaann_dask.inference.registry import generate
 
-        continued = generate_words if self.specification.profile == "best" else generate_text
         if client is not None:
-            return continued(client, self._reader, prompt, options or GenerationOptions())
+            return generate(client, self._reader, prompt, options or GenerationOptions())
         with connect(options=ClusterOptions(workers=0)) as own:
-            return continued(own, self._reader, prompt, options or GenerationOptions())
+            return generate(own, self._reader, prompt, options or GenerationOptions())
 
     @attempt()
     def session(
         self, prompt: str, *, client: Client | None = None, options: GenerationOptions | None = None
     ) -> PromptSession:
         """Return the continuation of a prompt token by token; see `sessions`."""
+        from giaann_dask.inference.batch import BatchOptions
         from giaann_dask.inference.token_events import PromptSession
-        from giaann_dask.inference.v1.pull_batch import BatchOptions
 
         return PromptSession(self.sessions([prompt], client=client, options=options, batch=BatchOptions(slots=1)))
 
@@ -245,35 +240,20 @@ class Network(Summarised):
         Without a client the network is read into this process, once for this object and commit; with one its
         workers hold it. Each prompt is continued as it would be alone.
         """
-        from giaann_dask.inference.best.generation import WordSessions
         from giaann_dask.inference.continuation import GenerationOptions
         from giaann_dask.inference.sessions import Sessions
-        from giaann_dask.inference.v1.pull_batch import BatchOptions
 
         wanted = options or GenerationOptions(reasons=0)
-        if self.specification.profile == "best":
-            slots = (batch or BatchOptions()).slots
-            return WordSessions(self._open_words(client), prompts, options=wanted, slots=slots)
         return Sessions(self._open(client, wanted), prompts, options=wanted, batch=batch)
 
-    def _open(self, client: Client | None, options: GenerationOptions) -> NetworkHandle:
-        from giaann_dask.inference.sessions import NetworkHandle
+    def _open(self, client: Client | None, options: GenerationOptions) -> OpenNetwork:
+        from giaann_dask.inference.registry import open_network
 
         if client is not None:
-            strengths, told = options.reasons > 0, reporter_of(client)
-            return NetworkHandle(self._reader, client=client, rows=options.rows, strengths=strengths, observer=told)
+            return open_network(self._reader, client=client, options=options, observer=reporter_of(client))
         if self._opened is None:
-            self._opened = NetworkHandle(self._reader)
+            self._opened = open_network(self._reader, options=options)
         return self._opened
-
-    def _open_words(self, client: Client | None) -> TablesHandle:
-        from giaann_dask.inference.best.handle import TablesHandle
-
-        if client is not None:
-            return TablesHandle(self._reader, client=client, observer=reporter_of(client))
-        if self._words is None:
-            self._words = TablesHandle(self._reader)
-        return self._words
 
     def table(self, observer: Observer = ignore) -> ConnectionTable:
         """Return all connections as coordinate arrays, in this process's memory."""

@@ -1,7 +1,7 @@
-"""What is asked of a continuation, and what it is: words, runners-up and reasons.
+"""Define the options of generation and its result: tokens, candidates and reasons, the same for all profiles.
 
-Covers: the options of generation and its answer, the same for all profiles. Does not cover: how it is come
-by (`generation`, `sessions`, `best.generation`).
+Does not cover: generation itself (`giaann_dask.inference.generation`, `giaann_dask.inference.sessions`,
+`giaann_dask.inference.best.handle`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DRAWN_BITS = 53
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions:
-    """How a word is drawn where words have probabilities: profile ``best``.
+    """Sampling options of networks whose words have probabilities: profile ``best``.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class GenerationOptions:
     device : str
         Device of the activation state.
     rows : RowOptions
-        How a worker comes by the network's rows.
+        How a worker fetches the network's rows.
     sampling : SamplingOptions
         How words are drawn, of profile ``best``.
 
@@ -211,7 +211,7 @@ class Reason:
     Attributes
     ----------
     word, column : str
-        Its source neuron. Of profile ``best``, what was looked at, and an empty string.
+        Its source neuron. Of profile ``best``, its context, and an empty string.
     position : int
         Index of the source in the prompt and its continuation; the nearest where there are several.
     segment, branch : int
@@ -239,8 +239,8 @@ class GeneratedToken:
     word, column : str
         The word, and the concept of its column.
     candidates : tuple of Candidate
-        The chosen one, then the others, best first; a chosen one that looking ahead preferred to them
-        takes the place of the last of them.
+        The chosen one, then the others, best first; a chosen one that beam search preferred to them
+        replaces the last of them.
     candidate_count : int
         How many there were.
     reasons : tuple of Reason
@@ -290,7 +290,7 @@ class Continuation:
     stop : str or None
         Why there are fewer tokens than asked for.
     commit : str
-        The commit that answered.
+        The commit that predicted.
     subwords : bool
         Whether tokens are subwords.
     seed : int or None

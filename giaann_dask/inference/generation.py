@@ -1,7 +1,8 @@
-"""Generation: continuing a prompt, with the reasons for each token.
+"""Continue a prompt with a network of columns as one task of a cluster, with the reasons for each token.
 
-Covers: preparing a prompt, running it as one task and putting neurons back into words.
-Does not cover: one step (`steps`) and looking ahead (`beam`).
+Prompts are prepared and neurons are translated into words here. Does not cover: one step
+(`giaann_dask.inference.v1.stepper`, `giaann_dask.inference.v2.session`) and beam search
+(`giaann_dask.inference.v1.beam`).
 """
 
 from __future__ import annotations
@@ -98,9 +99,9 @@ def generate_text(client: Client, reader: CommitReader, prompt: str, options: Ge
     Parameters
     ----------
     client : Client
-        Where the network is held.
+        Of the cluster that holds the network.
     reader : CommitReader
-        The commit that answers.
+        The commit that predicts.
     prompt : str
         Some words, with at least one noun. All of them are given; prediction starts after them.
     options : GenerationOptions
@@ -250,7 +251,7 @@ def prepare_prompt(
 
 
 def in_words(token: RawToken, vocabulary: Vocabulary) -> GeneratedToken:
-    """Return a generated token in words, the chosen candidate first."""
+    """Translate a generated token into words, the chosen candidate first."""
     word, column = word_and_column(token.neuron, vocabulary)
     chosen = [i for i, n in enumerate(token.best) if int(n) == token.neuron]
     order = [*chosen, *(i for i in range(len(token.best)) if i not in chosen)]

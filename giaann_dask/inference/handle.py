@@ -1,8 +1,7 @@
-"""A network opened for inference: its rows, flags and words, as values that tasks can share.
+"""Open a commit for inference: tasks that read its regions, flags and placement onto workers.
 
-Covers: the tasks that read a commit's regions and flags onto workers, and whether other tasks get
-whole regions or ask for rows. Does not cover: asking other workers for rows (`rows.remote`), and
-what is predicted with them (`session`).
+Other tasks get whole regions or request rows, depending on the workers' memory. Does not cover: row requests
+(`giaann_dask.inference.rows.remote`).
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class FlagChange:
 
 
 def open_region(path: str, commit: str, identities: Sequence[str]) -> Run:
-    """Read the runs of a region and add them up, as a task."""
+    """Read the runs of a region and merge them, as a task."""
     reader = open_commit(path, commit)
     return merge_encoded([reader.connections(identity) for identity in identities], unpack)
 
@@ -108,7 +107,7 @@ def flags_of(vocabulary: Vocabulary) -> FlagTable:
 
 
 def changed_flags(base: FlagTable, change: FlagChange) -> FlagTable:
-    """Return the stored flags with what has been added since."""
+    """Return the stored flags with a change applied."""
     since = np.concatenate([base.probable_since, np.full(len(change.delimiter), -1, np.int64)])
     since[change.changed] = change.since
     delimiter = np.concatenate([base.delimiter, change.delimiter])
@@ -121,16 +120,16 @@ def changed_flags(base: FlagTable, change: FlagChange) -> FlagTable:
 
 @dataclass(frozen=True, eq=False)
 class RegionHandles:
-    """The regions of a commit on a cluster, kept there as long as this value is.
+    """The regions of a commit on a cluster, kept there as long as this value exists.
 
     Attributes
     ----------
     futures : tuple of Future
         Of a merged `Run` each, in the order of `Placement.live`.
     keys : RegionKeys or None
-        What tasks ask the regions' workers by; None where tasks get the regions themselves.
+        Keys for row requests to the regions' workers; None where tasks get the regions themselves.
     asking : dict
-        Arguments of `Client.submit` for tasks that ask, which keep them to workers that compute.
+        Arguments of `Client.submit` for tasks that request rows, which restrict them to compute workers.
     """
 
     futures: tuple[Future, ...]
@@ -139,25 +138,25 @@ class RegionHandles:
 
     @property
     def argument(self) -> list[Future] | RegionKeys:
-        """What a task is given for `giaann_dask.inference.rows.remote.row_source`."""
+        """Argument of a task for `giaann_dask.inference.rows.remote.row_source`."""
         return list(self.futures) if self.keys is None else self.keys
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What the keys of tasks that use the regions depend on."""
+        """Part of the keys of tasks that use the regions."""
         return (self.keys is None, [future.key for future in self.futures])
 
 
 def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> RegionHandles:
-    """Open the regions of a commit where they shall be held.
+    """Open the regions of a commit on the workers that store them.
 
-    Where rows are asked for, this waits until all regions are there, for a task that asks takes the
-    place of one that reads.
+    Where rows are requested, this waits until all regions are read, as a task that requests rows occupies the thread
+    of one that reads.
 
     Raises
     ------
     ClusterError
-        If the cluster does not answer in time.
+        If the cluster does not respond in time.
     """
     if not regions_are_asked(client, reader, options):
         return RegionHandles(tuple(submit_regions(client, reader)), None, {})
@@ -172,7 +171,7 @@ def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> R
 
 
 def regions_are_asked(client: Client, reader: CommitReader, options: RowOptions) -> bool:
-    """Return whether tasks ask for rows instead of getting all regions; see `RowOptions.way`."""
+    """Return whether tasks request rows instead of getting all regions; see `RowOptions.way`."""
     if options.way != "auto":
         return options.way == "asked"
     workers = ask_scheduler(client, "identity", n_workers=-1)["workers"]
@@ -183,16 +182,16 @@ def regions_are_asked(client: Client, reader: CommitReader, options: RowOptions)
 
 
 def opened_bytes(reader: CommitReader) -> int:
-    """Return at most how many bytes the regions of a commit take when they are opened.
+    """Return an upper bound of the bytes that the regions of a commit take in memory.
 
-    An upper bound where runs of a region have connections in common.
+    It is reached where runs of a region have no connections in common.
     """
     runs = reader.manifest().runs
     return sum(12 * run.connections + 16 * run.neurons for run in runs)
 
 
 def submit_regions(client: Client, reader: CommitReader, **where: Any) -> list[Future]:
-    """Submit the reading of every region, with these more arguments of `Client.submit`."""
+    """Submit the reading of every region, with further arguments of `Client.submit`."""
     return _submit_by_region(client, reader, open_region, **where)
 
 
@@ -206,19 +205,19 @@ def _submit_by_region(client: Client, reader: CommitReader, task: Callable[..., 
 
 
 def _places(reader: CommitReader) -> Iterator[tuple[int, tuple[str, str, list[str]]]]:
-    """Yield every region, and where its runs are: the path, the commit and their identities."""
+    """Yield every region with the path, the commit and the identities of its runs."""
     path, runs = str(reader.path), reader.manifest().runs_by_region()
     for region in reader.placement().live():
         yield region, (path, reader.commit, [run.identity for run in runs.get(region, ())])
 
 
 def open_placement(path: str, commit: str) -> Placement:
-    """Read where neurons belong, as a task."""
+    """Read the placement of a commit, as a task."""
     return open_commit(path, commit).placement()
 
 
 def submit_placement(client: Client, reader: CommitReader) -> Future:
-    """Submit the reading of where neurons belong."""
+    """Submit the reading of the placement."""
     path = str(reader.path)
     return client.submit(open_placement, path, reader.commit, key=task_key("open_placement", path, reader.commit))
 
@@ -236,7 +235,7 @@ def submit_flags(client: Client, reader: CommitReader, auxiliary: tuple[str, ...
 
 
 def minhash_region(path: str, commit: str, identities: Sequence[str]) -> MinHashes:
-    """Return the signatures of the neighbours that features have in a region, as a task."""
+    """Return the MinHash signatures of the features' neighbours in a region, as a task."""
     return minhash_neighbours(open_region(path, commit, identities))
 
 

@@ -1,8 +1,7 @@
-"""Which rules of inference, and which session, fit a network.
+"""Choose the rules of inference, the session and the batch of a network of columns by its profile.
 
-Covers: the rules of each profile behind one name, what is taken where none are chosen, what of them is
-refused, and the sessions that follow them.
-Does not cover: the rules themselves (`options`, `v2.options`) and the steps (`session`, `v2.session`).
+Does not cover: the rules themselves (`giaann_dask.inference.state.options`, `giaann_dask.inference.v2.options`) and the
+choice among all profiles (`giaann_dask.inference.registry`).
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ import torch
 
 from giaann_dask.device import select_device, tensor_device
 from giaann_dask.errors import OptionError, parameter
+from giaann_dask.inference.batch import Batch, BatchOptions
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable
-from giaann_dask.inference.v1.pull_batch import Batch, BatchOptions
+from giaann_dask.inference.v1.pull_batch import PullBatch
 from giaann_dask.inference.v1.pull_session import PullSession
 from giaann_dask.inference.v1.push_session import Session
-from giaann_dask.inference.v2.batch import PromptBatch, V2Batch
+from giaann_dask.inference.v2.batch import V2Batch
 from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import V2Options, V2Settings
 from giaann_dask.inference.v2.session import V2Session
@@ -38,7 +38,7 @@ def fitting_rules(specification: Specification, asked: RequestedRules) -> Infere
     specification : Specification
         Of the network.
     asked : InferenceOptions, V2Options or V2Settings
-        What was chosen; for a network of profile ``v2``, the defaults of `InferenceOptions` stand for
+        The requested rules; for a network of profile ``v2``, the defaults of `InferenceOptions` stand for
         those of `V2Settings` with the same feed.
 
     Raises
@@ -79,7 +79,7 @@ def fitting_rules(specification: Specification, asked: RequestedRules) -> Infere
 
 
 def require_v1(rules: InferenceRules, what: str) -> InferenceOptions:
-    """Return rules of profile ``v1`` for what knows no others.
+    """Return rules after checking that they are of profile ``v1``.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def auxiliary_kinds(rules: InferenceRules) -> tuple[str, ...]:
 
 
 def rules_device(rules: InferenceRules, name: str) -> torch.device:
-    """Return the device of the name that the rules are computed on; those of profile ``v2`` know the CPU only.
+    """Return the device of the name that the rules are computed on; those of profile ``v2`` run on the CPU only.
 
     Raises
     ------
@@ -147,11 +147,11 @@ def open_batch(
     options: InferenceRules,
     batch: BatchOptions | None = None,
     device: torch.device | None = None,
-) -> PromptBatch:
-    """Return an empty batch that follows some rules; the parameters are those of `Batch`.
+) -> Batch:
+    """Return an empty batch that follows some rules; the parameters are those of `PullBatch`.
 
     On the CPU steps are compiled; on other devices all sequences of profile ``v1`` take them together.
     """
     if isinstance(options, V2Options):
         return V2Batch(specification, rows, options=options, batch=batch)
-    return Batch(specification, rows, options=options, batch=batch, device=tensor_device(device))
+    return PullBatch(specification, rows, options=options, batch=batch, device=tensor_device(device))

@@ -1,18 +1,14 @@
-"""Continuations of one prompt or of many, token by token as they come, in this process.
+"""Continue many prompts together in this process: open a commit, prepare prompts and put predictions into words.
 
-Covers: opening a commit for sessions, here or from the workers that hold its regions; preparing prompts
-as there is room for them; and words for what a batch predicts. Does not cover: what is made of the pieces
-(`pieces`), the batch (`replay.batch`), profile ``best`` (`best.generation`), a whole continuation as one
-task of a cluster (`generation`), and a server (`giaann_dask.serving`).
-
-A prompt never sees another: each expands a copy of the dictionaries, and what is predicted after it does
-not depend on which others are under way.
+A prompt never depends on another: each expands a copy of the dictionaries. Does not cover: profile ``best``
+(`giaann_dask.inference.best.handle`), a whole continuation as one task of a cluster
+(`giaann_dask.inference.generation`), and a server (`giaann_dask.serving`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from distributed import Client
 
@@ -20,6 +16,7 @@ from giaann_dask.cluster import result, results
 from giaann_dask.device import one_thread
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
+from giaann_dask.inference.batch import BatchOptions, Prompt
 from giaann_dask.inference.continuation import GeneratedToken, GenerationOptions
 from giaann_dask.inference.generation import PreparedPrompt, RawToken, best_candidates, in_words, prepare_prompt
 from giaann_dask.inference.handle import (
@@ -44,27 +41,31 @@ from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
 from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.sequence import FlagTable, StepResult, StepTrace
-from giaann_dask.inference.token_events import ContinuationStream, TokenEvent
-from giaann_dask.inference.v1.pull_batch import BatchOptions, Prompt
+from giaann_dask.inference.token_events import (
+    ContinuationStream,
+    EnteredPrompt,
+    OpenNetwork,
+    TokenEvent,
+)
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
 
 
 class NetworkHandle:
-    """A commit opened for sessions in this process; training goes on beside it and changes nothing here.
+    """A commit of columns opened for sessions in this process; later training does not change it.
 
     Parameters
     ----------
     reader : CommitReader
         The commit.
     client : Client, optional
-        Of the cluster that holds its regions; without one they are read here.
+        Of the cluster that holds its regions; without one they are read into this process.
     rows : RowOptions, optional
-        How rows are come by from a cluster.
+        How rows are fetched from a cluster.
     strengths : bool
-        Whether rows are asked for with their strengths, which explanations need.
+        Whether rows are fetched with their strengths, which explanations need.
     observer : callable, optional
-        Told of prompts that begin, end or are some tokens further.
+        Called when prompts enter, advance or leave.
     """
 
     def __init__(
@@ -96,6 +97,15 @@ class NetworkHandle:
             # Of profile v2 only the train-set settings do without them.
             projection = RowProjection(strengths=strengths or self.specification.profile != "v1")
             self.rows = RemoteRows.of_client(client, reader.placement(), self._regions.keys, projection=projection)
+
+    @property
+    def subwords(self) -> bool:
+        """Whether tokens are subwords."""
+        return self.specification.tokens == "subwords"
+
+    def open_batch(self, options: GenerationOptions, batch: BatchOptions | None = None) -> ColumnBatch:
+        """Return an empty batch of prompts; see `ColumnBatch`."""
+        return ColumnBatch(self, options, batch)
 
     def flags_for(self, rules: InferenceRules) -> FlagTable:
         """Return the stored flags with the auxiliary source neurons that rules of inference ask for."""
@@ -142,109 +152,160 @@ class NetworkHandle:
 
 @dataclass(eq=False)
 class _Text:
-    """A prompt under way."""
+    """A prompt in a batch."""
 
-    number: int
-    prepared: PreparedPrompt
+    options: GenerationOptions
     vocabulary: Vocabulary
     flags: FlagTable
     steps: list[StepResult] = field(default_factory=list)
 
 
-class Sessions(ContinuationStream):
-    """Many prompts that are continued together, a step at a time; see `ContinuationStream`.
-
-    Prompts are drawn as there is room for them, and each is finished as soon as its own end is reached.
+class ColumnBatch:
+    """Prompts continued together over a network of columns; a `giaann_dask.inference.token_events.ContinuationBatch`.
 
     Parameters
     ----------
     opened : NetworkHandle
-        The commit that answers.
-    prompts : iterable of str
-        Some words each, with at least one noun; may be endless.
-    options : GenerationOptions, optional
-        How much is generated; without reasons by default, which take longer than the tokens.
+        The commit that predicts.
+    options : GenerationOptions
+        Rules of inference, tagger and device.
     batch : BatchOptions, optional
-        How many advance together.
+        How many prompts advance together.
+
+    Raises
+    ------
+    OptionError
+        If the options do not fit the network, or search with a beam.
     """
 
-    def __init__(
-        self,
-        opened: NetworkHandle,
-        prompts: Iterable[str],
-        *,
-        options: GenerationOptions | None = None,
-        batch: BatchOptions | None = None,
-    ) -> None:
-        self._opened = opened
-        self._options = options or GenerationOptions(reasons=0)
-        self._options.require_fit(opened.specification)
-        if self._options.beam.searches:
-            beam = self._options.beam
+    def __init__(self, opened: NetworkHandle, options: GenerationOptions, batch: BatchOptions | None = None) -> None:
+        options.require_fit(opened.specification)
+        if options.beam.searches:
+            beam = options.beam
             raise OptionError(
                 f"beam width {beam.width} and depth {beam.depth}", "1 and 1 for sessions", "look ahead with generate"
             )
-        self._rules = fitting_rules(opened.specification, self._options.inference)
-        device = rules_device(self._rules, self._options.device)
+        self._opened, self._tagger = opened, options.tagger
+        self._rules = fitting_rules(opened.specification, options.inference)
+        device = rules_device(self._rules, options.device)
         self._batch = open_batch(opened.specification, opened.rows, options=self._rules, batch=batch, device=device)
-        self._under: dict[int, _Text] = {}
-        super().__init__(opened.commit, self._run(iter(prompts)), subwords=opened.specification.tokens == "subwords")
+        self._texts: dict[int, _Text] = {}
 
-    def close(self) -> None:
-        """End all that is under way and let go of the rows; nothing comes after that."""
-        super().close()
-        self._under.clear()
+    def __len__(self) -> int:
+        """Return the number of prompts in the batch."""
+        return len(self._texts)
 
-    def _run(self, prompts: Iterator[str]) -> Generator[TokenEvent, None, None]:
-        try:
-            yield from self._advance(prompts)
-        finally:
-            self._opened.observer(PromptsAdvanced(left=len(self._under)))
+    @property
+    def room(self) -> int:
+        """Number of free slots."""
+        return self._batch.room
 
-    def _advance(self, prompts: Iterator[str]) -> Generator[TokenEvent, None, None]:
-        waiting = enumerate(prompts)
-        more = True
-        while more or len(self._batch):
-            while more and self._batch.room:
-                number, prompt = next(waiting, (-1, ""))
-                more = number >= 0
-                if more:
-                    try:
-                        self._enter(number, prompt)
-                    except PromptError as error:
-                        yield TokenEvent(number, None, True, error=error)
-            for advance in self._batch.step():
-                text = self._under[advance.number]
-                for trace in advance.traces:
-                    text.steps.append(trace.result)
-                    if not trace.result.seed:
-                        last = advance.finished and trace.result.index == advance.steps[-1]
-                        yield TokenEvent(text.number, self._token(text, trace), last, trace.result.end)
-                if advance.finished:
-                    del self._under[advance.number]
-                made = sum(not result.seed and result.predicted is not None for result in advance.results)
-                self._opened.observer(PromptsAdvanced(left=int(advance.finished), tokens=made))
-
-    def _enter(self, number: int, prompt: str) -> None:
-        prepared, vocabulary = self._opened.prepare(prompt, self._options.tagger)
+    def enter(self, prompt: str, options: GenerationOptions) -> EnteredPrompt:
+        """Divide a prompt into columns and add it; see `ContinuationBatch.enter`."""
+        prepared, vocabulary = self._opened.prepare(prompt, self._tagger)
         flags = changed_flags(self._opened.flags_for(self._rules), prepared.change)
-        entered = self._batch.enter(Prompt(sequence=prepared.sequence, flags=flags, tokens=self._options.tokens))
-        self._under[entered] = _Text(number, prepared, vocabulary, flags)
+        number = self._batch.enter(Prompt(sequence=prepared.sequence, flags=flags, tokens=options.tokens))
+        self._texts[number] = _Text(options, vocabulary, flags)
         self._opened.observer(PromptsAdvanced(entered=1))
-        self._words[number] = prepared.words
+        return EnteredPrompt(number, prepared.words)
+
+    def step(self) -> list[TokenEvent]:
+        """Do the next step of every prompt; return what was predicted, in words."""
+        events = []
+        for advance in self._batch.step():
+            text = self._texts[advance.number]
+            for trace in advance.traces:
+                text.steps.append(trace.result)
+                if not trace.result.seed:
+                    last = advance.finished and trace.result.index == advance.steps[-1]
+                    events.append(TokenEvent(advance.number, self._token(text, trace), last, trace.result.end))
+            if advance.finished:
+                del self._texts[advance.number]
+            made = sum(not result.seed and result.predicted is not None for result in advance.results)
+            self._opened.observer(PromptsAdvanced(left=int(advance.finished), tokens=made))
+        return events
+
+    def leave(self, number: int) -> None:
+        """Remove a prompt before its end; do nothing if it has left already."""
+        if self._texts.pop(number, None) is not None:
+            self._batch.leave(number)
+            self._opened.observer(PromptsAdvanced(left=1))
 
     def _token(self, text: _Text, trace: StepTrace) -> GeneratedToken | None:
         """Return what a step predicted, in words."""
         if trace.result.predicted is None or trace.candidates is None:
             return None
         reasons: tuple[tuple[int, int, int, int, float, float], ...] = ()
-        if self._options.reasons:
+        if text.options.reasons:
             opened = self._opened
             session = open_plain_session(opened.specification, opened.rows, text.flags, options=self._rules)
             with one_thread():
                 found = session.explain(tuple(text.steps), trace.result.index)
-            ranked = sorted(found, key=lambda r: -r.contribution)[: self._options.reasons]
+            ranked = sorted(found, key=lambda r: -r.contribution)[: text.options.reasons]
             reasons = tuple((r.step, r.source, r.segment, r.branch, r.strength, r.contribution) for r in ranked)
-        best, values = best_candidates(trace.candidates, self._options.runners_up, trace.result.predicted)
+        best, values = best_candidates(trace.candidates, text.options.runners_up, trace.result.predicted)
         raw = RawToken(trace.result.predicted, best, values, trace.result.candidates, reasons)
         return in_words(raw, text.vocabulary)
+
+
+class Sessions(ContinuationStream):
+    """Many prompts that are continued together, a step at a time; see `ContinuationStream`.
+
+    Prompts are drawn as slots become free, and each finishes as soon as its own end is reached.
+
+    Parameters
+    ----------
+    opened : OpenNetwork
+        The commit that predicts, of any profile.
+    prompts : iterable of str
+        Some words each, with at least one noun in a network of columns; may be endless.
+    options : GenerationOptions, optional
+        How much is generated; without reasons by default, which take longer than the tokens.
+    batch : BatchOptions, optional
+        How many advance together.
+
+    Raises
+    ------
+    OptionError
+        If the options do not fit the network, or search with a beam.
+    """
+
+    def __init__(
+        self,
+        opened: OpenNetwork,
+        prompts: Iterable[str],
+        *,
+        options: GenerationOptions | None = None,
+        batch: BatchOptions | None = None,
+    ) -> None:
+        self._options = options or GenerationOptions(reasons=0)
+        self._opened = opened
+        self._batch = opened.open_batch(self._options, batch)
+        # Indices of the prompts by their numbers in the batch.
+        self._index: dict[int, int] = {}
+        super().__init__(opened.commit, self._run(iter(prompts)), subwords=opened.subwords)
+
+    def _run(self, prompts: Iterator[str]) -> Generator[TokenEvent, None, None]:
+        try:
+            yield from self._advance(prompts)
+        finally:
+            for number in [*self._index]:
+                self._batch.leave(number)
+
+    def _advance(self, prompts: Iterator[str]) -> Generator[TokenEvent, None, None]:
+        waiting = enumerate(prompts)
+        more = True
+        while more or len(self._batch):
+            while more and self._batch.room:
+                index, prompt = next(waiting, (-1, ""))
+                more = index >= 0
+                if more:
+                    try:
+                        entered = self._batch.enter(prompt, self._options)
+                    except PromptError as error:
+                        yield TokenEvent(index, None, True, error=error)
+                    else:
+                        self._index[entered.number], self._words[index] = index, entered.words
+            for event in self._batch.step():
+                index = self._index.pop(event.number) if event.finished else self._index[event.number]
+                yield replace(event, number=index)

@@ -1,7 +1,7 @@
-"""Continuations of many prompts as they come: pieces, and what makes whole continuations of them.
+"""Define the events of continuations and the protocols through which networks of every profile are continued.
 
-Covers: what sessions of all profiles have in common. Does not cover: how tokens are come by (`sessions` for
-networks of columns, `best.generation`).
+`ContinuationBatch` is implemented for networks of columns (`giaann_dask.inference.sessions`) and for profile ``best``
+(`giaann_dask.inference.best.handle`); `giaann_dask.inference.registry` opens the network of any profile.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from giaann_dask.errors import PromptError
-from giaann_dask.inference.continuation import Continuation, GeneratedToken
+from giaann_dask.events import Observer
+from giaann_dask.inference.batch import BatchOptions
+from giaann_dask.inference.continuation import Continuation, GeneratedToken, GenerationOptions
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,88 @@ class TokenEvent:
     seed: int | None = None
 
 
+@dataclass(frozen=True)
+class EnteredPrompt:
+    """A prompt that has entered a batch.
+
+    Attributes
+    ----------
+    number : int
+        Which of the prompts that entered, counted from 0; events have the same number.
+    words : tuple of str
+        Its words, nouns merged.
+    """
+
+    number: int
+    words: tuple[str, ...]
+
+
+class ContinuationBatch(Protocol):
+    """Prompts that are continued together, a step at a time; none depends on the others."""
+
+    def __len__(self) -> int:
+        """Return the number of prompts in the batch."""
+        ...  # pragma: no cover
+
+    @property
+    def room(self) -> int:
+        """Number of free slots."""
+        ...  # pragma: no cover
+
+    def enter(self, prompt: str, options: GenerationOptions) -> EnteredPrompt:
+        """Add a prompt; of the options only those count that the batch was not opened with.
+
+        These are `tokens`, `runners_up`, `reasons` and `sampling`.
+
+        Raises
+        ------
+        PromptError
+            If the prompt cannot be continued; the batch is as before.
+        OptionError
+            If all slots are taken.
+        """
+        ...  # pragma: no cover
+
+    def step(self) -> list[TokenEvent]:
+        """Do the next step of every prompt; return its events. Prompts that have finished leave."""
+        ...  # pragma: no cover
+
+    def leave(self, number: int) -> None:
+        """Remove a prompt before its end; do nothing if it has left already."""
+        ...  # pragma: no cover
+
+
+class OpenNetwork(Protocol):
+    """A commit of a network of any profile, opened in this process."""
+
+    @property
+    def commit(self) -> str:
+        """Identity of the commit."""
+        ...  # pragma: no cover
+
+    @property
+    def subwords(self) -> bool:
+        """Whether tokens are subwords."""
+        ...  # pragma: no cover
+
+    @property
+    def observer(self) -> Observer:
+        """Called when prompts enter, advance or leave."""
+        ...  # pragma: no cover
+
+    def open_batch(self, options: GenerationOptions, batch: BatchOptions | None = None) -> ContinuationBatch:
+        """Return an empty batch.
+
+        Raises
+        ------
+        OptionError
+            If the options do not fit the network.
+        """
+        ...  # pragma: no cover
+
+
 class ContinuationStream:
-    """Many prompts that are continued; an iterator of `TokenEvent`, and a context manager.
+    """Continuations of many prompts; an iterator of `TokenEvent`, and a context manager.
 
     Parameters
     ----------

@@ -1,8 +1,6 @@
-"""The server's paths, and who may use them.
+"""Route and authenticate HTTP requests: the ASGI application with the API, health, metrics, page and errors.
 
-Covers: the application that any ASGI server can run: the API, health, metrics, the page, the key, and
-errors in OpenAI's form. Does not cover: completions themselves (`completions`), sockets and signals
-(`server`).
+Does not cover: completions themselves (`giaann_dask.serving.completions`), sockets (`giaann_dask.serving.server`).
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from giaann_dask.text.strings import escaped
 
 _PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
 _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
-# What a client may see without the key: nothing of the network.
+# Paths without authentication; they show nothing of the network.
 _OPEN = {"/healthz", *_PAGE}
 _LOCAL_NAMES = {"localhost", "127.0.0.1", "[::1]"}
 _HEADERS = {
@@ -44,14 +42,14 @@ _HEADERS = {
 
 
 class Handlers:
-    """What the paths answer.
+    """Handlers of the HTTP paths.
 
     Parameters
     ----------
     engine : Engine
-        Who continues prompts.
+        Continues prompts.
     options : ServingOptions
-        Whom to answer, and how much.
+        The key, limits and timeouts.
     """
 
     def __init__(self, engine: Engine, options: ServingOptions) -> None:
@@ -60,54 +58,54 @@ class Handlers:
         # A folder's name need not be UTF-8, as an answer is.
         self._name = options.name or escaped(engine.name)
         self._created = int(time.time())
-        self._line: RequestQueue | None = None
-        self._look: asyncio.Task[str | None] | None = None
+        self._queue: RequestQueue | None = None
+        self._check: asyncio.Task[str | None] | None = None
         self.metrics.describe(self._name, engine.commit)
-        self.metrics.watch("giaann_running", "Prompts that are continued", lambda: self.line.running)
-        self.metrics.watch("giaann_waiting", "Prompts that wait for a place", lambda: self.line.waiting)
+        self.metrics.watch("giaann_running", "Prompts that are continued", lambda: self.queue.running)
+        self.metrics.watch("giaann_waiting", "Prompts that wait for a place", lambda: self.queue.waiting)
         self.metrics.watch("giaann_places", "Prompts that can be continued at once", lambda: options.line.places)
 
     @property
-    def line(self) -> RequestQueue:
-        """The waiting line, while the application runs."""
-        assert self._line is not None
-        return self._line
+    def queue(self) -> RequestQueue:
+        """The request queue, while the application runs."""
+        assert self._queue is not None
+        return self._queue
 
     @asynccontextmanager
     async def running(self, app: Starlette) -> AsyncIterator[None]:
-        """Open the line, and close it in the end."""
-        self._line = RequestQueue(self._engine, self._options.line, self.metrics.prompt_s.observe)
+        """Open the request queue, and close it in the end."""
+        self._queue = RequestQueue(self._engine, self._options.line, self.metrics.prompt_s.observe)
         try:
             yield
         finally:
-            await self._line.close()
+            await self._queue.close()
 
     async def completions(self, http: Request) -> Response:
-        """Answer ``POST /v1/completions``."""
-        return await complete(http, self.line, self._options, self.metrics, self._name)
+        """Handle ``POST /v1/completions``."""
+        return await complete(http, self.queue, self._options, self.metrics, self._name)
 
     async def models(self, http: Request) -> Response:
-        """Answer ``GET /v1/models``."""
+        """Handle ``GET /v1/models``."""
         return JSONResponse({"object": "list", "data": [self._model()]})
 
     async def model(self, http: Request) -> Response:
-        """Answer ``GET /v1/models/NAME``."""
+        """Handle ``GET /v1/models/NAME``."""
         if http.path_params["name"] != self._name:
             raise HttpError(404, f"there is no such model; expected {self._name!r}", code="model_not_found")
         return JSONResponse(self._model())
 
     async def health(self, http: Request) -> Response:
-        """Answer ``GET /healthz``: 503 with a reason while prompts cannot be continued."""
-        # Those who ask at the same time share one look.
-        if self._look is None or self._look.done():
-            self._look = asyncio.create_task(asyncio.to_thread(self._engine.trouble))
-        reason = await asyncio.shield(self._look)
+        """Handle ``GET /healthz``: 503 with a reason while prompts cannot be continued."""
+        # Simultaneous requests share one check.
+        if self._check is None or self._check.done():
+            self._check = asyncio.create_task(asyncio.to_thread(self._engine.trouble))
+        reason = await asyncio.shield(self._check)
         state = {"status": "ok"} if reason is None else {"status": "unavailable", "reason": reason}
-        counts = {"running": self.line.running, "waiting": self.line.waiting}
+        counts = {"running": self.queue.running, "waiting": self.queue.waiting}
         return JSONResponse({**state, **counts}, 200 if reason is None else 503)
 
     async def prometheus(self, http: Request) -> Response:
-        """Answer ``GET /metrics``."""
+        """Handle ``GET /metrics``."""
         return Response(self.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
     def _model(self) -> dict[str, object]:
@@ -116,16 +114,16 @@ class Handlers:
 
 
 class AuthMiddleware:
-    """Lets in who has the key, and counts every answer.
+    """Authenticate requests by the API key, and count every response.
 
     Parameters
     ----------
     app : ASGIApp
-        What is behind it.
+        The application that it wraps.
     options : ServingOptions
         The key, and whether only this machine can reach the server.
     metrics : Metrics
-        Where answers are counted.
+        Where responses are counted.
     """
 
     def __init__(self, app: ASGIApp, options: ServingOptions, metrics: Metrics) -> None:
@@ -134,7 +132,7 @@ class AuthMiddleware:
         self._names = {*_LOCAL_NAMES, options.host} if options.private and options.api_key is None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
+        """Handle a request, or respond with an error."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -150,15 +148,15 @@ class AuthMiddleware:
                 ]
             await send(message)
 
-        refusal = self._refusal(Request(scope))
+        rejection = self._rejection(Request(scope))
         try:
-            await (self._app if refusal is None else refusal.response())(scope, receive, counted)
+            await (self._app if rejection is None else rejection.response())(scope, receive, counted)
         finally:
             path = _known(scope["path"])
             self._metrics.requests.labels(path, str(status)).inc()
             self._metrics.request_s.labels(path).observe(time.monotonic() - started)
 
-    def _refusal(self, http: Request) -> HttpError | None:
+    def _rejection(self, http: Request) -> HttpError | None:
         if self._names is not None and _host(http) not in self._names:
             # A page of another site can give its own name this machine's address.
             message = "the host of the request is not this machine; expected localhost, or a server with a key"
@@ -174,30 +172,30 @@ class AuthMiddleware:
 
 
 def build_app(engine: Engine, options: ServingOptions | None = None) -> Starlette:
-    """Return the application that answers for an engine.
+    """Return the ASGI application of an engine.
 
     Parameters
     ----------
     engine : Engine
-        Who continues prompts.
+        Continues prompts.
     options : ServingOptions, optional
-        Whom to answer, and how much; host, port and connections are the server's.
+        The key, limits and timeouts; host, port and connections are the server's.
     """
     chosen = options or ServingOptions()
-    faces = Handlers(engine, chosen)
+    handlers = Handlers(engine, chosen)
     routes = [
-        Route("/v1/completions", faces.completions, methods=["POST"]),
-        Route("/v1/models", faces.models),
-        Route("/v1/models/{name:path}", faces.model),
-        Route("/healthz", faces.health),
-        Route("/metrics", faces.prometheus),
+        Route("/v1/completions", handlers.completions, methods=["POST"]),
+        Route("/v1/models", handlers.models),
+        Route("/v1/models/{name:path}", handlers.model),
+        Route("/healthz", handlers.health),
+        Route("/metrics", handlers.prometheus),
         *(Route(path, _page(name)) for path, name in _PAGE.items()),
     ]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(AuthMiddleware, chosen, faces.metrics)],
+        middleware=[Middleware(AuthMiddleware, chosen, handlers.metrics)],
         exception_handlers={HttpError: _refuse, HTTPException: _refuse, Exception: _refuse},
-        lifespan=faces.running,
+        lifespan=handlers.running,
     )
     # Paths are exact: an address to go to instead would be made of the Host header.
     app.router.redirect_slashes = False
@@ -205,7 +203,7 @@ def build_app(engine: Engine, options: ServingOptions | None = None) -> Starlett
 
 
 def _page(name: str) -> Callable[[Request], Awaitable[Response]]:
-    """Return what answers with a file of the page."""
+    """Return the handler of a file of the page."""
     content = files("giaann_dask.serving").joinpath("page", name).read_bytes()
     kind = _KINDS[name.rpartition(".")[2]]
 

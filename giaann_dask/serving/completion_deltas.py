@@ -1,7 +1,6 @@
-"""From parts of an engine to pieces of a choice's text.
+"""Turn the parts of an engine into completion deltas: text, stop sequences, finish reasons and token details.
 
-Covers: spaces between words and none between subwords, the prompt's echo, stop sequences, why a choice
-finished, and what is told of each token. Does not cover: their transport (`completions`).
+Does not cover: their transport (`giaann_dask.serving.completions`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Finish = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class CompletionDelta:
-    """What a part adds to a choice.
+    """The text and token that a part of an engine adds to a choice.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
-"""Answering requests for completions, whole or as a stream of server-sent events.
+"""Handle requests for completions, whole or as a stream of server-sent events, in OpenAI's JSON.
 
-Covers: the way of one request from its parts to OpenAI's JSON, its time limit, and a client that
-goes away. Does not cover: reading requests (`requests`), the line (`line`) and text (`choices`).
+Each has a time limit and ends when its client disconnects. Does not cover: validation (`giaann_dask.serving.requests`),
+the queue (`giaann_dask.serving.request_queue`) and text (`giaann_dask.serving.completion_deltas`).
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ _READING_S = 5.0
 
 
 class Conversation:
-    """One request on its way to an answer.
+    """One request for completions, from its prompts to the response.
 
     Parameters
     ----------
-    line : RequestQueue
+    queue : RequestQueue
         Where its prompts are continued.
     request : CompletionRequest
-        What is wanted.
+        What is requested.
     options : ServingOptions
         Its time limit.
     metrics : Metrics
         Where it is counted.
     model : str
-        Name of the model that answers.
+        Name of the model.
 
     Attributes
     ----------
     deadline : float
-        When it has to be done, in the loop's time.
+        When it has to be finished, in the loop's time.
 
     Raises
     ------
     HttpError
-        With status 429, if the line is full.
+        With status 429, if the queue is full.
     """
 
     def __init__(
-        self, line: RequestQueue, request: CompletionRequest, options: ServingOptions, metrics: Metrics, model: str
+        self, queue: RequestQueue, request: CompletionRequest, options: ServingOptions, metrics: Metrics, model: str
     ) -> None:
         self._request, self._metrics = request, metrics
         self._started = time.monotonic()
@@ -75,18 +75,18 @@ class Conversation:
             "model": model,
             **({} if request.seed is None else {"seed": request.seed}),
         }
-        self._visit: Ticket = line.enter(asked)
+        self._ticket: Ticket = queue.enter(asked)
 
     def leave(self) -> None:
-        """Give up what is not done."""
-        self._visit.leave()
+        """Abandon the prompts that have not finished."""
+        self._ticket.leave()
 
     def gone(self) -> None:
-        """Count that the client has gone."""
+        """Count a client that has disconnected."""
         self._metrics.gone.inc()
 
     async def whole(self) -> dict[str, Any]:
-        """Return the whole answer."""
+        """Return the whole response."""
         while any(choice.finish is None for choice in self._choices):
             await self._next()
         choices = [choice.as_dict(index) for index, choice in enumerate(self._choices)]
@@ -112,7 +112,7 @@ class Conversation:
             while any(choice.finish is None for choice in self._choices):
                 index, piece, _ = await self._next()
                 yield self._event(index, piece)
-                # Where many parts are there already, others and news of a lost connection have a turn too.
+                # Where many parts are queued already, let other tasks run, such as the one that notices a disconnect.
                 await asyncio.sleep(0)
             if self._request.usage:
                 yield _sent({**self._head, "choices": [], "usage": self._usage()})
@@ -128,17 +128,17 @@ class Conversation:
         while True:
             try:
                 async with asyncio.timeout_at(self.deadline):
-                    index, part = await self._visit.next()
+                    index, part = await self._ticket.next()
             except TimeoutError as error:
                 raise late(self._limit_s) from error
             choice = self._choices[index]
             if choice.finish is not None:
-                # Tokens that were under way when a stop sequence was found.
+                # Tokens that were in flight when a stop sequence was found.
                 continue
             piece = choice.add(part)
             self._count(choice, piece)
             if choice.finish is not None:
-                self._visit.leave(index)
+                self._ticket.leave(index)
             return index, piece, isinstance(part, Given)
 
     def _count(self, choice: Choice, piece: CompletionDelta) -> None:
@@ -157,7 +157,7 @@ class Conversation:
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events of a conversation, which ends when the client goes away.
+    """Server-sent events of a conversation, which ends when the client disconnects.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ class EventStream(StreamingResponse):
 
 
 async def complete(
-    http: Request, line: RequestQueue, options: ServingOptions, metrics: Metrics, model: str
+    http: Request, queue: RequestQueue, options: ServingOptions, metrics: Metrics, model: str
 ) -> Response:
     """Answer ``POST /v1/completions``.
 
@@ -202,11 +202,11 @@ async def complete(
     except ClientDisconnect:
         metrics.gone.inc()
         return Response(status_code=GONE)
-    request = read_request(body, options.limits, draws=line.draws)
+    request = read_request(body, options.limits, draws=queue.draws)
     if request.model is not None and request.model != model:
         message = f"there is no model {request.model[:80]!r}; expected {model!r}, or none"
         raise HttpError(404, message, param="model", code="model_not_found")
-    conversation = Conversation(line, request, options, metrics, model)
+    conversation = Conversation(queue, request, options, metrics, model)
     streaming = False
     try:
         if request.stream:

@@ -1,7 +1,7 @@
-"""Open connections: how many there are at most, and how long each may take to send a request and read the answer.
+"""Limit the number of open connections and the time of each of their phases.
 
-Covers: the time that each phase of a connection has, which connection is closed where there are too many, and how
-many files the process may open. Does not cover: what is answered (`app`), and how long that may take (`completions`).
+Where there are too many connections, one is closed; the process's limit of open files is raised where possible. Does
+not cover: responses (`giaann_dask.serving.app`) and their time limit (`giaann_dask.serving.completions`).
 
 uvicorn closes connections between two requests, but waits for ever for the rest of a request, or for the first. So its
 protocol is extended here, the only place that uses what uvicorn does not document: of `H11Protocol` the attributes

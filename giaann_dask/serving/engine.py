@@ -1,7 +1,6 @@
-"""What the HTTP layer knows of inference: one small interface.
+"""Define the interface between the HTTP layer and inference: the protocol `Engine` and its values.
 
-Covers: the protocol `Engine` and the values that pass it. Does not cover: who continues prompts
-(`network_engine`), how many at once (`line`), and in which form they are answered (`completions`).
+Implementations: `giaann_dask.serving.network_engine` and `giaann_dask.serving.word_engine`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from giaann_dask.inference.continuation import Candidate, SamplingOptions
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionOptions:
-    """How much of a continuation is wanted.
+    """How much of a continuation is requested.
 
     Parameters
     ----------
@@ -26,7 +25,7 @@ class CompletionOptions:
     columns : int
         Concept columns to report with every token; 0 reports none.
     sampling : SamplingOptions
-        How words are drawn by an engine that does so.
+        How words are drawn by an engine that samples.
     """
 
     tokens: int = 16
@@ -37,7 +36,7 @@ class CompletionOptions:
 
 @dataclass(frozen=True, slots=True)
 class ActiveColumn:
-    """A concept column that lit up.
+    """An active concept column.
 
     Attributes
     ----------
@@ -53,14 +52,14 @@ class ActiveColumn:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The prompt was read.
+    """The words of a prompt that has been read.
 
     Attributes
     ----------
     words : tuple of str
         Its tokens, nouns merged.
     subwords : bool
-        Whether tokens are subwords, which hold their own spaces.
+        Whether tokens are subwords, which contain their own spaces.
     """
 
     words: tuple[str, ...]
@@ -80,9 +79,9 @@ class Token:
     candidate_count : int
         How many candidates there were.
     candidates : tuple of Candidate
-        Best first, as many as were asked for.
+        Best first, as many as were requested.
     columns : tuple of ActiveColumn
-        Largest activation first; empty also where an engine does not know the whole state.
+        Largest activation first; empty also where an engine does not have the whole state.
     """
 
     word: str
@@ -95,12 +94,12 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The continuation has ended.
+    """The end of a continuation.
 
     Attributes
     ----------
     reason : str or None
-        Why there are fewer tokens than asked for; None when all are there.
+        Why there are fewer tokens than requested; None if there are not.
     """
 
     reason: str | None
@@ -119,7 +118,7 @@ class Engine(Protocol):
 
     @property
     def commit(self) -> str:
-        """Identity of the commit that answers."""
+        """Identity of the commit that predicts."""
         ...  # pragma: no cover
 
     @property
@@ -128,14 +127,14 @@ class Engine(Protocol):
         ...  # pragma: no cover
 
     def trouble(self) -> str | None:
-        """Return what keeps prompts from being continued now, None when nothing does; takes some seconds at most.
+        """Return why prompts cannot be continued now, None if they can; takes some seconds at most.
 
-        Without anything that only those with a key may know.
+        The reason is shown without authentication, and so contains nothing confidential.
         """
         ...  # pragma: no cover
 
     def lost(self) -> bool:
-        """Return whether no prompt will ever be continued again, so that the network has to be opened anew."""
+        """Return whether the engine has failed permanently, so that the network has to be opened again."""
         ...  # pragma: no cover
 
     def complete(self, prompt: str, options: CompletionOptions) -> Generator[Part | None, None, None]:
@@ -146,21 +145,21 @@ class Engine(Protocol):
         prompt : str
             Some words, with at least one noun.
         options : CompletionOptions
-            How much is wanted.
+            How much is requested.
 
         Yields
         ------
         Given, Token, Ended or None
-            `Given` once, then every `Token` as soon as it is known, at last `Ended`. None, at any
-            time, when there is nothing to report yet: whoever asks may stop there. Between two of
+            `Given` once, then every `Token` as soon as it is predicted, at last `Ended`. None, at any
+            time, if there is nothing to report yet, so that the caller can stop there. Between two of
             them there is one step of inference, not more. Closing the generator ends the
-            generation and frees what it holds.
+            generation and frees its resources.
 
         Raises
         ------
         PromptError
             If the prompt cannot be divided into concept columns; before `Given`.
         ClusterError
-            If the network's rows cannot be had any more.
+            If the network's rows cannot be fetched any more.
         """
         ...  # pragma: no cover

@@ -1,8 +1,4 @@
-"""Answers that say no, in the form of OpenAI's errors.
-
-Covers: the one exception that becomes such an answer, and which errors of ours become which.
-Does not cover: who raises it (`requests`, `line`, `app`).
-"""
+"""Map errors to HTTP error responses in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from giaann_dask.text.strings import escaped
 
 
 class HttpError(Exception):
-    """A request that is answered with an error.
+    """An HTTP error response to a request.
 
     Parameters
     ----------

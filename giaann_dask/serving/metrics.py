@@ -1,7 +1,4 @@
-"""What the server counts, for Prometheus.
-
-Covers: the metrics of one server and their text. Does not cover: who counts (`app`, `completions`).
-"""
+"""Define the Prometheus metrics of a server."""
 
 from __future__ import annotations
 

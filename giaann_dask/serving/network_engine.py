@@ -1,8 +1,7 @@
-"""An engine that continues prompts from one commit, many of them a step at a time.
+"""Continue prompts of a server with a network of columns, token by token, with candidates and concept columns.
 
-Covers: opening the commit, whole or from the workers that hold its regions, and generation token by
-token with candidates and concept columns. Does not cover: how prompts share steps (`shared_batch`) and
-who asks (`line`).
+The commit is opened here or read from the workers that hold its regions. Does not cover: the batch that prompts share
+(`giaann_dask.serving.shared_batch`) and the queue before it (`giaann_dask.serving.request_queue`).
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from giaann_dask.device import one_thread
 from giaann_dask.diagnostics.monitoring.reporter import reporter_of
 from giaann_dask.errors import PromptError
 from giaann_dask.events import PromptsAdvanced
+from giaann_dask.inference.batch import BatchOptions, Prompt
 from giaann_dask.inference.continuation import Candidate
 from giaann_dask.inference.generation import best_candidates, word_and_column
 from giaann_dask.inference.handle import changed_flags
@@ -29,7 +29,6 @@ from giaann_dask.inference.sharded.workers import ShardedSession, StateOptions
 from giaann_dask.inference.state.active_columns import ActiveColumns
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, StepTrace
-from giaann_dask.inference.v1.pull_batch import BatchOptions, Prompt
 from giaann_dask.inference.v1.push_session import Session
 from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.serving.engine import ActiveColumn, CompletionOptions, Ended, Given, Part, Token
@@ -39,13 +38,13 @@ from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.tagging import check_tagger
 from giaann_dask.text.vocabulary import Vocabulary
 
-# For an answer of the cluster, when somebody asks how the server is.
-_LOOK_S = 3.0
+# For a response of the cluster to a health check.
+_HEALTH_S = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """How a network is opened and asked.
+    """How a network is opened and which rules of inference it follows.
 
     Parameters
     ----------
@@ -56,12 +55,12 @@ class EngineOptions:
     device : str
         Device of the activation state.
     rows : RowOptions
-        How this process comes by the network's rows.
+        How this process fetches the network's rows.
     places : int
         Prompts that share a step at most.
     state : StateOptions
-        How much of the whole activation of a prompt is held here, where it has to be known. What passes that
-        goes to the cluster's workers, who say which concept columns are the strongest.
+        Memory budget in this process for the whole activation state of a prompt, where that is needed. Beyond it
+        the state is sharded over the cluster's workers, which return the strongest concept columns.
     """
 
     inference: RequestedRules = field(default_factory=lambda: InferenceOptions(feed="prediction"))
@@ -76,20 +75,20 @@ class EngineOptions:
 
 
 class NetworkEngine:
-    """Continues prompts from a commit that is held here, or by workers that are asked for its rows.
+    """Engine over a commit that is in this process, or whose rows are fetched from workers.
 
-    What is trained meanwhile changes nothing. All prompts share their steps. Each is advanced
-    by itself where the whole activation has to be known, for concept columns; of those, as many are in the
-    middle of a step as there are processors.
+    Later training does not change it. All prompts share the steps of one batch. A prompt whose whole activation
+    state is needed, for concept columns, advances by itself; of those, at most as many do a step simultaneously as
+    there are processors.
 
     Parameters
     ----------
     client : Client
         Where the regions are opened; has to stay connected as long as the engine is used.
     reader : CommitReader
-        The commit that answers.
+        The commit that predicts.
     options : EngineOptions, optional
-        How it is opened and asked.
+        How it is opened.
 
     Raises
     ------
@@ -104,7 +103,7 @@ class NetworkEngine:
         self._opened = opened = NetworkHandle(
             reader, client=client, rows=self._options.rows, observer=reporter_of(client)
         )
-        # Taggers load their words when first used: not while a client waits.
+        # Taggers load their words when first used; here, so that no request waits for it.
         with suppress(PromptError):
             opened.prepare("the word", self._options.tagger)
         slots = BatchOptions(slots=self._options.places)
@@ -113,7 +112,7 @@ class NetworkEngine:
         self._shared = SharedBatch(
             open_batch(opened.specification, opened.rows, options=self._rules, batch=slots, device=self._device)
         )
-        # More would only wait for each other in the middle of their steps, and be slower all together.
+        # More would only compete for processors in the middle of their steps, and be slower in total.
         self._processors = threading.Semaphore(os.cpu_count() or 1)
 
     @property
@@ -123,7 +122,7 @@ class NetworkEngine:
 
     @property
     def commit(self) -> str:
-        """Identity of the commit that answers."""
+        """Identity of the commit that predicts."""
         return self._commit
 
     @property
@@ -132,29 +131,29 @@ class NetworkEngine:
         return False
 
     def trouble(self) -> str | None:
-        """Return what keeps rows from being had now; see `Engine.trouble`."""
-        return self._opened.trouble(_LOOK_S)
+        """Return why rows cannot be fetched now; see `Engine.trouble`."""
+        return self._opened.trouble(_HEALTH_S)
 
     def lost(self) -> bool:
         """Return whether the cluster that held the rows is lost."""
         return self._opened.lost()
 
     def close(self) -> None:
-        """End what is under way; nothing is continued after that."""
+        """End all generations; none can be started after that."""
         self._shared.close()
 
     def complete(self, prompt: str, options: CompletionOptions) -> Generator[Part | None, None, None]:
         """Continue a prompt; see `Engine.complete`."""
-        tell = self._opened.observer
-        tell(PromptsAdvanced(entered=1))
+        observe = self._opened.observer
+        observe(PromptsAdvanced(entered=1))
         try:
             with closing(self._complete(prompt, options)) as parts:
                 for part in parts:
                     if isinstance(part, Token):
-                        tell(PromptsAdvanced(tokens=1))
+                        observe(PromptsAdvanced(tokens=1))
                     yield part
         finally:
-            tell(PromptsAdvanced(left=1))
+            observe(PromptsAdvanced(left=1))
 
     def _complete(self, prompt: str, options: CompletionOptions) -> Generator[Part | None, None, None]:
         opened = self._opened

@@ -1,7 +1,7 @@
-"""What a server is told: where it listens, whom it answers, and how much at once.
+"""Validate the options of a server: address, authentication, limits, timeouts and concurrency.
 
-Covers: the choices, validated. Does not cover: rules of inference (`giaann_dask.inference.state.options`),
-and how a network is opened (`network_engine`).
+Does not cover: rules of inference (`giaann_dask.inference.state.options`), and how a network is opened
+(`giaann_dask.serving.network_engine`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class QueueOptions:
     Parameters
     ----------
     places : int
-        Prompts that are continued at once, a thread each.
+        Prompts that are continued concurrently, a thread each.
     waiting : int
         Prompts that wait for a place at most.
     wait_s : float
@@ -81,7 +81,7 @@ class QueueOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ServingOptions:
-    """Where a server listens and whom it answers.
+    """Address, authentication, limits and timeouts of a server.
 
     Parameters
     ----------

@@ -1,8 +1,7 @@
-"""An engine that is opened again after its cluster was lost.
+"""Reopen an engine after its cluster was lost, checking its health in a thread.
 
-Covers: looking, in a thread of its own, whether the engine can ever continue a prompt again, and putting
-a new one in its place when it cannot. Does not cover: how an engine is opened (the caller's), and troubles that
-pass by themselves, as when Dask makes lost regions again (`giaann_dask.inference.rows.health`).
+Does not cover: how an engine is opened (by the caller), and transient failures, as when Dask recomputes lost regions
+(`giaann_dask.inference.rows.health`).
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ from giaann_dask.errors import ClusterError, GiaannError
 from giaann_dask.inference.rows.health import LOST
 from giaann_dask.serving.engine import CompletionOptions, Engine, Part
 
-_LOOK_S = 2.0
-# For a look at a cluster that is under way when the server ends.
+_POLL_S = 2.0
+# For a running health check when the server ends.
 _CLOSE_S = 5.0
 _LOG = logging.getLogger(__name__)
 
 
 class ReopenedEngine:
-    """Continues prompts with an engine that is opened again whenever its cluster was lost.
+    """Engine that is opened again whenever its cluster was lost.
 
-    Prompts that are under way at that moment fail, as do those that come before there is a cluster again.
+    Prompts that run at that moment fail, as do those that arrive before a cluster is available again.
 
     Parameters
     ----------
     opening : callable
         Connects and opens an engine, of the same commit every time; leaving what it returns closes both.
     look_s : float
-        Seconds between two looks, and between two attempts to open.
+        Seconds between two checks, and between two attempts to open.
 
     Raises
     ------
@@ -40,13 +39,13 @@ class ReopenedEngine:
         Whatever keeps the first engine from being opened.
     """
 
-    def __init__(self, opening: Callable[[], AbstractContextManager[Engine]], *, look_s: float = _LOOK_S) -> None:
+    def __init__(self, opening: Callable[[], AbstractContextManager[Engine]], *, look_s: float = _POLL_S) -> None:
         self._opening, self._look_s = opening, look_s
         self._resources = ExitStack()
         self._engine: Engine | None = None
         self._swapping, self._closed = threading.Lock(), threading.Event()
         self._first = self._open()
-        self._thread = threading.Thread(target=self._look_after, name="reopen", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="reopen", daemon=True)
         self._thread.start()
 
     @property
@@ -56,7 +55,7 @@ class ReopenedEngine:
 
     @property
     def commit(self) -> str:
-        """Identity of the commit that answers."""
+        """Identity of the commit that predicts."""
         return self._first.commit
 
     @property
@@ -69,7 +68,7 @@ class ReopenedEngine:
         return False
 
     def trouble(self) -> str | None:
-        """Return what keeps prompts from being continued now; see `Engine.trouble`."""
+        """Return why prompts cannot be continued now; see `Engine.trouble`."""
         engine = self._engine
         return LOST if engine is None else engine.trouble()
 
@@ -82,14 +81,14 @@ class ReopenedEngine:
             yield from parts
 
     def close(self) -> None:
-        """End what is under way; nothing is continued after that."""
+        """End all generations; none can be started after that."""
         self._closed.set()
         self._thread.join(_CLOSE_S)
         with self._swapping:
             self._engine = None
             self._resources.close()
 
-    def _look_after(self) -> None:
+    def _watch(self) -> None:
         while not self._closed.wait(self._look_s):
             engine = self._engine
             if engine is not None and engine.lost():

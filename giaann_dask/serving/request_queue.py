@@ -1,8 +1,7 @@
-"""A bounded waiting line before an engine, and the threads in which the engine works.
+"""Queue prompts before an engine: admission control, timeouts, and the threads in which the engine runs.
 
-Covers: who is let in, who waits and for how long, who is refused; running generations in threads and
-bringing their parts to the event loop; ending those that nobody waits for any more. Does not cover:
-what is generated (`engine`) and how it is answered (`completions`).
+Generations run in threads; their parts are delivered to the event loop, and abandoned ones are ended. Does not cover:
+generation (`giaann_dask.serving.engine`) and responses (`giaann_dask.serving.completions`).
 
 Everything but `RequestQueue._work` runs on the event loop, so that no lock is needed.
 """
@@ -21,28 +20,28 @@ from giaann_dask.serving.engine import CompletionOptions, Engine, Part
 from giaann_dask.serving.http_errors import busy
 from giaann_dask.serving.options import QueueOptions
 
-# Of the time that a generation takes, the last ones count most.
+# Weight of the newest generation in the moving average of their times.
 _NEWEST_SHARE = 0.1
 _LONGEST_ADVICE_S = 60.0
 _CLOSE_S = 5.0
 
 
 class _Job:
-    """One prompt on its way."""
+    """One prompt in the queue or in the engine."""
 
-    def __init__(self, visit: Ticket, index: int, prompt: str, options: CompletionOptions) -> None:
-        self.visit, self.index, self.prompt, self.options = visit, index, prompt, options
-        # Set on the event loop, seen by the thread between two steps.
+    def __init__(self, ticket: Ticket, index: int, prompt: str, options: CompletionOptions) -> None:
+        self.ticket, self.index, self.prompt, self.options = ticket, index, prompt, options
+        # Set on the event loop, checked by the thread between two steps.
         self.gone = threading.Event()
         self.expiry: asyncio.TimerHandle | None = None
 
 
 class Ticket:
-    """The prompts of one request in the line; made by `RequestQueue.enter`, to be left with `leave`."""
+    """The prompts of one request in the queue; made by `RequestQueue.enter`, given up with `leave`."""
 
-    def __init__(self, line: RequestQueue, asked: Sequence[tuple[str, CompletionOptions]]) -> None:
+    def __init__(self, queue: RequestQueue, asked: Sequence[tuple[str, CompletionOptions]]) -> None:
         self.jobs = [_Job(self, index, prompt, options) for index, (prompt, options) in enumerate(asked)]
-        self._line = line
+        self._queue = queue
         self._parts: asyncio.Queue[tuple[int, Part | BaseException]] = asyncio.Queue()
 
     async def next(self) -> tuple[int, Part]:
@@ -50,7 +49,7 @@ class Ticket:
 
         Raises
         ------
-        Refusal
+        HttpError
             If a prompt has waited for too long.
         Exception
             What the engine raised.
@@ -61,28 +60,28 @@ class Ticket:
         return index, part
 
     def put(self, index: int, part: Part | BaseException) -> None:
-        """Take a part from the line."""
+        """Add a part of a prompt."""
         self._parts.put_nowait((index, part))
 
     def leave(self, index: int | None = None) -> None:
-        """Give up what waits and end what is under way, of one prompt or of all; what has ended stays so."""
+        """Remove one prompt or all from the queue and end their generations; finished ones stay as they are."""
         for job in self.jobs if index is None else [self.jobs[index]]:
-            self._line.remove(job)
+            self._queue.remove(job)
 
 
 class RequestQueue:
-    """Lets so many prompts in, continues some at once, and refuses the others.
+    """Bounded queue of prompts; continues some concurrently and rejects those that exceed the limit.
 
-    To be made and closed on the event loop that serves.
+    Created and closed on the event loop of the server.
 
     Parameters
     ----------
     engine : Engine
-        Who continues prompts.
+        Continues the prompts.
     options : QueueOptions
-        How many at once, how many wait.
+        How many run concurrently, how many wait.
     observe : callable, optional
-        Told how many seconds the engine worked on a prompt.
+        Called with the seconds that the engine worked on a prompt.
     """
 
     def __init__(self, engine: Engine, options: QueueOptions, observe: Callable[[float], None] | None = None) -> None:
@@ -96,7 +95,7 @@ class RequestQueue:
         self._ready: SimpleQueue[_Job | None] = SimpleQueue()
         self._mean_s = 1.0
         self._threads = [
-            # Threads that do not hold the process: a step may wait long for a lost worker.
+            # Daemon threads do not keep the process alive: a step may wait long for a lost worker.
             threading.Thread(target=self._work, name=f"place-{number}", daemon=True)
             for number in range(options.places)
         ]
@@ -105,11 +104,11 @@ class RequestQueue:
 
     @property
     def waiting(self) -> int:
-        """How many prompts wait for a place."""
+        """Number of prompts that wait for a free slot."""
         return len(self._waiting)
 
     def enter(self, asked: Sequence[tuple[str, CompletionOptions]]) -> Ticket:
-        """Let all prompts of a request in, or none.
+        """Add all prompts of a request, or none.
 
         Parameters
         ----------
@@ -118,21 +117,21 @@ class RequestQueue:
 
         Raises
         ------
-        Refusal
-            With status 429 and the seconds after which to ask again, when there is no room.
+        HttpError
+            With status 429 and a Retry-After header, if the queue is full.
         """
         room = self.options.places + self.options.waiting - self.running - self.waiting
         if len(asked) > room:
             raise busy(f"{self.running} prompts are continued and {self.waiting} wait", self._advice())
-        visit = Ticket(self, asked)
-        for job in visit.jobs:
+        ticket = Ticket(self, asked)
+        for job in ticket.jobs:
             job.expiry = self._loop.call_later(self.options.wait_s, self._expire, job)
             self._waiting.append(job)
         self._fill()
-        return visit
+        return ticket
 
     def remove(self, job: _Job) -> None:
-        """Forget a job that waits, or let its thread end it after the step under way."""
+        """Remove a waiting job, or make its thread end it after the current step."""
         job.gone.set()
         if job.expiry is not None:
             job.expiry.cancel()
@@ -140,7 +139,7 @@ class RequestQueue:
             self._waiting.remove(job)
 
     async def close(self) -> None:
-        """End what is under way and stop the threads, waiting for a bounded time."""
+        """End all generations and stop the threads, waiting for a bounded time."""
         for job in list(self._waiting):
             self.remove(job)
         for _ in self._threads:
@@ -150,7 +149,7 @@ class RequestQueue:
             await asyncio.sleep(0.01)
 
     def _fill(self) -> None:
-        """Give free places to those that wait longest."""
+        """Start the jobs that have waited longest in free slots."""
         while self._waiting and self.running < self.options.places:
             job = self._waiting.popleft()
             if job.expiry is not None:
@@ -162,7 +161,7 @@ class RequestQueue:
         with suppress(ValueError):
             self._waiting.remove(job)
             message = f"no place was free for {self.options.wait_s:g} seconds"
-            job.visit.put(job.index, busy(message, self._advice()))
+            job.ticket.put(job.index, busy(message, self._advice()))
 
     def _finished(self, seconds: float) -> None:
         self.running -= 1
@@ -172,11 +171,11 @@ class RequestQueue:
         self._fill()
 
     def _advice(self) -> float:
-        """Return after how many seconds the line will probably have moved on."""
+        """Return the seconds until a slot will probably be free, for Retry-After."""
         return min((self.waiting + 1) / self.options.places * self._mean_s, _LONGEST_ADVICE_S)
 
     def _work(self) -> None:
-        """Continue prompts, one after the other, in a thread."""
+        """Continue prompts one after the other; the target of a thread."""
         while (job := self._ready.get()) is not None:
             started = time.monotonic()
             try:
@@ -185,12 +184,12 @@ class RequestQueue:
                         if job.gone.is_set():
                             break
                         if part is not None:
-                            self._tell(job.visit.put, job.index, part)
+                            self._deliver(job.ticket.put, job.index, part)
             except Exception as error:
-                self._tell(job.visit.put, job.index, error)
-            self._tell(self._finished, time.monotonic() - started)
+                self._deliver(job.ticket.put, job.index, error)
+            self._deliver(self._finished, time.monotonic() - started)
 
-    def _tell(self, function: Callable[..., None], *arguments: object) -> None:
-        # The loop is closed when the server has left without waiting any longer.
+    def _deliver(self, function: Callable[..., None], *arguments: object) -> None:
+        # The loop is closed where the server has stopped without waiting for this thread.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *arguments)

@@ -1,7 +1,6 @@
-"""What a client may ask for, read strictly.
+"""Parse and validate the body of ``POST /v1/completions``: its fields, their limits, and unsupported values.
 
-Covers: the body of ``POST /v1/completions``: its fields, their limits, and which of OpenAI's fields
-can have one value only here. Does not cover: how it is answered (`completions`).
+Does not cover: responses (`giaann_dask.serving.completions`).
 """
 
 from __future__ import annotations

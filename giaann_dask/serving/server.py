@@ -1,7 +1,6 @@
-"""The process that serves: its socket, its start and its end.
+"""Bind the socket of a server, run uvicorn on it, and shut down gracefully.
 
-Covers: binding before anything else, running uvicorn, and leaving in order when asked to. Does not
-cover: the paths (`app`) and signals (the command line's).
+Does not cover: the paths (`giaann_dask.serving.app`) and signals (`giaann_dask.cli.serving`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from giaann_dask.errors import OptionError
 from giaann_dask.serving.connections import ACCEPTED_AT_ONCE, Connections, Timeouts, room_for
 from giaann_dask.serving.options import ServingOptions
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 # Connections that the system keeps until they are accepted.
 _WAITING = 2048
 # For a client to read the end of an answer.
@@ -78,7 +77,7 @@ def serve(
     stop: threading.Event,
     ready: Callable[[], None] | None = None,
 ) -> None:
-    """Answer requests until asked to stop; then let those under way end, for a bounded time.
+    """Serve requests until `stop` is set; then let running requests end, for a bounded time.
 
     Parameters
     ----------
@@ -91,7 +90,7 @@ def serve(
     stop : threading.Event
         When it is set, no more connections are accepted.
     ready : callable, optional
-        Called when requests are answered.
+        Called when the server accepts requests.
     """
     connections = Connections(room_for(options.connections), _timeouts(options))
     config = uvicorn.Config(
@@ -136,5 +135,5 @@ async def _serve(
             ready()
             announced = True
         server.should_exit = server.should_exit or stop.is_set()
-        await asyncio.wait({serving}, timeout=_LOOK_S)
+        await asyncio.wait({serving}, timeout=_POLL_S)
     await serving

@@ -1,8 +1,6 @@
-"""One batch for prompts that come from several threads.
+"""Share one batch between the threads of a server: a thread of its own steps it and delivers the results.
 
-Covers: the thread that steps the batch, who enters and leaves between two steps, and bringing the steps
-to those who wait for them. Does not cover: the batch (`giaann_dask.inference.v1.pull_batch`) and who is let in
-(`line`).
+Does not cover: the batch (`giaann_dask.inference.batch`) and admission control (`giaann_dask.serving.request_queue`).
 """
 
 from __future__ import annotations
@@ -13,16 +11,15 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from giaann_dask.errors import ClusterError
+from giaann_dask.inference.batch import Advance, Batch, Prompt
 from giaann_dask.inference.state.sequence import StepTrace
-from giaann_dask.inference.v1.pull_batch import Advance, Prompt
-from giaann_dask.inference.v2.batch import PromptBatch
 
-# Whoever waits for a step looks after so many seconds whether it is still wanted.
-_LOOK_S = 0.25
+# A thread that waits for a step yields control after so many seconds, so that its prompt can be abandoned.
+_POLL_S = 0.25
 _CLOSE_S = 5.0
 
 
-class _Place:
+class _Slot:
     """A prompt in the batch, or waiting for the next step."""
 
     def __init__(self, prompt: Prompt) -> None:
@@ -34,26 +31,26 @@ class _Place:
 class SharedBatch:
     """Advances sequences of several threads together, in a thread of its own.
 
-    The steps of a sequence do not depend on what else is in the batch. When a step fails, as when rows
-    cannot be had any more, all that are under way are told so, and the next ones begin anew.
+    The steps of a sequence do not depend on what else is in the batch. When a step fails, as when rows cannot be
+    fetched any more, all sequences in the batch fail with its error; later ones start normally.
 
     Parameters
     ----------
-    batch : PromptBatch
-        Used by nobody else.
+    batch : Batch
+        Used by this object only.
     """
 
-    def __init__(self, batch: PromptBatch) -> None:
+    def __init__(self, batch: Batch) -> None:
         self._batch = batch
-        self._arriving: SimpleQueue[_Place | None] = SimpleQueue()
-        self._waiting: list[_Place] = []
-        self._under: dict[int, _Place] = {}
+        self._arriving: SimpleQueue[_Slot | None] = SimpleQueue()
+        self._waiting: list[_Slot] = []
+        self._under: dict[int, _Slot] = {}
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="batch", daemon=True)
         self._thread.start()
 
     def run(self, prompt: Prompt) -> Generator[StepTrace | None, None, None]:
-        """Advance a sequence; closing the generator lets it leave.
+        """Advance a sequence; closing the generator removes it.
 
         Parameters
         ----------
@@ -63,19 +60,19 @@ class SharedBatch:
         Yields
         ------
         StepTrace or None
-            Its steps in order; None whenever there is none for a while.
+            Its steps in order; None if there is none for a while.
 
         Raises
         ------
         ClusterError
-            If the batch is closed meanwhile, or its rows cannot be had any more.
+            If the batch is closed meanwhile, or its rows cannot be fetched any more.
         """
-        place = _Place(prompt)
-        self._arriving.put(place)
+        slot = _Slot(prompt)
+        self._arriving.put(slot)
         try:
             while True:
                 try:
-                    found = place.steps.get(timeout=_LOOK_S)
+                    found = slot.steps.get(timeout=_POLL_S)
                 except Empty:
                     if self._closed:
                         raise ClusterError("the batch is closed", "an open one", "open the network again") from None
@@ -87,10 +84,10 @@ class SharedBatch:
                 if found.finished:
                     return
         finally:
-            place.gone.set()
+            slot.gone.set()
 
     def close(self) -> None:
-        """End the thread after the step under way, waiting for a bounded time."""
+        """End the thread after the current step, waiting for a bounded time."""
         self._closed = True
         self._arriving.put(None)
         self._thread.join(_CLOSE_S)
@@ -102,20 +99,20 @@ class SharedBatch:
             with suppress(Empty):
                 while True:
                     self._take(self._arriving.get_nowait())
-            self._let_leave()
+            self._remove_abandoned()
             while self._waiting and self._batch.room:
-                place = self._waiting.pop(0)
-                self._under[self._batch.enter(place.prompt)] = place
+                slot = self._waiting.pop(0)
+                self._under[self._batch.enter(slot.prompt)] = slot
             self._step()
 
-    def _take(self, place: _Place | None) -> None:
-        if place is not None:
-            self._waiting.append(place)
+    def _take(self, slot: _Slot | None) -> None:
+        if slot is not None:
+            self._waiting.append(slot)
 
-    def _let_leave(self) -> None:
-        """Give up what nobody waits for any more."""
-        self._waiting = [place for place in self._waiting if not place.gone.is_set()]
-        for number in [number for number, place in self._under.items() if place.gone.is_set()]:
+    def _remove_abandoned(self) -> None:
+        """Remove the prompts that were abandoned."""
+        self._waiting = [slot for slot in self._waiting if not slot.gone.is_set()]
+        for number in [number for number, slot in self._under.items() if slot.gone.is_set()]:
             self._batch.leave(number)
             del self._under[number]
 
@@ -123,9 +120,9 @@ class SharedBatch:
         try:
             found = self._batch.step()
         except Exception as error:
-            for number, place in self._under.items():
+            for number, slot in self._under.items():
                 self._batch.leave(number)
-                place.steps.put(error)
+                slot.steps.put(error)
             self._under.clear()
             return
         for advance in found:

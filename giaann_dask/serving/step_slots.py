@@ -1,7 +1,4 @@
-"""Steps that need a processor of their own, one at a time for each.
-
-Covers: waiting for it, bounded, so that whoever asked may leave. Does not cover: the steps.
-"""
+"""Limit how many threads do a step of inference simultaneously."""
 
 from __future__ import annotations
 
@@ -11,14 +8,14 @@ from typing import TypeVar
 
 Step = TypeVar("Step")
 
-# Whoever waits for a processor looks after so many seconds whether its prompt is still wanted.
-_TURN_S = 0.25
+# A thread that waits for a processor yields control after so many seconds, so that its prompt can be abandoned.
+_POLL_S = 0.25
 
 
 def with_step_slot(steps: Iterator[Step], processors: threading.Semaphore) -> Iterator[Step | None]:
-    """Do each step when a processor is free for it; yield None whenever there is none for a while."""
+    """Do each step when a processor is free for it; yield None if there is none for a while."""
     while True:
-        if not processors.acquire(timeout=_TURN_S):
+        if not processors.acquire(timeout=_POLL_S):
             yield None
             continue
         try:

@@ -1,7 +1,6 @@
-"""Ending a text where a stop sequence begins, while the text is still coming.
+"""Find stop sequences in streamed text, and withhold text that may be the beginning of one.
 
-Covers: finding the sequence that is complete first in text that comes piece by piece, and holding back what
-may be the beginning of one. Does not cover: tokens (`choices`).
+Does not cover: tokens (`giaann_dask.serving.completion_deltas`).
 """
 
 from __future__ import annotations

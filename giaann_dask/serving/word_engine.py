@@ -1,7 +1,7 @@
-"""An engine that continues prompts with a network of profile ``best``.
+"""Continue prompts of a server with a network of profile ``best``, word by word with probabilities.
 
-Covers: opening the commit's tables here, and words token by token with their probabilities. Does not cover:
-one continuation (`giaann_dask.inference.best.continuation`) and who asks (`line`).
+Does not cover: one continuation (`giaann_dask.inference.best.continuation`) and the queue before the engine
+(`giaann_dask.serving.request_queue`).
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from giaann_dask.store.network_store import CommitReader
 
 
 class WordEngine:
-    """Continues prompts from a commit of profile ``best``, whose tables are held here.
+    """Engine over a commit of profile ``best``, whose tables are in this process.
 
-    As many prompts are in the middle of a step as there are processors. There are no concept columns.
+    At most as many prompts do a step simultaneously as there are processors. There are no concept columns.
 
     Parameters
     ----------
     client : Client
-        Where the tables are made; not needed any more after that.
+        Where the tables are built; not needed after that.
     reader : CommitReader
-        The commit that answers.
+        The commit that predicts.
 
     Raises
     ------
     ClusterError
-        If the cluster does not make the tables in time.
+        If the cluster does not build the tables in time.
     """
 
     def __init__(self, client: Client, reader: CommitReader) -> None:
@@ -54,7 +54,7 @@ class WordEngine:
 
     @property
     def commit(self) -> str:
-        """Identity of the commit that answers."""
+        """Identity of the commit that predicts."""
         return self._opened.commit
 
     @property
@@ -63,15 +63,15 @@ class WordEngine:
         return True
 
     def trouble(self) -> str | None:
-        """Return None: all that is needed is here."""
+        """Return None: all tables are in this process."""
         return None
 
     def lost(self) -> bool:
-        """Return False, for the same reason."""
+        """Return False: all tables are in this process."""
         return False
 
     def close(self) -> None:
-        """Do nothing: what is under way holds nothing of others."""
+        """Do nothing: generations use no shared resources."""
 
     def complete(self, prompt: str, options: CompletionOptions) -> Generator[Part | None, None, None]:
         """Continue a prompt; see `giaann_dask.serving.engine.Engine.complete`."""
@@ -79,17 +79,17 @@ class WordEngine:
             tokens=options.tokens, runners_up=max(options.candidates, 1), reasons=0, sampling=options.sampling
         )
         text = TextContinuation(self._opened.model, prompt, wanted)
-        tell = self._opened.observer
-        tell(PromptsAdvanced(entered=1))
+        observe = self._opened.observer
+        observe(PromptsAdvanced(entered=1))
         try:
             yield Given(text.prompt)
             for token in with_step_slot(iter(text), self._processors):
                 if token is None:
                     yield None
                     continue
-                tell(PromptsAdvanced(tokens=1))
+                observe(PromptsAdvanced(tokens=1))
                 shown = token.candidates[: options.candidates]
                 yield Token(token.word, "", token.candidates[0].value, token.candidate_count, shown)
             yield Ended(None)
         finally:
-            tell(PromptsAdvanced(left=1))
+            observe(PromptsAdvanced(left=1))

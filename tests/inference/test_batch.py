@@ -31,13 +31,14 @@ from giaann_dask.cluster import result
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import OptionError, PromptError
+from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.evaluation.predicting import PredictionRule, infer, predict_together, prepared_sequences
 from giaann_dask.inference.evaluation.recording import StepRecords
 from giaann_dask.inference.handle import flags_of, read_regions
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.inference.v1.pull_batch import Batch, BatchOptions, Prompt, run_prompts, run_sequences
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
+from giaann_dask.inference.v1.pull_batch import PullBatch
 from giaann_dask.inference.v1.pull_session import PullSession
 from giaann_dask.inference.v1.push_session import Session
 from giaann_dask.keys import pack_neuron
@@ -99,7 +100,7 @@ def test_the_same_steps_as_alone(
     prompts = random_prompts(rng, neurons, longest)
     whole = RunRows([run], lambda _: 0)
     found: dict[int, list[StepTrace]] = {}
-    one = Batch(specification, split_rows(run, regions), options=options, batch=batch, device=device)
+    one = PullBatch(specification, split_rows(run, regions), options=options, batch=batch, device=device)
     finished = []
     for advance in run_prompts(one, prompts):
         found.setdefault(advance.number, []).extend(advance.traces)
@@ -160,7 +161,7 @@ def dense_rows(seed: int = 3) -> tuple[np.ndarray, Run]:
 def test_distinct_sources_are_asked_for_together() -> None:
     neurons, run = dense_rows()
     rows = CountingRows(RunRows([run], lambda _: 0))
-    batch = Batch(SPECIFICATIONS[0], rows, batch=BatchOptions(slots=4))
+    batch = PullBatch(SPECIFICATIONS[0], rows, batch=BatchOptions(slots=4))
     sequence = PreparedSequence(neuron=neurons[:5], noun=np.ones(5, bool), number=1)
     for _ in range(4):
         batch.enter(Prompt(sequence=sequence, flags=NO_FLAGS, tokens=4))
@@ -175,6 +176,13 @@ def test_distinct_sources_are_asked_for_together() -> None:
     assert rows.ahead == rows.asked[1:]
 
 
+def results_by_number(batch: PullBatch, prompts: list[Prompt]) -> dict[int, list[StepResult]]:
+    found: dict[int, list[StepResult]] = {}
+    for advance in run_prompts(batch, prompts):
+        found.setdefault(advance.number, []).extend(advance.results)
+    return found
+
+
 def test_rows_that_nobody_needs_are_let_go() -> None:
     neurons, run = dense_rows()
     prompts = [
@@ -183,17 +191,17 @@ def test_rows_that_nobody_needs_are_let_go() -> None:
         for n in range(6)
     ]  # fmt: skip
     few, many = (
-        Batch(SPECIFICATIONS[0], RunRows([run], lambda _: 0), batch=BatchOptions(slots=1, held_bytes=held))
+        PullBatch(SPECIFICATIONS[0], RunRows([run], lambda _: 0), batch=BatchOptions(slots=1, held_bytes=held))
         for held in (0, 1 << 30)
     )
-    assert [x.steps for x in run_sequences(few, prompts)] == [x.steps for x in run_sequences(many, prompts)]
+    assert results_by_number(few, prompts) == results_by_number(many, prompts)
     assert len(few.held) < len(many.held)
     assert few.held.fetched > many.held.fetched
 
 
 def test_a_full_batch_takes_no_more_and_one_may_leave() -> None:
     neurons, run = dense_rows()
-    batch = Batch(SPECIFICATIONS[0], RunRows([run], lambda _: 0), batch=BatchOptions(slots=1))
+    batch = PullBatch(SPECIFICATIONS[0], RunRows([run], lambda _: 0), batch=BatchOptions(slots=1))
     prompt = Prompt(
         sequence=PreparedSequence(neuron=neurons[:3], noun=np.ones(3, bool), number=1), flags=NO_FLAGS, tokens=9
     )
@@ -285,7 +293,9 @@ def test_an_evaluation_as_tensors_is_the_same(village_network: gd.Network, feed:
     expected = infer(block, (3, 40), flags, placement, regions, rule)
     records = StepRecords(block, rule.ranks, probability=rule.probability)
     device, rows = torch.device("cpu"), RunRows.placed(placement, regions)
-    batch = Batch(specification, rows, options=InferenceOptions(feed=feed), batch=BatchOptions(slots=9), device=device)
+    batch = PullBatch(
+        specification, rows, options=InferenceOptions(feed=feed), batch=BatchOptions(slots=9), device=device
+    )
     predict_together(batch, prepared_sequences(block, (3, 40)), flags, records)
     found = records.predictions()
     assert len(found.predicted) > 20

@@ -254,3 +254,22 @@ def test_serving(network: gd.Network) -> None:
     for wrong in ({"temperature": 3}, {"temperature": True}, {"temperature": "hot"}, {"seed": -1}, {"top_p": 0.5}):
         with pytest.raises(HttpError, match=next(iter(wrong))):
             read_request(json.dumps({**body, **wrong}).encode(), Limits(), draws=True)
+
+
+def test_a_full_batch_takes_no_more_and_a_prompt_that_leaves_frees_its_slot(opened: TablesHandle) -> None:
+    options = drawn(0.7, 3, tokens=2)
+    batch = opened.open_batch(options, gd.BatchOptions(slots=1))
+    with pytest.raises(PromptError, match="0 words"):
+        batch.enter(" ", options)
+    first = batch.enter(PROMPT, options)
+    with pytest.raises(OptionError, match="full batch"):
+        batch.enter("A boat", options)
+    (event,) = batch.step()
+    assert (event.number, event.finished, len(batch), batch.room) == (first.number, False, 1, 0)
+    batch.leave(first.number)
+    batch.leave(first.number)
+    assert (len(batch), batch.room, batch.step()) == (0, 1, [])
+    second = batch.enter(PROMPT, options)
+    assert second.number != first.number
+    events = [event for _ in range(3) for event in batch.step()]
+    assert [event.finished for event in events] == [False, False, True]

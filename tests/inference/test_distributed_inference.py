@@ -16,12 +16,13 @@ from support.held_networks import HeldNetwork
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, random_prompts, random_run
 
 import giaann_dask as gd
+from giaann_dask.inference.batch import BatchOptions, run_prompts
 from giaann_dask.inference.rows.remote import RemoteRows
 from giaann_dask.inference.rows.service import install
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import StepTrace
-from giaann_dask.inference.v1.pull_batch import Batch, BatchOptions, run_prompts
+from giaann_dask.inference.v1.pull_batch import PullBatch
 from giaann_dask.keys import pack_neuron
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
@@ -69,7 +70,7 @@ def test_the_same_steps_as_alone_however_divided(
     prompts = random_prompts(rng, neurons, longest)
     present = sorted(three_workers.scheduler_info(n_workers=-1)["workers"])
     held = HeldNetwork(three_workers, run, region_bytes, present[:workers])
-    one = Batch(specification, held.asked(cache_bytes=cache_bytes), options=options, batch=batch)
+    one = PullBatch(specification, held.asked(cache_bytes=cache_bytes), options=options, batch=batch)
     found: dict[int, list[StepTrace]] = {}
     for advance in run_prompts(one, prompts):
         found.setdefault(advance.number, []).extend(advance.traces)
@@ -96,7 +97,7 @@ class HeldFollower(BatchFollower):
     def __init__(self, path: Path, run: Run) -> None:
         super().__init__(path, run)
         self.rows = self.held.asked(cache_bytes=2000)
-        self.batch = Batch(self.session.specification, self.rows, options=self.options, batch=FEW)
+        self.batch = PullBatch(self.session.specification, self.rows, options=self.options, batch=FEW)
 
 
 def follow_held(client: Client, paths: list[Path], region_bytes: int) -> None:

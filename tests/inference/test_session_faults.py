@@ -19,13 +19,13 @@ import giaann_dask as gd
 from giaann_dask.cluster import roles_of, start_cluster
 from giaann_dask.errors import ClusterError
 from giaann_dask.events import SequencesEvaluated
+from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.continuation import Continuation, GenerationOptions
 from giaann_dask.inference.evaluation import evaluation
 from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
 from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
 from giaann_dask.inference.rows.service import NAME, OPERATION
 from giaann_dask.inference.token_events import ContinuationStream, TokenEvent
-from giaann_dask.inference.v1.pull_batch import BatchOptions
 from giaann_dask.store.network_store import NetworkStore
 
 PROMPTS = [f"the {a} {n} {v} the" for a, n, v in zip(ADJECTIVES * 2, NOUNS, VERBS * 2, strict=False)]

@@ -15,12 +15,12 @@ from support.v2_records import V2Dictionary, V2Network, native_first, v2_folder,
 
 from giaann_dask.cli.options import read_inference_options
 from giaann_dask.errors import OptionError
+from giaann_dask.inference.batch import BatchOptions, Prompt
 from giaann_dask.inference.evaluation.matching import Predictions, match_predictions
 from giaann_dask.inference.profiles import fitting_rules, require_v1, sends_strengths
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
-from giaann_dask.inference.v1.pull_batch import BatchOptions, Prompt
 from giaann_dask.inference.v2.batch import V2Batch
 from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import (

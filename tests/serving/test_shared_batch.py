@@ -12,11 +12,12 @@ from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.errors import ClusterError
+from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.handle import changed_flags
 from giaann_dask.inference.sessions import NetworkHandle
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import StepResult
-from giaann_dask.inference.v1.pull_batch import Batch, BatchOptions, Prompt, run_prompts
+from giaann_dask.inference.v1.pull_batch import PullBatch
 from giaann_dask.serving.shared_batch import SharedBatch
 from giaann_dask.store.network_store import NetworkStore
 
@@ -34,9 +35,9 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> NetworkHandle:
     return NetworkHandle(store.open(store.head()))
 
 
-def new_batch(opened: NetworkHandle, slots: int) -> Batch:
+def new_batch(opened: NetworkHandle, slots: int) -> PullBatch:
     rules = InferenceOptions(feed="prediction")
-    return Batch(opened.specification, opened.rows, options=rules, batch=BatchOptions(slots=slots))
+    return PullBatch(opened.specification, opened.rows, options=rules, batch=BatchOptions(slots=slots))
 
 
 def prepared(opened: NetworkHandle, prompt: str) -> Prompt:

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 import torch
 
+from giaann_dask.inference.batch import Advance, BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import StepTrace
-from giaann_dask.inference.v1.pull_batch import Advance, Batch, BatchOptions, Prompt, run_prompts
+from giaann_dask.inference.v1.pull_batch import PullBatch
 from giaann_dask.inference.v1.push_session import Session
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.runs.run import Run
@@ -221,7 +222,9 @@ class BatchFollower(Follower):
     def __init__(self, path: Path, run: Run) -> None:
         super().__init__(path, run)
         rows, options = split_rows(run, 3), BatchOptions(slots=7, held_bytes=20_000, ahead=False)
-        self.batch = Batch(self.session.specification, rows, options=self.options, batch=options, device=self.device)
+        self.batch = PullBatch(
+            self.session.specification, rows, options=self.options, batch=options, device=self.device
+        )
 
     def follow(self) -> Any:
         """Compare all sentences; return the totals."""

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from giaann_dask.inference.batch import Prompt
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.inference.v1.pull_batch import Prompt
 from giaann_dask.inference.v1.pull_session import PullSession
 from giaann_dask.inference.v1.push_session import Session
 from giaann_dask.keys import pack_target

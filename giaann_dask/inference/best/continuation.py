@@ -1,7 +1,7 @@
-"""Continuing a text with profile ``best``: the probability of every word, token by token, with reasons.
+"""Continue one text with profile ``best``: the probability of every word, token by token, with reasons.
 
-Covers: one continuation in this process, pure but for its own state. Does not cover: probabilities
-(`best.scores`), opening a commit and many prompts (`best.generation`).
+Does not cover: probabilities (`giaann_dask.inference.best.scores`), opening a commit and many prompts
+(`giaann_dask.inference.best.handle`).
 
 What can follow are all known words and those of the prompt. Where a sentence ends, the next begins, as in
 the text that was counted; with `SamplingOptions` words are drawn by their probability instead of taking
@@ -34,12 +34,12 @@ _LATELY = ("lately", "lately after {0}", "lately after {1} {0}")
 
 
 class TextContinuation:
-    """One text that is being continued; an iterator of tokens, one step of inference each.
+    """Continuation of one text; an iterator of tokens, one step of inference each.
 
     Parameters
     ----------
     model : PooledModel
-        What was learnt and how it is pooled.
+        The learned counts and how they are pooled.
     prompt : str
         Some words.
     options : GenerationOptions
@@ -50,7 +50,7 @@ class TextContinuation:
     prompt : tuple of str
         Its words.
     seed : int or None
-        What words are drawn with; None where nothing is drawn.
+        Seed that words are drawn with; None where nothing is drawn.
 
     Raises
     ------

@@ -1,7 +1,6 @@
-"""The tables of a commit of profile ``best``: made on a cluster, or in this process.
+"""Open a commit of profile ``best`` in this process, its tables built here or on a cluster, and continue prompts.
 
-Covers: the task, and the model for those who ask it again and again. Does not cover: what the tables hold
-(`best.tables`).
+Does not cover: the contents of the tables (`giaann_dask.inference.best.tables`).
 """
 
 from __future__ import annotations
@@ -12,25 +11,31 @@ from distributed import Client, Future
 
 from giaann_dask.cluster import result, task_key
 from giaann_dask.cluster.sharing import open_commit
-from giaann_dask.events import Observer, ignore
+from giaann_dask.device import one_thread
+from giaann_dask.errors import OptionError
+from giaann_dask.events import Observer, PromptsAdvanced, ignore
+from giaann_dask.inference.batch import BatchOptions
+from giaann_dask.inference.best.continuation import TextContinuation
 from giaann_dask.inference.best.scores import BEST, PooledModel
 from giaann_dask.inference.best.tables import PooledTables, build_tables
+from giaann_dask.inference.continuation import GenerationOptions
 from giaann_dask.inference.handle import read_regions, submit_regions
+from giaann_dask.inference.token_events import EnteredPrompt, TokenEvent
 from giaann_dask.runs.run import Run
 from giaann_dask.store.network_store import CommitReader
 
 
 class TablesHandle:
-    """The tables of a commit, in this process.
+    """A commit of profile ``best`` opened in this process.
 
     Parameters
     ----------
     reader : CommitReader
         The commit, of profile ``best``.
     client : Client, optional
-        Of the cluster that makes the tables; without one they are made here.
+        Of the cluster that builds the tables; without one they are built in this process.
     observer : callable, optional
-        Told of prompts that begin, advance and end.
+        Called when prompts enter, advance or leave.
     """
 
     def __init__(self, reader: CommitReader, *, client: Client | None = None, observer: Observer = ignore) -> None:
@@ -40,6 +45,77 @@ class TablesHandle:
         else:
             tables = result(submit_tables(client, reader))
         self.model = PooledModel(tables, BEST)
+
+    @property
+    def subwords(self) -> bool:
+        """False: tokens are words."""
+        return False
+
+    def open_batch(self, options: GenerationOptions, batch: BatchOptions | None = None) -> WordBatch:
+        """Return an empty batch of prompts; see `WordBatch`."""
+        return WordBatch(self, options, batch)
+
+
+class WordBatch:
+    """Prompts continued in turn, a word at a time; a `giaann_dask.inference.token_events.ContinuationBatch`.
+
+    Parameters
+    ----------
+    opened : TablesHandle
+        The commit that predicts.
+    options : GenerationOptions
+        Checked to have none that only networks of columns have.
+    batch : BatchOptions, optional
+        How many prompts are continued at a time.
+
+    Raises
+    ------
+    OptionError
+        If options are set that only networks of columns have.
+    """
+
+    def __init__(self, opened: TablesHandle, options: GenerationOptions, batch: BatchOptions | None = None) -> None:
+        options.require_words()
+        self._opened, self._slots = opened, (batch or BatchOptions()).slots
+        self._texts: dict[int, TextContinuation] = {}
+        self._entered = 0
+
+    def __len__(self) -> int:
+        """Return the number of prompts in the batch."""
+        return len(self._texts)
+
+    @property
+    def room(self) -> int:
+        """Number of free slots."""
+        return self._slots - len(self._texts)
+
+    def enter(self, prompt: str, options: GenerationOptions) -> EnteredPrompt:
+        """Add a prompt; see `giaann_dask.inference.token_events.ContinuationBatch.enter`."""
+        if not self.room:
+            raise OptionError("a prompt enters a full batch", "a free slot", "step until one has finished")
+        text = TextContinuation(self._opened.model, prompt, options.seeded())
+        number = self._entered
+        self._texts[number] = text
+        self._entered += 1
+        self._opened.observer(PromptsAdvanced(entered=1))
+        return EnteredPrompt(number, text.prompt)
+
+    def step(self) -> list[TokenEvent]:
+        """Choose the next word of every prompt; a prompt finishes one step after its last word."""
+        events = []
+        for number, text in [*self._texts.items()]:
+            with one_thread():
+                token = next(text, None)
+            if token is None:
+                del self._texts[number]
+            self._opened.observer(PromptsAdvanced(left=int(token is None), tokens=int(token is not None)))
+            events.append(TokenEvent(number, token, token is None, seed=text.seed))
+        return events
+
+    def leave(self, number: int) -> None:
+        """Remove a prompt before its end; do nothing if it has left already."""
+        if self._texts.pop(number, None) is not None:
+            self._opened.observer(PromptsAdvanced(left=1))
 
 
 def submit_tables(client: Client, reader: CommitReader) -> Future:

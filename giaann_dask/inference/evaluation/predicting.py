@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from giaann_dask.device import one_thread
+from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.evaluation.matching import Predictions
 from giaann_dask.inference.evaluation.recording import StepRecords
 from giaann_dask.inference.profiles import InferenceRules, open_session, rules_device, sends_strengths
@@ -21,7 +22,7 @@ from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, SequenceResult, StepTrace
-from giaann_dask.inference.v1.pull_batch import Batch, BatchOptions, Prompt, run_prompts
+from giaann_dask.inference.v1.pull_batch import PullBatch
 from giaann_dask.keys import pack_neuron
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
@@ -72,7 +73,7 @@ def infer(
     device = rules_device(rule.options, rule.device)
     with one_thread():
         if device.type != "cpu" and isinstance(rule.options, InferenceOptions):
-            batch = Batch(
+            batch = PullBatch(
                 rule.specification,
                 rows,
                 options=rule.options,
@@ -99,7 +100,7 @@ def prepared_sequences(block: EncodedBlock, span: tuple[int, int]) -> Iterator[t
 
 
 def predict_together(
-    batch: Batch, sequences: Iterator[tuple[int, PreparedSequence]], flags: FlagTable, records: StepRecords
+    batch: PullBatch, sequences: Iterator[tuple[int, PreparedSequence]], flags: FlagTable, records: StepRecords
 ) -> None:
     """Predict sequences in a batch; keep the records that they would leave one by one, in the same order."""
     placed = list(sequences)

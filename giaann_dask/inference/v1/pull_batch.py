@@ -1,16 +1,16 @@
-"""Many sequences, each a step further at a time: the same steps as one by one.
+"""Advance the sequences of a batch with the pull engine of profile ``v1``: the same steps as one by one.
 
-Covers: the slots of a batch, which sequences wait, enter and leave, one fetch of rows for all distinct
-sources of a step, and the records of the steps. Does not cover: the step itself (`replay.kernels`),
-the rules that it follows step by step (`steps`), and words (`sessions`).
+The slots of a batch, the sequences that enter and leave, one fetch of rows for all distinct sources of a step, and
+the records of the steps. Does not cover: the step itself (`giaann_dask.inference.v1.kernels`,
+`giaann_dask.inference.v1.tensors`), the reference implementation of its rules (`giaann_dask.inference.v1.stepper`),
+and words (`giaann_dask.inference.sessions`).
 
-A sequence never meets another one here but in the fetch of rows, so that its steps do not depend on
-what else is in the batch.
+Sequences share nothing but the fetch of rows, so that the steps of each do not depend on what else is in the batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -18,118 +18,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
+from giaann_dask.inference.batch import Advance, BatchOptions, Integers, Prompt
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.activation import Layout
-from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.inference.state.sequence import (
-    FlagTable,
-    Mode,
-    PreparedSequence,
-    SequenceResult,
-    StepResult,
-    StepTrace,
-    StopReason,
-)
+from giaann_dask.inference.state.sequence import FlagTable, Mode, StepResult, StopReason
 from giaann_dask.inference.v1.held_rows import BatchRows
 from giaann_dask.inference.v1.kernels import advance
 from giaann_dask.inference.v1.tables import INTERNAL, NO_CONNECTIONS, NONE, KernelRules, empty_slots, widened
 from giaann_dask.inference.v1.tensors import TensorSteps
-from giaann_dask.keys import FEATURE_MASK, Integers
+from giaann_dask.keys import FEATURE_MASK
 from giaann_dask.spec import FEATURE_BITS, Specification
 
 _MODES: tuple[Mode | None, ...] = (None, "delimiter", "internal")
 _STOPS: tuple[StopReason | None, ...] = (None, "no connections", "no candidates", "rejected")
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchOptions:
-    """How many sequences advance together.
-
-    Parameters
-    ----------
-    slots : int
-        Sequences that are under way at most; the others wait.
-    held_bytes : int
-        Bytes of rows after which those that no sequence under way needs are let go.
-    ahead : bool
-        Do all steps of a sequence at once whose own tokens are fed.
-
-    Raises
-    ------
-    OptionError
-        If a number is out of range.
-    """
-
-    slots: int = 256
-    held_bytes: int = 256 << 20
-    ahead: bool = True
-
-    def __post_init__(self) -> None:
-        for name, least in (("slots", 1), ("held_bytes", 0)):
-            if getattr(self, name) < least:
-                raise OptionError(f"{parameter(name)} is {getattr(self, name)}", f"{least} or more", "choose another")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Prompt:
-    """A sequence to advance.
-
-    Attributes
-    ----------
-    sequence : PreparedSequence
-        Its tokens.
-    flags : FlagTable
-        Stored delimiter flags that hold for it.
-    tokens : int or None
-        Tokens to generate after those of the sequence; None to predict its own tokens after the seed.
-    """
-
-    sequence: PreparedSequence
-    flags: FlagTable
-    tokens: int | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Advance:
-    """What one step of a batch did for one of its sequences.
-
-    Attributes
-    ----------
-    number : int
-        Which of the sequences that entered, counted from 0.
-    steps : range
-        Steps that were done, the one included at which a sequence ended for lack of a prediction.
-    finished : bool
-        Whether this was the last of it.
-    results : tuple of StepResult
-        Their records.
-    pointer, neuron, value : ndarray
-        Candidates: those of the i-th step are ``pointer[i]:pointer[i + 1]`` of `neuron` (neuron keys) and of
-        `value`; int64, int64, float32.
-    """
-
-    number: int
-    steps: range
-    finished: bool
-    results: tuple[StepResult, ...]
-    pointer: Integers
-    neuron: Integers
-    value: npt.NDArray[np.float32]
-
-    @property
-    def traces(self) -> Iterator[StepTrace]:
-        """The steps with their candidates."""
-        bounds = self.pointer.tolist()
-        for at, result in enumerate(self.results):
-            here = slice(bounds[at], bounds[at + 1])
-            found = None
-            if here.start < here.stop:
-                value = self.value[here]
-                neurons = torch.from_numpy(self.neuron[here])
-                found = Candidates(neurons, torch.from_numpy(value), int(value.argmax()))
-            yield StepTrace(result, found, None)
 
 
 @dataclass(eq=False)
@@ -141,7 +44,7 @@ class _Under:
     end: int
 
 
-class Batch:
+class PullBatch:
     """Advances the sequences in its slots over a network that does not change.
 
     Parameters
@@ -338,48 +241,6 @@ class Batch:
                 stop=_STOPS[stop],
                 next=None if after == NONE else after,
             )
-
-
-def run_prompts(batch: Batch, prompts: Iterable[Prompt]) -> Iterator[Advance]:
-    """Advance prompts to their ends, each entering as soon as there is room for it.
-
-    Parameters
-    ----------
-    batch : Batch
-        With nothing in it; numbers of what is yielded count the prompts that entered it.
-    prompts : iterable of Prompt
-        Drawn from as there is room.
-
-    Yields
-    ------
-    Advance
-        As `Batch.step` returns them.
-    """
-    waiting = iter(prompts)
-    more = True
-    while more or len(batch):
-        while more and batch.room:
-            prompt = next(waiting, None)
-            more = prompt is not None
-            if prompt is not None:
-                batch.enter(prompt)
-        yield from batch.step()
-
-
-def run_sequences(batch: Batch, prompts: Iterable[Prompt]) -> Iterator[SequenceResult]:
-    """Advance prompts to their ends; return their results in the order of the prompts."""
-    steps: dict[int, list[StepResult]] = {}
-    finished: set[int] = set()
-    following = 0
-    for advanced in run_prompts(batch, prompts):
-        steps.setdefault(advanced.number, []).extend(advanced.results)
-        if advanced.finished:
-            finished.add(advanced.number)
-        while following in finished:
-            finished.remove(following)
-            every = tuple(steps.pop(following))
-            yield SequenceResult(every, every[-1].end)
-            following += 1
 
 
 def _pairs(slot: Integers, begin: Integers, end: Integers) -> tuple[Integers, Integers]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import torch
 
+from giaann_dask.inference.batch import BatchOptions, Prompt
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import (
@@ -22,7 +23,7 @@ from giaann_dask.inference.state.sequence import (
     StepResult,
     StepTrace,
 )
-from giaann_dask.inference.v1.pull_batch import Batch, BatchOptions, Prompt
+from giaann_dask.inference.v1.pull_batch import PullBatch
 from giaann_dask.inference.v1.push_session import Session
 from giaann_dask.spec import Specification
 
@@ -89,6 +90,6 @@ class PullSession:
         """Return the connections that raised what a step predicted (see `Session.explain`)."""
         return Session(self.specification, self.rows, self.flags, options=self.options).explain(steps, index)
 
-    def _one(self) -> Batch:
+    def _one(self) -> PullBatch:
         alone = BatchOptions(slots=1)
-        return Batch(self.specification, self.rows, options=self.options, batch=alone, device=self._device)
+        return PullBatch(self.specification, self.rows, options=self.options, batch=alone, device=self._device)

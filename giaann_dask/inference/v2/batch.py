@@ -1,52 +1,23 @@
-"""Many sequences of profile ``v2`` side by side, each a step further at a time.
+"""Advance a batch of sequences of profile ``v2``, each one step at a time.
 
-Covers: the slots of a batch whose sequences advance one by one, with the methods of
-`giaann_dask.inference.v1.pull_batch.Batch` that sessions and servers use; one fetch of rows for the sources of a
-step.
-Does not cover: the steps (`giaann_dask.inference.v2.session`).
-
-The steps of profile ``v2`` cost as much as their rows are long, so that nothing is gained by sharing
-them; what is shared is the waiting for rows.
+Rows of the sources of a step are fetched together. The steps themselves (`giaann_dask.inference.v2.session`) cost as
+much as their rows are long, so that sharing them would gain nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from giaann_dask.errors import OptionError
+from giaann_dask.inference.batch import Advance, BatchOptions, Prompt
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.sequence import StepTrace
-from giaann_dask.inference.v1.pull_batch import Advance, BatchOptions, Prompt
 from giaann_dask.inference.v2.options import V2Options
 from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.spec import Specification
-
-
-class PromptBatch(Protocol):
-    """A batch of sequences under way, of whatever profile; see `giaann_dask.inference.v1.pull_batch.Batch`."""
-
-    def __len__(self) -> int: ...  # pragma: no cover
-
-    @property
-    def room(self) -> int:
-        """How many sequences may enter now."""
-        ...  # pragma: no cover
-
-    def enter(self, prompt: Prompt) -> int:
-        """Let a sequence enter; return its number."""
-        ...  # pragma: no cover
-
-    def leave(self, number: int) -> None:
-        """Let a sequence leave before its end."""
-        ...  # pragma: no cover
-
-    def step(self) -> list[Advance]:
-        """Do the next steps of all sequences."""
-        ...  # pragma: no cover
 
 
 @dataclass(eq=False)

@@ -1,0 +1,167 @@
+"""Define the protocol of a batch of sequences, its options, and the values that enter and leave it.
+
+Implementations: `giaann_dask.inference.v1.pull_batch` and `giaann_dask.inference.v2.batch`;
+`giaann_dask.inference.profiles` opens the one of a network's profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from giaann_dask.errors import OptionError, parameter
+from giaann_dask.inference.state.candidates import Candidates
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions:
+    """Options of a batch: how many sequences advance together.
+
+    Parameters
+    ----------
+    slots : int
+        Sequences in the batch at most; the others wait.
+    held_bytes : int
+        Bytes of cached rows beyond which those that no sequence in the batch needs are evicted.
+    ahead : bool
+        Do all steps of a sequence in one call where its own tokens are fed.
+
+    Raises
+    ------
+    OptionError
+        If a number is out of range.
+    """
+
+    slots: int = 256
+    held_bytes: int = 256 << 20
+    ahead: bool = True
+
+    def __post_init__(self) -> None:
+        for name, least in (("slots", 1), ("held_bytes", 0)):
+            if getattr(self, name) < least:
+                raise OptionError(f"{parameter(name)} is {getattr(self, name)}", f"{least} or more", "choose another")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Prompt:
+    """A sequence to advance.
+
+    Attributes
+    ----------
+    sequence : PreparedSequence
+        Its tokens.
+    flags : FlagTable
+        Stored delimiter flags that hold for it.
+    tokens : int or None
+        Tokens to generate after those of the sequence; None to predict its own tokens after the seed.
+    """
+
+    sequence: PreparedSequence
+    flags: FlagTable
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Advance:
+    """What one step of a batch did for one of its sequences.
+
+    Attributes
+    ----------
+    number : int
+        Which of the sequences that entered, counted from 0.
+    steps : range
+        Steps that were done, the one included at which a sequence ended for lack of a prediction.
+    finished : bool
+        Whether this was the last of it.
+    results : tuple of StepResult
+        Their records.
+    pointer, neuron, value : ndarray
+        Candidates: those of the i-th step are ``pointer[i]:pointer[i + 1]`` of `neuron` (neuron keys) and of
+        `value`; int64, int64, float32.
+    """
+
+    number: int
+    steps: range
+    finished: bool
+    results: tuple[StepResult, ...]
+    pointer: Integers
+    neuron: Integers
+    value: npt.NDArray[np.float32]
+
+    @property
+    def traces(self) -> Iterator[StepTrace]:
+        """The steps with their candidates."""
+        bounds = self.pointer.tolist()
+        for at, result in enumerate(self.results):
+            here = slice(bounds[at], bounds[at + 1])
+            found = None
+            if here.start < here.stop:
+                value = self.value[here]
+                neurons = torch.from_numpy(self.neuron[here])
+                found = Candidates(neurons, torch.from_numpy(value), int(value.argmax()))
+            yield StepTrace(result, found, None)
+
+
+class Batch(Protocol):
+    """Sequences that advance together over a network that does not change; none depends on the others."""
+
+    def __len__(self) -> int:
+        """Return the number of sequences in the batch."""
+        ...  # pragma: no cover
+
+    @property
+    def room(self) -> int:
+        """Number of free slots."""
+        ...  # pragma: no cover
+
+    def enter(self, prompt: Prompt) -> int:
+        """Add a sequence; return its number, counted from 0.
+
+        Raises
+        ------
+        OptionError
+            If all slots are taken.
+        """
+        ...  # pragma: no cover
+
+    def leave(self, number: int) -> None:
+        """Remove a sequence before its end; do nothing if it has left already."""
+        ...  # pragma: no cover
+
+    def step(self) -> list[Advance]:
+        """Do the next steps of all sequences; those of the prompt together with the first after them."""
+        ...  # pragma: no cover
+
+
+def run_prompts(batch: Batch, prompts: Iterable[Prompt]) -> Iterator[Advance]:
+    """Advance prompts to their ends; each enters as soon as a slot is free.
+
+    Parameters
+    ----------
+    batch : Batch
+        An empty one; the numbers in what is yielded count the prompts that entered it.
+    prompts : iterable of Prompt
+        Drawn from as slots become free.
+
+    Yields
+    ------
+    Advance
+        As `Batch.step` returns them.
+    """
+    waiting = iter(prompts)
+    more = True
+    while more or len(batch):
+        while more and batch.room:
+            prompt = next(waiting, None)
+            more = prompt is not None
+            if prompt is not None:
+                batch.enter(prompt)
+        yield from batch.step()

@@ -1,0 +1,76 @@
+"""Choose what continues prompts by a network's profile: the one place that maps profiles to implementations.
+
+Does not cover: rules of inference and sessions of the profiles with columns (`giaann_dask.inference.profiles`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from distributed import Client
+
+from giaann_dask.events import Observer, ignore
+from giaann_dask.inference.best.generation import generate_words
+from giaann_dask.inference.best.handle import TablesHandle
+from giaann_dask.inference.continuation import Continuation, GenerationOptions
+from giaann_dask.inference.generation import generate_text
+from giaann_dask.inference.sessions import NetworkHandle
+from giaann_dask.inference.token_events import OpenNetwork
+from giaann_dask.store.network_store import CommitReader
+
+
+@dataclass(frozen=True)
+class _Implementation:
+    """How networks of a profile are opened for many prompts, and how one prompt is continued as a task."""
+
+    open: Callable[[CommitReader, Client | None, GenerationOptions, Observer], OpenNetwork]
+    generate: Callable[[Client, CommitReader, str, GenerationOptions], Continuation]
+
+
+def _open_columns(
+    reader: CommitReader, client: Client | None, options: GenerationOptions, observer: Observer
+) -> OpenNetwork:
+    return NetworkHandle(reader, client=client, rows=options.rows, strengths=options.reasons > 0, observer=observer)
+
+
+def _open_words(
+    reader: CommitReader, client: Client | None, options: GenerationOptions, observer: Observer
+) -> OpenNetwork:
+    return TablesHandle(reader, client=client, observer=observer)
+
+
+_COLUMNS = _Implementation(_open_columns, generate_text)
+_PROFILES = {"v1": _COLUMNS, "v2": _COLUMNS, "best": _Implementation(_open_words, generate_words)}
+
+
+def open_network(
+    reader: CommitReader, *, client: Client | None = None, options: GenerationOptions, observer: Observer = ignore
+) -> OpenNetwork:
+    """Open a commit of any profile in this process.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit.
+    client : Client, optional
+        Of the cluster that holds its regions or builds its tables; without one this process does.
+    options : GenerationOptions
+        How rows are fetched from the cluster, and whether reasons are reported.
+    observer : callable, optional
+        Called when prompts enter, advance or leave.
+    """
+    return _PROFILES[reader.manifest().specification.profile].open(reader, client, options, observer)
+
+
+def generate(client: Client, reader: CommitReader, prompt: str, options: GenerationOptions) -> Continuation:
+    """Continue a prompt as a task of a cluster, with a network of any profile.
+
+    Raises
+    ------
+    PromptError
+        If the prompt cannot be continued.
+    OptionError
+        If the options do not fit the network.
+    """
+    return _PROFILES[reader.manifest().specification.profile].generate(client, reader, prompt, options)
