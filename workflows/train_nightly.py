@@ -18,8 +18,9 @@ from giaann_dask.cli.event_files import round_log
 from giaann_dask.cli.options import cluster_options, common_options, ever_pos_option, read_text_options, text_options
 from giaann_dask.cli.progress import Workload, progress
 from giaann_dask.cli.showing import answer, figures
+from giaann_dask.cli.specification_options import read_specification
 from giaann_dask.cli.stopping import stop_on_signals
-from giaann_dask.cli.training_options import read_specification, read_training_options, training_options
+from giaann_dask.cli.training_options import read_training_options, training_options
 from giaann_dask.workflows.exits import run_script
 from giaann_dask.workflows.settings import job_command
 

@@ -27,13 +27,13 @@ from giaann_dask.cli.options import (
     row_options,
     text_options,
 )
-from giaann_dask.cli.profile_options import profile_options, read_profile
 from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.cli.scoring import check_baseline, compare, score
 from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Group
+from giaann_dask.cli.specification_options import read_fields, read_specification, specification_options
+from giaann_dask.cli.spelling import Group, section
 from giaann_dask.cli.stopping import stop_on_signals
-from giaann_dask.cli.training_options import read_specification, read_training_options, training_options
+from giaann_dask.cli.training_options import read_training_options, training_options
 
 NETWORK = click.argument("network", type=click.Path(path_type=Path))
 INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
@@ -66,9 +66,13 @@ def giaann_dask() -> None:
 @giaann_dask.command()
 @INPUTS
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the new corpus.")
-@profile_options
+@specification_options
 @click.option("--max-sequences", type=int, help="Stop after N sequences that pass the length filter.")
-@click.option("--parts-of-speech", is_flag=True, help="Keep each token's, for networks with --pos-factors.")
+@click.option(
+    "--parts-of-speech",
+    is_flag=True,
+    help="Keep the part of speech of each token, for networks with --set pos_factors.",
+)
 @text_options
 @ever_pos_option
 @events_option
@@ -87,8 +91,7 @@ def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **valu
     from giaann_dask.spec import Specification
 
     check_limits(max_sequences)
-    wanted = read_profile(values)
-    specification = Specification(**{name: value for name, value in wanted.items() if value is not None})
+    specification = Specification(**read_fields(values))
     text = read_text_options(values, values["ever_pos"])
     require_encodable(specification, out)
     text.require_fit(specification)
@@ -194,12 +197,12 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     metavar="FILE",
     help="Write a page (.html) or a picture (.png, .svg, .pdf) of the accuracy; repeatable.",
 )
-@click.option(
+@section("Comparison with n-grams")(
     "--baseline",
     type=click.Choice(["ngram"]),
     help="Also show a backoff and a Kneser-Ney 5-gram made of the same tokens.",
 )
-@click.option(
+@section("Comparison with n-grams")(
     "--baseline-text",
     multiple=True,
     metavar="INPUT",
@@ -267,8 +270,8 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
 @inference_options
 @click.option("--commit", help="Ask an older commit.")
 @row_options
-@click.option("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
-@click.option(
+@section("Text")("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
+@section("Inference")(
     "--temperature",
     type=float,
     default=0.0,
@@ -276,7 +279,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
     help="Profile best: draw words by their probability to the power of 1 / N; 0 takes the most probable.",
     metavar="N",
 )
-@click.option(
+@section("Inference")(
     "--seed", type=int, help="Draw the same words again with --temperature.  [default: a random one, which is shown]"
 )
 @common_options

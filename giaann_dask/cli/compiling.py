@@ -17,7 +17,7 @@ from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import silence_dask
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Command
+from giaann_dask.cli.spelling import Command, section
 
 PROFILES = ("v1", "v2", "best")
 _LINES = 30
@@ -26,7 +26,7 @@ _PROMPT = "The old miller carried the flour"
 
 @click.command("compile", cls=Command)
 @click.argument("profiles", nargs=-1, type=click.Choice(PROFILES))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@section("Output and logging")("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 @log_options
 def compile_ahead(profiles: tuple[str, ...], as_json: bool) -> None:
     """Compile now what is otherwise compiled when it is first used, for all PROFILES or those named.

@@ -16,7 +16,7 @@ from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import silence_dask
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer
-from giaann_dask.cli.spelling import Command
+from giaann_dask.cli.spelling import Command, section
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,10 +31,10 @@ _MARKS = {"good": "[green]good[/]", "note": "[yellow]note[/]", "bad": "[bold red
 @click.command(cls=Command)
 @click.option("--network", type=click.Path(path_type=Path), help="Also see whether this network can be read.")
 @click.option("--all-runs", is_flag=True, help="Decode all of its last commit, not some of it.")
-@click.option("--scheduler", metavar="ADDRESS", help="Also look at the cluster of this scheduler.")
-@click.option("--scheduler-file", metavar="FILE", help="Likewise, of the scheduler that wrote this file.")
+@section("Cluster")("--scheduler", metavar="ADDRESS", help="Also look at the cluster of this scheduler.")
+@section("Cluster")("--scheduler-file", metavar="FILE", help="Likewise, of the scheduler that wrote this file.")
 @click.option("--port", type=int, default=8000, show_default=True, help="Port that serve will listen at.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@section("Output and logging")("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 @log_options
 def doctor(
     network: Path | None, all_runs: bool, scheduler: str | None, scheduler_file: str | None, port: int, as_json: bool

@@ -18,8 +18,10 @@ from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import LOCAL, cluster_options, common_options
 from giaann_dask.cli.progress import progress, waiting
 from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Command
+from giaann_dask.cli.spelling import Command, section
 from giaann_dask.cli.stopping import stop_on_signals
+
+_workers, _output = section("Workers"), section("Output and logging")
 
 
 @click.command(cls=Command)
@@ -29,10 +31,10 @@ from giaann_dask.cli.stopping import stop_on_signals
     "--port", type=click.IntRange(0, 65535), default=0, help="Port of the scheduler; any free one by default."
 )
 @click.option("--scheduler-file", type=click.Path(path_type=Path), help="Write the address to this file.")
-@click.option("--threads", type=int, default=1, show_default=True, help="Threads of each worker.")
-@click.option("--memory-limit", metavar="SIZE", help="Memory of each worker, as 4GiB.")
-@click.option("--protocol", type=click.Choice(["tcp", "ucx"]), default="tcp", show_default=True)
-@click.option(
+@_workers("--threads", type=int, default=1, show_default=True, help="Threads of each worker.")
+@_workers("--memory-limit", metavar="SIZE", help="Memory of each worker, as 4GiB.")
+@_workers("--protocol", type=click.Choice(["tcp", "ucx"]), default="tcp", show_default=True)
+@_workers(
     "--hang-timeout",
     "hang_timeout_s",
     type=float,
@@ -46,7 +48,7 @@ from giaann_dask.cli.stopping import stop_on_signals
     show_default=True,
     help="Address of the dashboard; :8787 is reached from other machines, too.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object when the cluster is ready.")
+@_output("--json", "as_json", is_flag=True, help="Print one JSON object when the cluster is ready.")
 @log_options
 def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, as_json: bool, **values: Any) -> None:
     """Start a scheduler and workers with roles on this machine, until Ctrl-C.

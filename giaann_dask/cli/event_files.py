@@ -15,6 +15,7 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
+from giaann_dask.cli.spelling import section
 from giaann_dask.events import Committed, Event, Observer, RegionsMeasured, RoundIntegrated, telling
 from giaann_dask.storage import writing
 
@@ -26,7 +27,7 @@ _REGIONS_S = 60.0
 
 def events_option(command: Command) -> Command:
     """Add ``--events``."""
-    return click.option(
+    return section("Output and logging")(
         "--events",
         type=click.File("a", encoding="utf-8", lazy=False),
         metavar="FILE",

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from giaann_dask.cli.spelling import section
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -46,15 +48,16 @@ class JsonFormatter(logging.Formatter):
 
 def log_options(command: Command) -> Command:
     """Add ``-v`` and ``--log-json`` to a command."""
+    output = section("Output and logging")
     for option in (
-        click.option(
+        output(
             "--log-json",
             is_flag=True,
             expose_value=False,
             callback=_choose("json"),
             help="Log JSON lines; as much as -v where that is not given.",
         ),
-        click.option(
+        output(
             "-v",
             "--verbose",
             count=True,

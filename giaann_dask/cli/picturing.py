@@ -22,7 +22,7 @@ from giaann_dask.cli.options import (
 )
 from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Command
+from giaann_dask.cli.spelling import Command, section
 from giaann_dask.errors import OptionError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 NETWORK = click.argument("network", type=click.Path(path_type=Path))
 _PICTURES, _PAGE = (".svg", ".png", ".pdf"), (".html",)
 _COLOURS = ("default", "segments", "branches", "parts", "delimiters", "activation")
+_content, _style = section("What to draw"), section("Size and style")
 
 
 @click.command(cls=Command)
@@ -42,33 +43,31 @@ _COLOURS = ("default", "segments", "branches", "parts", "delimiters", "activatio
     type=click.Path(path_type=Path),
     help="The file to write: .svg, .png, .pdf, a page to zoom and follow (.html), or an animation (.gif, .mp4).",
 )
-@click.option("--concept", "concepts", multiple=True, metavar="LEMMA", help="A concept column to draw; repeatable.")
-@click.option(
-    "--colour", type=click.Choice(_COLOURS), help="What colours mean.  [default: default, of a prompt activation]"
-)
-@click.option("--prompt", metavar="TEXT", help="Draw the activation after a step of the prediction from a prompt.")
-@click.option("--step", type=int, default=1, show_default=True, help="After which predicted token, with --prompt.")
-@click.option("--animate", metavar="PROMPT", help="Draw a prediction step by step, as .gif or .mp4.")
-@click.option("--tokens", type=int, default=10, show_default=True, help="Tokens to predict at most.")
-@click.option("--seconds", type=float, default=1.2, show_default=True, help="How long a step of --animate stands.")
-@click.option("--density", is_flag=True, help="Draw all connections by source and target column.")
-@click.option(
+@_content("--concept", "concepts", multiple=True, metavar="LEMMA", help="A concept column to draw; repeatable.")
+@_style("--colour", type=click.Choice(_COLOURS), help="What colours mean.  [default: default, of a prompt activation]")
+@_content("--prompt", metavar="TEXT", help="Draw the activation after a step of the prediction from a prompt.")
+@_content("--step", type=int, default=1, show_default=True, help="After which predicted token, with --prompt.")
+@_content("--animate", metavar="PROMPT", help="Draw a prediction step by step, as .gif or .mp4.")
+@_content("--tokens", type=int, default=10, show_default=True, help="Tokens to predict at most.")
+@_style("--seconds", type=float, default=1.2, show_default=True, help="How long a step of --animate stands.")
+@_content("--density", is_flag=True, help="Draw all connections by source and target column.")
+@_content(
     "--order",
     type=click.Choice(["appearance", "region"]),
     default="appearance",
     show_default=True,
     help="Order of the columns with --density.",
 )
-@click.option("--columns", type=int, default=6, show_default=True, help="Most columns.")
-@click.option("--features", type=int, default=8, show_default=True, help="Most feature neurons of a column.")
-@click.option("--connections", type=int, default=120, show_default=True, help="Most connections.")
-@click.option("--width", type=float, help="Width in inches.  [default: 12, with --density 9]")
-@click.option("--dark", is_flag=True, help="Light on dark.")
+@_style("--columns", type=int, default=6, show_default=True, help="Most columns.")
+@_style("--features", type=int, default=8, show_default=True, help="Most feature neurons of a column.")
+@_style("--connections", type=int, default=120, show_default=True, help="Most connections.")
+@_style("--width", type=float, help="Width in inches.  [default: 12, with --density 9]")
+@_style("--dark", is_flag=True, help="Light on dark.")
 @inference_options
 @click.option("--commit", help="Draw an older commit.")
 @common_options
 def draw(network: Path, out: Path, **values: Any) -> None:
-    r"""Draw concept columns with their neurons and connections, a whole network, or a prediction.
+    """Draw concept columns with their neurons and connections, a whole network, or a prediction.
 
     At most 12 columns, the best connected ones when none is named. Reads the store alone, region by
     region, but for predictions, whose network is read into this process; a cluster may be named, as for
@@ -80,7 +79,7 @@ def draw(network: Path, out: Path, **values: Any) -> None:
       giaann-dask draw my.network --out all.png --density
       giaann-dask draw my.network --out step.png --prompt "The old miller carried the"
       giaann-dask draw my.network --out steps.gif --animate "The old miller carried the"
-    """
+    """  # noqa: D301 - click looks for the character, not for its escape
     from giaann_dask.api import Network
 
     cluster_options(values, LOCAL)

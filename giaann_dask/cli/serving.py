@@ -26,7 +26,7 @@ from giaann_dask.cli.options import (
 )
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Command
+from giaann_dask.cli.spelling import Command, section
 from giaann_dask.cli.stopping import stop_on_signals
 
 if TYPE_CHECKING:
@@ -39,26 +39,29 @@ if TYPE_CHECKING:
     from giaann_dask.store.network_store import CommitReader
 
 
+_http, _limits, _text = section("HTTP"), section("Limits"), section("Text")
+
+
 @click.command(cls=Command)
 @NETWORK
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; others need a key.")
-@click.option("--port", type=int, default=8000, show_default=True, help="Port; 0 takes any free one.")
-@click.option(
+@_http("--host", default="127.0.0.1", show_default=True, help="Address to listen at; others need a key.")
+@_http("--port", type=int, default=8000, show_default=True, help="Port; 0 takes any free one.")
+@_http(
     "--api-key",
     envvar="GIAANN_API_KEY",
     metavar="KEY",
     help="Answer only those who present this key.  [env: GIAANN_API_KEY, which other users cannot see]",
 )
-@click.option("--model-name", metavar="NAME", help="Name of the model.  [default: that of the network's folder]")
-@click.option("--places", type=int, default=32, show_default=True, help="Prompts that are continued at once.")
-@click.option("--waiting", type=int, default=64, show_default=True, help="Prompts that wait; more are answered 429.")
-@click.option("--wait", "wait_s", type=float, default=10, show_default=True, help="Seconds they wait at most.")
-@click.option("--timeout", "timeout_s", type=float, default=60, show_default=True, help="Seconds of a request.")
-@click.option("--drain", "drain_s", type=float, default=30, show_default=True, help="Seconds to end, when stopped.")
-@click.option("--max-tokens", type=int, default=1000, show_default=True, help="Tokens a request may ask for.")
-@click.option("--max-prompt", type=int, default=10_000, show_default=True, help="Characters of a prompt.")
-@click.option("--max-body", type=int, default=1 << 20, show_default=True, help="Bytes of a request.")
-@click.option(
+@_http("--model-name", metavar="NAME", help="Name of the model.  [default: that of the network's folder]")
+@_limits("--places", type=int, default=32, show_default=True, help="Prompts that are continued at once.")
+@_limits("--waiting", type=int, default=64, show_default=True, help="Prompts that wait; more are answered 429.")
+@_limits("--wait", "wait_s", type=float, default=10, show_default=True, help="Seconds they wait at most.")
+@_limits("--timeout", "timeout_s", type=float, default=60, show_default=True, help="Seconds of a request.")
+@_limits("--drain", "drain_s", type=float, default=30, show_default=True, help="Seconds to end, when stopped.")
+@_limits("--max-tokens", type=int, default=1000, show_default=True, help="Tokens a request may ask for.")
+@_limits("--max-prompt", type=int, default=10_000, show_default=True, help="Characters of a prompt.")
+@_limits("--max-body", type=int, default=1 << 20, show_default=True, help="Bytes of a request.")
+@_limits(
     "--state-memory",
     metavar="SIZE",
     help="Activation of a prompt that is held here where all of it has to be known; the rest goes to workers.  "
@@ -67,7 +70,7 @@ if TYPE_CHECKING:
 @inference_options
 @row_options
 @click.option("--commit", help="Answer from an older commit.")
-@click.option("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
+@_text("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
 @common_options
 def serve(network: Path, **values: Any) -> None:
     """Answer completions over HTTP as OpenAI's API does, until Ctrl-C or SIGTERM.

@@ -14,7 +14,7 @@ import click
 from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Group
+from giaann_dask.cli.spelling import Group, section
 
 INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 
@@ -30,7 +30,7 @@ def tokenizer() -> None:
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The .json file to write.")
 @click.option("--text-field", default="text", show_default=True, help="Field of JSON lines and of hf: datasets.")
 @click.option("--split", default="train", show_default=True, help="Split of a hf: dataset.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@section("Output and logging")("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 @log_options
 def train(inputs: tuple[str, ...], size: int, out: Path, **values: Any) -> None:
     """Learn a byte-level BPE from text, in this process.

@@ -10,15 +10,15 @@ file, in the table of the script (``[train-nightly]``) or in ``[common]``, which
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from giaann_dask.cli.options import read_toml
 from giaann_dask.cli.spelling import Command
-from giaann_dask.errors import InputFormatError, InputMissingError, OptionError
+from giaann_dask.errors import OptionError
 
 # Tables that the file may have.
 TABLES = ("common", "train-nightly", "evaluate-weekly", "backup", "compare-profiles")
@@ -60,16 +60,11 @@ def read_tables(path: Path) -> dict[str, dict[str, Any]]:
     Raises
     ------
     InputMissingError, InputFormatError
-        If it cannot be read, or is no TOML.
+        If it cannot be read, or is not TOML.
     OptionError
         If it has a table that belongs to no script, or settings outside of a table.
     """
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputMissingError(f"{path} cannot be read ({error.strerror})", "", "check --config") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputFormatError(f"{path} is no TOML: {error}", "TOML", "correct the file") from error
+    tables = read_toml(path, "--config")
     for name, table in tables.items():
         if name not in TABLES or not isinstance(table, dict):
             raise OptionError(f"{path} has {name!r}", f"tables {', '.join(TABLES)}", "move it into one of these")

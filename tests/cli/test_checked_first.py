@@ -41,7 +41,17 @@ LEXICON = (
     ("--tokenizer learn:many --profile v2", "learn:SIZE with a number"),
     ("--tokenizer learn:3 --profile v2", "size is 3"),
 )
-PROFILE = (("--seed-tokens 0", "seed_tokens"), ("--branches 0", "branches"), ("--contexts nonsense", "nonsense"))
+PROFILE = (
+    ("--seed-tokens 0", "--seed-tokens is 0"),
+    ("--branches many", "--branches is 'many'; expected a whole number"),
+    ("--set branches=0", "--set branches is 0"),
+    ("--set branches", "expected FIELD=VALUE"),
+    ("--set branchs=4", "did you mean branches"),
+    ("--set lif=maybe", "expected true or false"),
+    ("--set contexts=nonsense", "nonsense"),
+    ("--set segment_counts=4", "two numbers such as 4,4"),
+    ("--specification none.toml", "none.toml cannot be read"),
+)
 NO_SEQUENCES = ("--max-sequences 0", "max-sequences is 0")
 REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
     "encode TEXT --out OUT": (
@@ -60,15 +70,14 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         ("--commit-sequences 0", "commit_sequences is 0"),
         ("--keep-commits 0", "keep_commits is 0"),
         ("--refresh 0", "refresh_sequences is 0"),
-        ("--weakening 0.5", "weakening is 0.5"),
         ("--region-size much", "region-size is 'much'"),
         ("--region-size 0", "region_bytes is 0"),
         ("--hot-memory much", "hot-memory is 'much'"),
         ("--hot-memory -1", "hot_bytes is -1"),
         ("--strength-limit -1", "strength_limit"),
         ("--pos-factors VERB=many", "pos-factors is 'VERB=many'"),
-        ("--permanence-growth 1", "permanence"),
-        ("--permanence-decay 1", "permanence"),
+        ("--set permanence_growth=1", "permanence"),
+        ("--set permanence_decay=1", "permanence"),
         ("--rounds none/rounds", "none/rounds"),
         ("--events none/events", "none/events"),
         ("--network WORDS --ever-pos corpus", "ever-pos with profile best"),

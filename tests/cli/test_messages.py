@@ -40,7 +40,6 @@ CASES: list[tuple[str, str, str, Callable[..., Any], str, Any]] = [
         for name in ("batch_sequences", "accumulate", "commit_seconds", "commit_sequences", "keep_commits")
     ),
     ("train", "--refresh", "0", gd.TrainingOptions, "refresh_sequences", 0),
-    ("train", "--weakening", "0.5", gd.TrainingOptions, "weakening", 0.5),
     ("train", "--region-size", "0", gd.TrainingOptions, "region_bytes", 0),
     ("train", "--hot-memory", "-1", gd.TrainingOptions, "hot_bytes", -1),
     ("train", "--text-field", "", ReadOptions, "text_field", ""),
@@ -122,7 +121,7 @@ def test_what_is_said_of_text_names_the_option(tmp_path: Path, capsys: pytest.Ca
     assert "choose --text-field" in capsys.readouterr().err
     (tmp_path / "b.txt").write_text("Go on.\n")
     assert run(["train", str(tmp_path / "b.txt"), "--network", str(tmp_path / "net"), "--workers", "0"]) == 2
-    assert "fewer --seed-tokens" in capsys.readouterr().err
+    assert "fewer --set seed_tokens" in capsys.readouterr().err
     with gd.connect(workers=0) as client, pytest.raises(GiaannError, match="fewer seed_tokens"):
         gd.train(tmp_path / "b.txt", tmp_path / "net", client=client)
 

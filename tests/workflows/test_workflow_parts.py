@@ -72,7 +72,7 @@ def test_flag_then_environment_then_file(
         ("keep = 1", "tables common"),
         ("[backup]\nkeep = [1, 2]", "one value"),
         ("[backup]\nkeep = 'x'", "not a valid int"),
-        ("keep = ", "is no TOML"),
+        ("keep = ", "is not TOML"),
     ],
 )
 def test_wrong_settings_are_one_line(
