@@ -38,7 +38,7 @@ from giaann_dask.workflows.settings import job_command
 def evaluate_weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
     """Evaluate a network, write a report, and check that it has not become worse."""
     where = cluster_options(values)
-    from giaann_dask.api import Network
+    from giaann_dask import Network
     from giaann_dask.cluster import connect
     from giaann_dask.workflows.history import history_of, read_lines, recorded
     from giaann_dask.workflows.measuring import Measure, last_passed

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Client
 
+from giaann_dask.api.cluster import connect
 from giaann_dask.api.texts import Inputs, TextOptions, names, sources_of
 from giaann_dask.cluster import ClusterOptions, attempt
-from giaann_dask.diagnostics.monitoring.reporter import connect, reported, reporter_of
+from giaann_dask.diagnostics.monitoring.reporter import reported, reporter_of
 from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.representations import Summarised, Summary, format_count

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
 
 from distributed import Client
 
+from giaann_dask.api.network import Network
+from giaann_dask.api.texts import Inputs, TextOptions, decide_text, names, sources_of
 from giaann_dask.cluster import attempt
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.diagnostics.monitoring.reporter import reported
@@ -31,12 +32,6 @@ from giaann_dask.training.error_driven import train_network
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.target import NetworkTarget, open_store
 from giaann_dask.training.training_report import TrainingReport
-
-if TYPE_CHECKING:
-    pass
-
-from giaann_dask.api.network import Network
-from giaann_dask.api.texts import Inputs, TextOptions, decide_text, names, sources_of
 
 
 def require_encodable(specification: Specification, out: str | Path) -> None:

@@ -84,8 +84,8 @@ def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **valu
     order of first appearance, and why sentences were skipped.
     """
     where = cluster_options(values)
-    from giaann_dask.api import connect
-    from giaann_dask.api import encode as encode_text
+    from giaann_dask.api.cluster import connect
+    from giaann_dask.api.training import encode as encode_text
     from giaann_dask.api.training import require_encodable
     from giaann_dask.encoding.stream import check_limits
     from giaann_dask.spec import Specification
@@ -127,8 +127,8 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     commits what is under way and leaves with code 0.
     """
     where = cluster_options(values)
-    from giaann_dask.api import connect
-    from giaann_dask.api import train as train_network
+    from giaann_dask.api.cluster import connect
+    from giaann_dask.api.training import train as train_network
     from giaann_dask.spec import Specification
 
     options = read_training_options(values)
@@ -224,8 +224,10 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
     it, and sentences of any kind count.
     """
     where = cluster_options(values)
-    from giaann_dask.api import EvaluationOptions, Network, connect
+    from giaann_dask.api.cluster import connect
+    from giaann_dask.api.network import Network
     from giaann_dask.diagnostics.evaluation_report import check_report_name, save_report
+    from giaann_dask.inference.evaluation.evaluation import EvaluationOptions
     from giaann_dask.storage import require_writable
 
     opened = Network(network, values["commit"])
@@ -289,7 +291,9 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
     All words of the prompt are given. Of equally active neurons the first in the order of column
     and feature is taken. With --beam-width and --beam-depth, the first token of the best path is.
     """
-    from giaann_dask.api import GenerationOptions, Network, SamplingOptions, connect
+    from giaann_dask.api.cluster import connect
+    from giaann_dask.api.network import Network
+    from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
 
     options = GenerationOptions(
         tokens=tokens,
@@ -317,7 +321,7 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
 
     Reads the store alone; a cluster may be named, as for every command, and is not needed.
     """
-    from giaann_dask.api import Network
+    from giaann_dask.api.network import Network
 
     cluster_options(values, LOCAL)
     with waiting("inspect"):
@@ -365,7 +369,7 @@ def export(network: Path, out: Path, commit: str | None, **values: Any) -> None:
     (.neurons.npz). The order does not depend on regions or workers. Reads the store alone; a cluster
     may be named, as for every command, and is not needed.
     """
-    from giaann_dask.api import Network
+    from giaann_dask.api.network import Network
 
     cluster_options(values, LOCAL)
     opened = Network(network, commit)

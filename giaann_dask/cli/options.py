@@ -18,7 +18,7 @@ from giaann_dask.cli.spelling import section
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, parameter
 
 if TYPE_CHECKING:
-    from giaann_dask.api import TextOptions
+    from giaann_dask.api.texts import TextOptions
     from giaann_dask.cluster import ClusterOptions
     from giaann_dask.inference.rows.remote import RowOptions
     from giaann_dask.inference.state.options import Feed, InferenceOptions
@@ -293,7 +293,7 @@ def silence_dask() -> None:
 
 def read_text_options(values: dict[str, Any], ever_pos: str | None = None) -> TextOptions:
     """Return how text is read, from a command's values."""
-    from giaann_dask.api import TextOptions
+    from giaann_dask.api.texts import TextOptions
     from giaann_dask.text.reading import ReadOptions
 
     reading = ReadOptions(text_field=values["text_field"], split=values["split"])

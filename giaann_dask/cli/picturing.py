@@ -26,8 +26,9 @@ from giaann_dask.cli.spelling import Command, section
 from giaann_dask.errors import OptionError
 
 if TYPE_CHECKING:
-    from giaann_dask.api import GenerationOptions, Network
+    from giaann_dask.api.network import Network
     from giaann_dask.diagnostics.pictures.options import DrawOptions
+    from giaann_dask.inference.continuation import GenerationOptions
 
 NETWORK = click.argument("network", type=click.Path(path_type=Path))
 _PICTURES, _PAGE = (".svg", ".png", ".pdf"), (".html",)
@@ -80,7 +81,7 @@ def draw(network: Path, out: Path, **values: Any) -> None:
       giaann-dask draw my.network --out step.png --prompt "The old miller carried the"
       giaann-dask draw my.network --out steps.gif --animate "The old miller carried the"
     """  # noqa: D301 - click looks for the character, not for its escape
-    from giaann_dask.api import Network
+    from giaann_dask.api.network import Network
 
     cluster_options(values, LOCAL)
     check_request(out, values)
@@ -160,7 +161,7 @@ def _read_options(values: dict[str, Any]) -> DrawOptions:
 
 
 def _read_rules(values: dict[str, Any]) -> GenerationOptions:
-    from giaann_dask.api import GenerationOptions
+    from giaann_dask.inference.continuation import GenerationOptions
 
     return GenerationOptions(tokens=values["tokens"], inference=read_inference_options(values, "prediction"))
 
@@ -189,7 +190,9 @@ def report(network: Path, out: Path, inputs: tuple[str, ...], **values: Any) -> 
     check_report_path(out)
     require_writable(out)
     where = cluster_options(values, LOCAL)
-    from giaann_dask.api import EvaluationOptions, Network, connect
+    from giaann_dask.api.cluster import connect
+    from giaann_dask.api.network import Network
+    from giaann_dask.inference.evaluation.evaluation import EvaluationOptions
 
     opened = Network(network, values["commit"])
     options = EvaluationOptions(

@@ -18,7 +18,7 @@ from giaann_dask.errors import OptionError, parameter
 if TYPE_CHECKING:
     from distributed import Client
 
-    from giaann_dask.api import Network
+    from giaann_dask.api.network import Network
     from giaann_dask.cluster import ClusterOptions
 
 # Options of other profiles, with the values that they have where they are left out.
@@ -44,7 +44,8 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
     OptionError
         If an option that belongs to other profiles is set.
     """
-    from giaann_dask.api import ScoringOptions, connect
+    from giaann_dask.api.cluster import connect
+    from giaann_dask.inference.best.evaluation import ScoringOptions
 
     for name, usual in _OTHERS.items():
         if values[name] != usual:
@@ -93,7 +94,7 @@ def check_baseline(network: Network, inputs: tuple[str, ...], values: dict[str, 
 
 def compare(network: Network, inputs: tuple[str, ...], values: dict[str, Any], client: Client) -> Compared:
     """Score n-grams on the tokens that a network of columns is evaluated on, where that is asked for."""
-    from giaann_dask.api import ScoringOptions
+    from giaann_dask.inference.best.evaluation import ScoringOptions
 
     if values["baseline"] is None:
         return Compared({}, [])

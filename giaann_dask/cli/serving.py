@@ -83,7 +83,7 @@ def serve(network: Path, **values: Any) -> None:
 
     for package in ("starlette", "uvicorn", "prometheus_client"):
         import_optional(package, "serve")
-    from giaann_dask.api import connect
+    from giaann_dask.api.cluster import connect
     from giaann_dask.cluster import attempt
     from giaann_dask.inference.sharded.workers import StateOptions
     from giaann_dask.serving.app import build_app

@@ -15,11 +15,12 @@ from typing import Any
 
 from distributed import Client
 
-from giaann_dask.api import EvaluationOptions, Network, ScoringOptions, TextOptions
+from giaann_dask.api.network import Network
+from giaann_dask.api.texts import TextOptions
 from giaann_dask.diagnostics.evaluation_report import save_report
 from giaann_dask.events import Observer, ignore
-from giaann_dask.inference.best.evaluation import ScoreReport
-from giaann_dask.inference.evaluation.evaluation import EvaluationReport
+from giaann_dask.inference.best.evaluation import ScoreReport, ScoringOptions
+from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
 from giaann_dask.storage import write_file
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.reading import read_parts

@@ -17,8 +17,9 @@ from typing import Any
 
 from distributed import Client
 
-from giaann_dask.api import Network, TextOptions, TrainingOptions, new_inputs, train
-from giaann_dask.api.texts import names
+from giaann_dask.api.network import Network
+from giaann_dask.api.texts import TextOptions, names
+from giaann_dask.api.training import new_inputs, train
 from giaann_dask.encoding.unseen_inputs import UnseenInputs
 from giaann_dask.errors import InputFormatError, OptionError, parameter
 from giaann_dask.events import Observer
@@ -26,6 +27,7 @@ from giaann_dask.spec import Specification
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.corpus import is_corpus
 from giaann_dask.text.inputs import require_rereadable, resolve_inputs
+from giaann_dask.training.options import TrainingOptions
 from giaann_dask.workflows.exits import CheckFailedError, TryAgainError
 from giaann_dask.workflows.measuring import Measure, measure
 

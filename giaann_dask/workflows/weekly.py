@@ -12,7 +12,7 @@ from typing import Any
 
 from distributed import Client
 
-from giaann_dask.api import Network
+from giaann_dask.api.network import Network
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, ignore
 from giaann_dask.workflows.exits import CheckFailedError

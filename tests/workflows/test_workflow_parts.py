@@ -14,7 +14,7 @@ import pytest
 from support.workflow_scripts import script
 
 import giaann_dask as gd
-from giaann_dask.api import new_inputs
+from giaann_dask import new_inputs
 from giaann_dask.data import sample_text
 from giaann_dask.errors import (
     OptionError,

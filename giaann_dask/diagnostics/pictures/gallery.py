@@ -1,4 +1,4 @@
-"""All pictures of a network in one place, as `giaann_dask.api.Network.pictures` gives them.
+"""All pictures of a network in one place, as `giaann_dask.api.network.Network.pictures` gives them.
 
 Covers: one method for each kind of picture. Does not cover: how they are made (the other modules of
 this package).
