@@ -35,7 +35,7 @@ from giaann_dask.workflows.settings import job_command
               help="Leave files that were changed in the last SECONDS for the next run.")  # fmt: skip
 @click.option("--skip-unreadable", is_flag=True, help="Leave out files that cannot be read instead of failing.")
 @click.option(
-    "--max-seconds", type=float, metavar="SECONDS", help="Commit and stop after so long; go on the next night."
+    "--max-seconds", type=float, metavar="SECONDS", help="Commit and stop after so long; continue the next night."
 )
 @click.option(
     "--history", type=click.Path(path_type=Path), help="File of JSON lines.  [default: NETWORK.history.jsonl]"

@@ -1,7 +1,6 @@
-"""Encoding and training in a line each.
+"""Encode text and train networks.
 
-Covers: the functions, with the choices that a user may leave open filled in. Does not cover: any of the work itself,
-which each layer below does.
+The functions fill in the choices that a user leaves open; the work is done by the folders below.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def encode(
     maximum_sequences : int, optional
         Stop after so many sequences that pass the length filter.
     observer : callable, optional
-        Told of progress.
+        Called with every event.
 
     Examples
     --------
@@ -96,8 +95,8 @@ def encode(
     kept = chosen.parts_of_speech or sources.filter.parts_of_speech
     sources = replace(sources, filter=replace(sources.filter, parts_of_speech=kept))
     options = StreamOptions.of(wanted, maximum_sequences=maximum_sequences)
-    with reported(client, observer) as heard:
-        return encode_corpus(client, names(inputs), out, sources, options, heard)
+    with reported(client, observer) as reporting:
+        return encode_corpus(client, names(inputs), out, sources, options, reporting)
 
 
 @attempt()
@@ -112,7 +111,7 @@ def train(
     observer: Observer = ignore,
     stop: Event | None = None,
 ) -> tuple[Network, TrainingReport]:
-    """Train a network, new or existing, on what it does not hold yet.
+    """Train a network, new or existing, on text that it was not trained on before.
 
     Parameters
     ----------
@@ -129,9 +128,9 @@ def train(
     options : TrainingOptions, optional
         Sizes and times.
     observer : callable, optional
-        Told of progress.
+        Called with every event.
     stop : threading.Event, optional
-        When it is set, training commits what is under way and returns.
+        When it is set, training commits rounds in progress and returns.
 
     Returns
     -------
@@ -159,8 +158,8 @@ def train(
         wanted, lexicon = decide_text(client, store, names(inputs), specification, chosen)
         sources = sources_of(wanted, chosen, lexicon)
         target = NetworkTarget(place, wanted, sources.ever, store, sources.tokenizer)
-        with reported(client, observer) as heard:
-            run = train_network(client, target, options or TrainingOptions(), heard, stop)
+        with reported(client, observer) as reporting:
+            run = train_network(client, target, options or TrainingOptions(), reporting, stop)
             report = run.train(names(inputs), sources)
     return Network(path), report
 

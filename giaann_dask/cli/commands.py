@@ -1,7 +1,6 @@
-"""The commands, each a thin layer over `giaann_dask.api`.
+"""Define the commands for everyday use, each a thin layer over `giaann_dask.api`.
 
-Covers: arguments, help and answers. Does not cover: any computation. Heavy imports happen when a
-command runs, so that ``--help`` is quick.
+Modules that are slow to import are imported when a command runs, so that ``--help`` is quick.
 """
 
 from __future__ import annotations
@@ -122,9 +121,9 @@ def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **valu
 def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     """Train a network on text or on encoded corpora.
 
-    Text that the network holds already is left out, so an interrupted command is simply run
-    again, and more text is added by naming it. Nothing is ever counted twice. Ctrl-C or SIGTERM
-    commits what is under way and leaves with code 0.
+    Text that the network was trained on before is skipped, so an interrupted command is simply run
+    again, and more text is added by naming it. Nothing is counted twice. After Ctrl-C or SIGTERM,
+    rounds in progress are committed and the exit code is 0.
     """
     where = cluster_options(values)
     from giaann_dask.api.cluster import connect
@@ -148,7 +147,7 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
             stop=stop,
         )
     if report.stopped:
-        click.echo("giaann-dask: stopped and committed; run the same command again to go on", err=True)
+        click.echo("giaann-dask: stopped and committed; run the same command again to continue", err=True)
     counts = {**report.as_dict(), "network": str(network)}
     names = ("sequences", "trained", "skipped", "tokens", "connections", "regions", "seconds", "messages")
     moved = ("increment_bytes", "column_touches", "shared_touches", "busiest_region_share")
@@ -251,14 +250,14 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
     text = read_text_options(values)
     workload = Workload(inputs, values["text_field"], options.maximum_sequences)
     with connect(options=where) as client, progress(workload) as observer:
-        told = event_log(values["events"], observer)
-        report = opened.evaluate(inputs, client=client, options=options, text=text, observer=told)
+        logged = event_log(values["events"], observer)
+        report = opened.evaluate(inputs, client=client, options=options, text=text, observer=logged)
         found = compare(opened, inputs, values, client)
     counts = {**report.as_dict(), **found.counts, "reports": [str(save_report(report, path)) for path in reports]}
     names = ("sequences", "inferred", "skipped", "prediction_tokens", "prediction_matches", "top1")
     more = ("top_k",) if len(report.accuracy.top_k) > 1 else ()
-    asked = ("rows",) if report.rows else ()
-    shown = figures(counts, *names, *more, "share_without_candidates", *asked, "seconds")
+    rows = ("rows",) if report.rows else ()
+    shown = figures(counts, *names, *more, "share_without_candidates", *rows, "seconds")
     shown += [*report.lines(), *found.lines, *counts["reports"]]
     answer(counts, values["as_json"], [f"network {network}", *shown])
 
@@ -270,7 +269,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
 @click.option("--explain", is_flag=True, help="Show runners-up and the connections that decided.")
 @beam_options
 @inference_options
-@click.option("--commit", help="Ask an older commit.")
+@click.option("--commit", help="Use an older commit.")
 @row_options
 @section("Text")("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
 @section("Inference")(
@@ -288,7 +287,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
 def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: Any) -> None:
     """Continue a PROMPT with what the network has learned.
 
-    All words of the prompt are given. Of equally active neurons the first in the order of column
+    All words of the prompt are used as seed. Of equally active neurons the first in the order of column
     and feature is taken. With --beam-width and --beam-depth, the first token of the best path is.
     """
     from giaann_dask.api.cluster import connect
@@ -314,7 +313,7 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
 
 @giaann_dask.command()
 @NETWORK
-@click.option("--commit", help="Look at an older commit.")
+@click.option("--commit", help="Show an older commit.")
 @common_options
 def inspect(network: Path, commit: str | None, **values: Any) -> None:
     """Show the sizes of a network and its commits, the last one first.
@@ -365,8 +364,8 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
 def export(network: Path, out: Path, commit: str | None, **values: Any) -> None:
     """Write all connections as coordinate arrays.
 
-    Beside the .npz file lie the dictionaries (.json) and the neurons' own strengths
-    (.neurons.npz). The order does not depend on regions or workers. Reads the store alone; a cluster
+    The dictionaries (.json) and the neurons' own strengths (.neurons.npz) are written to the same
+    folder. The order does not depend on regions or workers. Reads the store alone; a cluster
     may be named, as for every command, and is not needed.
     """
     from giaann_dask.api.network import Network

@@ -59,7 +59,7 @@ def common_options(command: Command) -> Command:
             _cluster(
                 "--dashboard",
                 metavar="ADDRESS",
-                help="Serve the Dask dashboard, as at 127.0.0.1:8787; :8787 is reached from other machines, too.",
+                help="Serve the Dask dashboard, as at 127.0.0.1:8787; :8787 can be reached from other machines.",
             ),
             _output("--json", "as_json", is_flag=True, help="Print one JSON object on standard output."),
         )
@@ -91,13 +91,13 @@ def inference_options(command: Command) -> Command:
         _inference(
             "--auxiliary",
             metavar="KIND,...",
-            help="Profile v2: let what has the same lemma, pos (part of speech), role (of a subword), a similar "
-            "spelling or much the same neighbours send with a source.",
+            help="Profile v2: let neurons with the same lemma, pos (part of speech), role (of a subword), a similar "
+            "spelling or similar neighbours send signals, too, with a source.",
         ),
         _inference(
             "--enforce-delimiter",
             is_flag=True,
-            help="Profile v2: after a delimiter, the column goes on with delimiters only.",
+            help="Profile v2: after a delimiter, a column continues with delimiters only.",
         ),
         _inference(
             "--strict-reference",
@@ -125,20 +125,20 @@ def inference_options(command: Command) -> Command:
 
 
 def row_options(command: Command) -> Command:
-    """Add the options that say how rows of the network are come by: ``--rows`` and ``--row-memory``."""
+    """Add the options of how rows of the network are read: ``--rows`` and ``--row-memory``."""
     for option in (
         _rows(
             "--row-memory",
             metavar="SIZE",
-            help="Rows that each worker process keeps where it asks others for them.  [default: 128MiB]",
+            help="Cache of rows from other workers, for each worker process.  [default: 128MiB]",
         ),
         _rows(
             "--rows",
             type=click.Choice(["auto", "copied", "asked"]),
             default="auto",
             show_default=True,
-            help="Whether workers get the whole network, ask those that hold its regions for rows, or what their "
-            "memory suggests.",
+            help="Replicate the whole network on workers (copied), request rows from the owners of regions (asked), "
+            "or choose by memory (auto).",
         ),
     ):
         command = option(command)
@@ -146,7 +146,7 @@ def row_options(command: Command) -> Command:
 
 
 def read_row_options(values: dict[str, Any]) -> RowOptions:
-    """Return how rows are come by, from a command's values."""
+    """Return how rows are read, from a command's values."""
     from giaann_dask.inference.rows.remote import RowOptions
 
     kept = read_size("row_memory", values["row_memory"])
@@ -271,7 +271,7 @@ def ever_pos_option(command: Command) -> Command:
 def cluster_options(values: dict[str, Any], default: int | None = None) -> ClusterOptions:
     """Return where a command runs; `default` workers when neither a scheduler nor workers are named.
 
-    What the workers load is loaded from now on, so call this before importing what computes.
+    This prepares what worker processes import, so call it before importing modules that compute.
     """
     from giaann_dask.cluster import ClusterOptions, prepare
 
@@ -286,7 +286,7 @@ def cluster_options(values: dict[str, Any], default: int | None = None) -> Clust
 
 
 def silence_dask() -> None:
-    """Leave standard error to us: what Dask logs of a lost connection is a traceback, our line says it."""
+    """Silence Dask on standard error: it logs a traceback for a lost connection, which one line of ours reports."""
     for handler in logging.getLogger("distributed").handlers:
         handler.setLevel(logging.CRITICAL)
 

@@ -1,7 +1,6 @@
-"""The commands ``draw`` and ``report``.
+"""Define the commands ``draw`` and ``report``.
 
-Covers: their arguments, which of these belong together, and answers. Does not cover: the pictures
-(`giaann_dask.diagnostics.pictures`) and the report (`giaann_dask.diagnostics.network_report`).
+The pictures are in `giaann_dask.diagnostics.pictures`, the report is in `giaann_dask.diagnostics.network_report`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Define and read the options that specify a new network: ``--profile``, ``--set`` and ``--specification``.
+"""Define and read the options that define a new network: ``--profile``, ``--set`` and ``--specification``.
 
 Each field of `giaann_dask.spec.Specification` is set by ``--set FIELD=VALUE`` or in a TOML file. The options that
 fields had before (``--seed-tokens 12``) still work and are hidden from the help. How training is distributed and

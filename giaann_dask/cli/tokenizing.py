@@ -1,7 +1,6 @@
-"""The commands of tokenizers: ``giaann-dask tokenizer train``.
+"""Define the command ``giaann-dask tokenizer train``.
 
-Covers: arguments, help and answers. Does not cover: learning (`giaann_dask.text.tokenizer`) and the
-option of training that names a tokenizer (`profile_options`).
+Learning is in `giaann_dask.encoding.tokenizing`; the option that names a tokenizer is in `specification_options`.
 """
 
 from __future__ import annotations
