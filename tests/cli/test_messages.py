@@ -115,7 +115,7 @@ def test_python_names_its_parameter(make: Callable[..., Any], name: str, value: 
     assert not OPTION.search(str(caught.value))
 
 
-def test_what_is_said_of_text_names_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_about_text_name_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.jsonl").write_text('{"body": "The miller carried the flour."}\n')
     assert run(["train", str(tmp_path / "a.jsonl"), "--network", str(tmp_path / "net"), "--workers", "0"]) == 2
     assert "choose --text-field" in capsys.readouterr().err
@@ -134,7 +134,7 @@ def test_every_command_names_its_options() -> None:
     assert [names for names in _OTHERWISE.values() if not declared & set(names) and not scripts & set(names)] == []
 
 
-def test_marks_survive_a_worker_and_are_not_shown() -> None:
+def test_marks_survive_pickling_and_are_not_shown() -> None:
     error = OptionError(f"{parameter('top_k')} is 0", "", f"choose another {parameter('top_k')}")
     again = pickle.loads(pickle.dumps(error))
     for each in (error, again):
