@@ -338,12 +338,12 @@ def test_commands(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert (tmp_path / "net.npz").read_bytes() == (trained / "once.npz").read_bytes()
     capsys.readouterr()
     refusals = {
-        "has strength_limit 30": ["--network", net, "--strength-limit", "31"],
-        "has pos_factors": ["--network", net, "--pos-factors", "published"],
+        "has --strength-limit 30": ["--network", net, "--strength-limit", "31"],
+        "has --pos-factors": ["--network", net, "--pos-factors", "published"],
         "permanence_growth 3": ["--network", f"{net}2", "--set", "permanence_growth=3"],
         "pos-factors is 'VERB:2'": ["--network", f"{net}2", "--pos-factors", "VERB:2"],
         "--set pos_factors is 'VERB:3'": ["--network", f"{net}2", "--set", "pos_factors=VERB:3"],
-        "expected strength_limit with it": ["--network", f"{net}2", "--limit-scope", "pair"],
+        "expected --set strength_limit with it": ["--network", f"{net}2", "--limit-scope", "pair"],
     }
     for message, options in refusals.items():
         assert cli.run(["train", text, *options, "--workers", "0"]) == 2
