@@ -1,6 +1,7 @@
-"""Train and query a columnar language model that learns by counting, on a Dask cluster.
+"""Train and use a columnar language model that learns by counting, on a Dask cluster.
 
-Public names are imported lazily, on first use, so that importing the package is fast.
+This is the only list of public names. Their modules are imported on first use, so that ``import giaann_dask`` takes
+no time.
 
 Examples
 --------
@@ -16,12 +17,14 @@ from typing import TYPE_CHECKING
 from giaann_dask.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from giaann_dask.api import Network, TextOptions, encode, train
+    from giaann_dask.api.cluster import connect
+    from giaann_dask.api.network import Network
+    from giaann_dask.api.texts import TextOptions
+    from giaann_dask.api.training import encode, new_inputs, train
     from giaann_dask.cluster import ClusterOptions, roles_of, start_cluster
     from giaann_dask.diagnostics.evaluation_report import save_report
-    from giaann_dask.diagnostics.monitoring.reporter import connect
     from giaann_dask.inference.batch import BatchOptions
-    from giaann_dask.inference.best.evaluation import ScoringOptions
+    from giaann_dask.inference.best.evaluation import ScoreReport, ScoringOptions
     from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
     from giaann_dask.inference.evaluation.evaluation import EvaluationOptions
     from giaann_dask.inference.rows.remote import RowOptions
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from giaann_dask.training.options import TrainingOptions
     from giaann_dask.training.selection import SelectionOptions
 
-_HOMES = {
+_MODULES = {
     "BatchOptions": "giaann_dask.inference.batch",
     "BeamOptions": "giaann_dask.inference.v1.beam",
     "ClusterOptions": "giaann_dask.cluster",
@@ -44,14 +47,16 @@ _HOMES = {
     "Network": "giaann_dask.api.network",
     "RowOptions": "giaann_dask.inference.rows.remote",
     "SamplingOptions": "giaann_dask.inference.continuation",
+    "ScoreReport": "giaann_dask.inference.best.evaluation",
     "ScoringOptions": "giaann_dask.inference.best.evaluation",
     "SelectionOptions": "giaann_dask.training.selection",
     "Specification": "giaann_dask.spec",
     "TextOptions": "giaann_dask.api.texts",
     "TrainingOptions": "giaann_dask.training.options",
     "V2Settings": "giaann_dask.inference.v2.options",
-    "connect": "giaann_dask.diagnostics.monitoring.reporter",
+    "connect": "giaann_dask.api.cluster",
     "encode": "giaann_dask.api.training",
+    "new_inputs": "giaann_dask.api.training",
     "roles_of": "giaann_dask.cluster",
     "save_report": "giaann_dask.diagnostics.evaluation_report",
     "start_cluster": "giaann_dask.cluster",
@@ -69,6 +74,7 @@ __all__ = [
     "Network",
     "RowOptions",
     "SamplingOptions",
+    "ScoreReport",
     "ScoringOptions",
     "SelectionOptions",
     "Specification",
@@ -77,10 +83,11 @@ __all__ = [
     "V2Settings",
     "connect",
     "encode",
+    "new_inputs",
     "roles_of",
     "save_report",
     "start_cluster",
     "train",
 ]
 
-__getattr__, __dir__ = lazy_exports(__name__, _HOMES)
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES)

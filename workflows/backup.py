@@ -1,7 +1,7 @@
 """Copy a commit of a network to a folder or an S3 bucket, and compare the copy with it byte by byte.
 
 The copy is a network that every command reads; it holds one commit for each time something was copied, and a later
-copy writes only what is new. A copy that does not end is not to be seen. Named the other way round, it restores.
+copy writes only what is new. An incomplete copy is not visible. With source and destination exchanged, it restores.
 Exit codes: 0 done, 2 bad input, 3 the copy differs or is damaged, 75 try again later (another run, disk full).
 """
 
@@ -22,9 +22,9 @@ from giaann_dask.workflows.settings import job_command
 
 @job_command("backup")
 @click.option("--network", required=True, metavar="PLACE", help="The network: a folder or s3://BUCKET/PREFIX.")
-@click.option("--to", "destination", required=True, metavar="PLACE", help="Where copies go: likewise.")
+@click.option("--to", "destination", required=True, metavar="PLACE", help="The copies: a folder or s3://BUCKET/PREFIX.")
 @click.option("--commit", help="Copy an older commit.")
-@click.option("--keep", type=int, metavar="N", help="Forget all but the last N copies.")
+@click.option("--keep", type=int, metavar="N", help="Delete all but the last N copies.")
 @click.option(
     "--history", type=click.Path(path_type=Path), help="File of JSON lines.  [default: NETWORK.history.jsonl]"
 )
@@ -37,7 +37,7 @@ def backup(network: str, destination: str, **values: Any) -> None:
     from giaann_dask.workflows.history import history_of, recorded
 
     source, target = NetworkPlace(network), NetworkPlace(destination)
-    # The lock and the history lie beside whichever of the two is a folder.
+    # The lock and the history are written next to the one that is a folder.
     beside = source.folder or target.folder or Path("backup")
     with answering():
         source.repository()

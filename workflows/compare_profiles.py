@@ -3,9 +3,9 @@
 Each profile is trained on the first sentences of the training text, as many as each of --sizes says, and
 evaluated on the other text. The column `counted` says which tokens a row is about: `raw` is every word of
 every sentence, `v1` and `v2` are the merged tokens that a network of that profile predicts. Rows of one size
-that count alike are about the very same tokens. Beside each network stand n-grams, and beside v1 and v2 the
-rules of best, trained on the same tokens as it. In all of them the first --seed-tokens of a sequence are given.
-The weights of best are constants of the profile and are not chosen here. Networks that are there already are
+that count alike are about the very same tokens. Each network is compared with n-grams, and v1 and v2 also with the
+rules of best, trained on the same tokens. In all of them the first --seed-tokens of a sequence are given.
+The weights of best are constants of the profile and are not chosen here. Networks that exist already are
 not trained again. Exit codes: 0 done, 2 bad input, 75 try again later.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
-    """What one profile reaches with one amount of text.
+    """Accuracy of one profile with one amount of training text.
 
     `sentences` are those of any length for best, and those that pass the length filter for v1; for v2 there
     are three in a sequence. `connections` are those of the network, or the counts of contexts; figures that
@@ -68,7 +68,7 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Arguments:
-    """What is compared: text, sizes in sentences, and where everything is written."""
+    """Options of a comparison: text, sizes in sentences, and where everything is written."""
 
     train: tuple[str, ...]
     evaluate: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""Evaluate the last commit of a network, write a report, and leave with exit code 3 when accuracy has fallen.
+"""Evaluate the last commit of a network, write a report, and exit with code 3 when accuracy has fallen.
 
-Top-1 is compared with that of the last run that passed on the same text; a run that failed is no measure, so the
-alarm stays until the network is better or --accept is given. docs/how-to/workflows.md says more.
+Top-1 is compared with that of the last run that passed on the same text; failed runs do not count, so the
+alarm stays until the network is better or --accept is given. See docs/how-to/workflows.md.
 Exit codes: 0 done, 2 bad input, 3 accuracy fell, 75 try again later (no cluster, another run, disk full).
 """
 
@@ -26,7 +26,7 @@ from giaann_dask.workflows.settings import job_command
 @click.option("--evaluate-sequences", type=int, metavar="N", help="Evaluate no more than N sentences.")
 @click.option("--tolerance", type=float, default=0.01, show_default=True, metavar="SHARE",
               help="By how much top-1 (0 to 1) may fall.")  # fmt: skip
-@click.option("--accept", is_flag=True, help="Take the accuracy for usual from now on.")
+@click.option("--accept", is_flag=True, help="Accept the accuracy as the new reference.")
 @click.option("--commit", help="Evaluate an older commit.")
 @click.option("--reports", type=click.Path(path_type=Path), help="Folder for the pages.  [default: NETWORK.reports]")
 @click.option(
@@ -38,7 +38,7 @@ from giaann_dask.workflows.settings import job_command
 def evaluate_weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
     """Evaluate a network, write a report, and check that it has not become worse."""
     where = cluster_options(values)
-    from giaann_dask.api import Network
+    from giaann_dask import Network
     from giaann_dask.cluster import connect
     from giaann_dask.workflows.history import history_of, read_lines, recorded
     from giaann_dask.workflows.measuring import Measure, last_passed

@@ -1,4 +1,4 @@
-"""Train what is new in a folder, evaluate on held-out text, keep the last commits, write a line of history.
+"""Train new files of a folder, evaluate on held-out text, keep the last commits, write a line of history.
 
 A file is new by its content: one that was renamed or copied is not trained again, one that was changed is new text
 from the first changed part on. A run that was killed goes on where its last commit was. More is in
@@ -18,8 +18,9 @@ from giaann_dask.cli.event_files import round_log
 from giaann_dask.cli.options import cluster_options, common_options, ever_pos_option, read_text_options, text_options
 from giaann_dask.cli.progress import Workload, progress
 from giaann_dask.cli.showing import answer, figures
+from giaann_dask.cli.specification_options import read_specification
 from giaann_dask.cli.stopping import stop_on_signals
-from giaann_dask.cli.training_options import read_specification, read_training_options, training_options
+from giaann_dask.cli.training_options import read_training_options, training_options
 from giaann_dask.workflows.exits import run_script
 from giaann_dask.workflows.settings import job_command
 
@@ -29,12 +30,12 @@ from giaann_dask.workflows.settings import job_command
 @click.option("--network", required=True, type=click.Path(path_type=Path), help="Folder of the network, new or not.")
 @click.option("--evaluate", multiple=True, metavar="INPUT", help="Held-out text to evaluate on; repeatable.")
 @click.option("--evaluate-sequences", type=int, metavar="N", help="Evaluate no more than N sentences.")
-@click.option("--least-top1", type=float, default=0.0, metavar="SHARE", help="Leave with exit code 3 below this.")
+@click.option("--least-top1", type=float, default=0.0, metavar="SHARE", help="Exit with code 3 below this.")
 @click.option("--settle", type=float, default=60.0, show_default=True, metavar="SECONDS",
               help="Leave files that were changed in the last SECONDS for the next run.")  # fmt: skip
 @click.option("--skip-unreadable", is_flag=True, help="Leave out files that cannot be read instead of failing.")
 @click.option(
-    "--max-seconds", type=float, metavar="SECONDS", help="Commit and stop after so long; go on the next night."
+    "--max-seconds", type=float, metavar="SECONDS", help="Commit and stop after so long; continue the next night."
 )
 @click.option(
     "--history", type=click.Path(path_type=Path), help="File of JSON lines.  [default: NETWORK.history.jsonl]"
@@ -45,7 +46,7 @@ from giaann_dask.workflows.settings import job_command
 @ever_pos_option
 @common_options
 def train_nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], **values: Any) -> None:
-    """Train the new files of a folder, evaluate, and forget old commits (--keep-commits)."""
+    """Train the new files of a folder, evaluate, and delete old commits (--keep-commits)."""
     where = cluster_options(values)
     from giaann_dask.cluster import connect
     from giaann_dask.workflows.history import history_of, recorded

@@ -1,8 +1,7 @@
-"""A trained network at one commit, as a notebook uses it: evaluate, generate, draw and export in a line each.
+"""Evaluate, generate from, draw and export a trained network at one commit.
 
-Covers: the `Network`, with the choices that a user may leave open filled in. Does not cover: training (`training`),
-and any of the work itself, which each layer below does. What predicts is imported by the methods that predict, so
-that looking at a network costs no import of PyTorch.
+`Network` fills in the choices that a user leaves open; the work is done by the folders below. Modules that predict are
+imported by the methods that predict, so that inspecting a network does not import PyTorch. Training is in `training`.
 """
 
 from __future__ import annotations
@@ -15,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Client
 
+from giaann_dask.api.cluster import connect
 from giaann_dask.api.texts import Inputs, TextOptions, names, sources_of
 from giaann_dask.cluster import ClusterOptions, attempt
-from giaann_dask.diagnostics.monitoring.reporter import connect, reported, reporter_of
+from giaann_dask.diagnostics.monitoring.reporter import reported, reporter_of
 from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.representations import Summarised, Summary, format_count
@@ -146,13 +146,15 @@ class Network(Summarised):
 
         chosen = text or TextOptions()
         corpora = [EncodedCorpus(name) for name in names(inputs) if is_corpus(name)]
-        # Accuracy by part of speech is told where all of the text says them.
-        told = all(corpus.attributes.get("parts_of_speech") for corpus in corpora)
+        # Accuracy by part of speech is reported where all corpora store parts of speech.
+        tagged = all(corpus.attributes.get("parts_of_speech") for corpus in corpora)
         lexicon = self._reader.tokenizer() or self._reader.ever()
         sources = sources_of(self.specification, chosen, lexicon, drop_short=True)
-        sources = replace(sources, filter=replace(sources.filter, parts_of_speech=told))
-        with reported(client, observer) as heard:
-            return evaluate_network(client, self._reader, names(inputs), sources, options or EvaluationOptions(), heard)
+        sources = replace(sources, filter=replace(sources.filter, parts_of_speech=tagged))
+        with reported(client, observer) as reporting:
+            return evaluate_network(
+                client, self._reader, names(inputs), sources, options or EvaluationOptions(), reporting
+            )
 
     @attempt()
     def score(
@@ -174,8 +176,8 @@ class Network(Summarised):
                 "use evaluate",
             )
         sources = sources_of(self.specification, text or TextOptions(), EverPos())
-        with reported(client, observer) as heard:
-            return score_network(client, self._reader, names(inputs), sources, options or ScoringOptions(), heard)
+        with reported(client, observer) as reporting:
+            return score_network(client, self._reader, names(inputs), sources, options or ScoringOptions(), reporting)
 
     @attempt()
     def compare_ngrams(
@@ -238,7 +240,7 @@ class Network(Summarised):
         """Return the continuations of many prompts, advanced together, as they come.
 
         Without a client the network is read into this process, once for this object and commit; with one its
-        workers hold it. Each prompt is continued as it would be alone.
+        workers store it. Each prompt is continued as it would be alone.
         """
         from giaann_dask.inference.continuation import GenerationOptions
         from giaann_dask.inference.sessions import Sessions
@@ -292,7 +294,7 @@ class Network(Summarised):
         text: TextOptions | None = None,
         observer: Observer = ignore,
     ) -> NetworkReport:
-        """Return a page of sizes, growth, degrees, strengths, hubs, regions, drawings and accuracy.
+        """Return a report of sizes, growth, degrees, strengths, hubs, regions, drawings and accuracy.
 
         Parameters
         ----------
@@ -305,7 +307,7 @@ class Network(Summarised):
         text : TextOptions, optional
             How it is tagged.
         observer : callable, optional
-            Told of progress.
+            Called with every event.
 
         Returns
         -------

@@ -1,7 +1,7 @@
-"""What a user may leave open about text: inputs by name, how they are tagged, and which lexicon counts.
+"""Define how text is read and tagged, and choose defaults for what a user leaves open.
 
-Covers: options of text, and what stands for those that were not chosen: what the network or the corpus has, else the
-default. Does not cover: reading and tagging (`giaann_dask.text`).
+A default is what the network or the corpus has, else that of `TextOptions`. Reading and tagging are in
+`giaann_dask.text`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from distributed import Client
 
@@ -25,9 +24,6 @@ from giaann_dask.text.reading import ReadOptions
 from giaann_dask.text.tagging import check_tagger
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.training.target import require_tokenizer
-
-if TYPE_CHECKING:
-    pass
 
 Inputs = str | Path | Sequence[str | Path]
 
@@ -117,7 +113,7 @@ def decide_text(
     specification: Specification | None,
     text: TextOptions,
 ) -> tuple[Specification, EverPos | SubwordTokenizer]:
-    """Return specification and lexicon: as asked for, else the network's or a corpus's, else the default."""
+    """Return specification and lexicon: those given, else the network's or a corpus's, else the default."""
     corpora = [EncodedCorpus(name) for name in inputs if is_corpus(name)]
     known: EverPos | None = None
     tokenizer: SubwordTokenizer | None = None

@@ -1,7 +1,6 @@
-"""Encoding and training in a line each.
+"""Encode text and train networks.
 
-Covers: the functions, with the choices that a user may leave open filled in. Does not cover: any of the work itself,
-which each layer below does.
+The functions fill in the choices that a user leaves open; the work is done by the folders below.
 """
 
 from __future__ import annotations
@@ -9,10 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
 
 from distributed import Client
 
+from giaann_dask.api.network import Network
+from giaann_dask.api.texts import Inputs, TextOptions, decide_text, names, sources_of
 from giaann_dask.cluster import attempt
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.diagnostics.monitoring.reporter import reported
@@ -31,12 +31,6 @@ from giaann_dask.training.error_driven import train_network
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.target import NetworkTarget, open_store
 from giaann_dask.training.training_report import TrainingReport
-
-if TYPE_CHECKING:
-    pass
-
-from giaann_dask.api.network import Network
-from giaann_dask.api.texts import Inputs, TextOptions, decide_text, names, sources_of
 
 
 def require_encodable(specification: Specification, out: str | Path) -> None:
@@ -82,7 +76,7 @@ def encode(
     maximum_sequences : int, optional
         Stop after so many sequences that pass the length filter.
     observer : callable, optional
-        Told of progress.
+        Called with every event.
 
     Examples
     --------
@@ -101,8 +95,8 @@ def encode(
     kept = chosen.parts_of_speech or sources.filter.parts_of_speech
     sources = replace(sources, filter=replace(sources.filter, parts_of_speech=kept))
     options = StreamOptions.of(wanted, maximum_sequences=maximum_sequences)
-    with reported(client, observer) as heard:
-        return encode_corpus(client, names(inputs), out, sources, options, heard)
+    with reported(client, observer) as reporting:
+        return encode_corpus(client, names(inputs), out, sources, options, reporting)
 
 
 @attempt()
@@ -117,7 +111,7 @@ def train(
     observer: Observer = ignore,
     stop: Event | None = None,
 ) -> tuple[Network, TrainingReport]:
-    """Train a network, new or existing, on what it does not hold yet.
+    """Train a network, new or existing, on text that it was not trained on before.
 
     Parameters
     ----------
@@ -134,9 +128,9 @@ def train(
     options : TrainingOptions, optional
         Sizes and times.
     observer : callable, optional
-        Told of progress.
+        Called with every event.
     stop : threading.Event, optional
-        When it is set, training commits what is under way and returns.
+        When it is set, training commits rounds in progress and returns.
 
     Returns
     -------
@@ -164,8 +158,8 @@ def train(
         wanted, lexicon = decide_text(client, store, names(inputs), specification, chosen)
         sources = sources_of(wanted, chosen, lexicon)
         target = NetworkTarget(place, wanted, sources.ever, store, sources.tokenizer)
-        with reported(client, observer) as heard:
-            run = train_network(client, target, options or TrainingOptions(), heard, stop)
+        with reported(client, observer) as reporting:
+            run = train_network(client, target, options or TrainingOptions(), reporting, stop)
             report = run.train(names(inputs), sources)
     return Network(path), report
 

@@ -1,7 +1,7 @@
-"""The command line: ``giaann-dask COMMAND``.
+"""Run the command line ``giaann-dask COMMAND``.
 
-Covers: the entry point and how every failure becomes one line and an exit code. Does not cover:
-the commands (`commands`), their common options (`options`) and what they show (`showing`).
+Every failure becomes one line on standard error and an exit code. The commands are in `commands` and the modules that
+are imported here, their common options in `options`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from giaann_dask.errors import GiaannError
 BAD_INPUT = 2
 INTERRUPTED = 130
 DEFECT = 1
-# A file that may not be written, a folder that is a file, a full disk.
-_OF_THE_SYSTEM = (
+# A file without write permission, a folder that is a file, a full disk.
+_SYSTEM_ERRORS = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
 )
@@ -36,7 +36,7 @@ for command in (cluster, compact, compile_ahead, doctor, draw, report, serve, to
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and leave with its exit code: 0 done, 2 bad input, 3 bad health, 130 interrupted, 1 a defect.
+    """Run a command and exit with its code: 0 done, 2 bad input, 3 failed check, 130 interrupted, 1 internal error.
 
     Parameters
     ----------
@@ -53,19 +53,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except GiaannError as error:
         return _fail(str(error), BAD_INPUT)
     except click.exceptions.NoArgsIsHelpError as error:
-        # A group without a command is asked for its help.
+        # A group that is named without a command shows its help.
         click.echo(error.format_message())
         return 0
     except click.ClickException as error:
         return _fail(error.format_message(), BAD_INPUT)
     except (KeyboardInterrupt, click.Abort):
-        return _fail("interrupted; what was committed is kept, run the command again to go on", INTERRUPTED)
+        return _fail("interrupted; what was committed is kept, run the command again to continue", INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output has gone; there is nobody left to tell.
+        # The process that reads standard output has ended, so nothing can be reported.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
+        if isinstance(error, OSError) and error.errno in _SYSTEM_ERRORS:
             where = error.filename or "standard output"
             return _fail(f"{where}: {error.strerror}; expected a path that can be written; choose another", BAD_INPUT)
         if os.environ.get("GIAANN_TRACEBACK"):

@@ -1,7 +1,6 @@
-"""The commands, each a thin layer over `giaann_dask.api`.
+"""Define the commands for everyday use, each a thin layer over `giaann_dask.api`.
 
-Covers: arguments, help and answers. Does not cover: any computation. Heavy imports happen when a
-command runs, so that ``--help`` is quick.
+Modules that are slow to import are imported when a command runs, so that ``--help`` is quick.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from giaann_dask.cli.options import (
     row_options,
     text_options,
 )
-from giaann_dask.cli.profile_options import profile_options, read_profile
 from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.cli.scoring import check_baseline, compare, score
 from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Group
+from giaann_dask.cli.specification_options import read_fields, read_specification, specification_options
+from giaann_dask.cli.spelling import Group, section
 from giaann_dask.cli.stopping import stop_on_signals
-from giaann_dask.cli.training_options import read_specification, read_training_options, training_options
+from giaann_dask.cli.training_options import read_training_options, training_options
 
 NETWORK = click.argument("network", type=click.Path(path_type=Path))
 INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
@@ -66,9 +65,13 @@ def giaann_dask() -> None:
 @giaann_dask.command()
 @INPUTS
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the new corpus.")
-@profile_options
+@specification_options
 @click.option("--max-sequences", type=int, help="Stop after N sequences that pass the length filter.")
-@click.option("--parts-of-speech", is_flag=True, help="Keep each token's, for networks with --pos-factors.")
+@click.option(
+    "--parts-of-speech",
+    is_flag=True,
+    help="Keep the part of speech of each token, for networks with --set pos_factors.",
+)
 @text_options
 @ever_pos_option
 @events_option
@@ -80,15 +83,14 @@ def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **valu
     order of first appearance, and why sentences were skipped.
     """
     where = cluster_options(values)
-    from giaann_dask.api import connect
-    from giaann_dask.api import encode as encode_text
+    from giaann_dask.api.cluster import connect
+    from giaann_dask.api.training import encode as encode_text
     from giaann_dask.api.training import require_encodable
     from giaann_dask.encoding.stream import check_limits
     from giaann_dask.spec import Specification
 
     check_limits(max_sequences)
-    wanted = read_profile(values)
-    specification = Specification(**{name: value for name, value in wanted.items() if value is not None})
+    specification = Specification(**read_fields(values))
     text = read_text_options(values, values["ever_pos"])
     require_encodable(specification, out)
     text.require_fit(specification)
@@ -119,13 +121,13 @@ def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **valu
 def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     """Train a network on text or on encoded corpora.
 
-    Text that the network holds already is left out, so an interrupted command is simply run
-    again, and more text is added by naming it. Nothing is ever counted twice. Ctrl-C or SIGTERM
-    commits what is under way and leaves with code 0.
+    Text that the network was trained on before is skipped, so an interrupted command is simply run
+    again, and more text is added by naming it. Nothing is counted twice. After Ctrl-C or SIGTERM,
+    rounds in progress are committed and the exit code is 0.
     """
     where = cluster_options(values)
-    from giaann_dask.api import connect
-    from giaann_dask.api import train as train_network
+    from giaann_dask.api.cluster import connect
+    from giaann_dask.api.training import train as train_network
     from giaann_dask.spec import Specification
 
     options = read_training_options(values)
@@ -145,7 +147,7 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
             stop=stop,
         )
     if report.stopped:
-        click.echo("giaann-dask: stopped and committed; run the same command again to go on", err=True)
+        click.echo("giaann-dask: stopped and committed; run the same command again to continue", err=True)
     counts = {**report.as_dict(), "network": str(network)}
     names = ("sequences", "trained", "skipped", "tokens", "connections", "regions", "seconds", "messages")
     moved = ("increment_bytes", "column_touches", "shared_touches", "busiest_region_share")
@@ -194,12 +196,12 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     metavar="FILE",
     help="Write a page (.html) or a picture (.png, .svg, .pdf) of the accuracy; repeatable.",
 )
-@click.option(
+@section("Comparison with n-grams")(
     "--baseline",
     type=click.Choice(["ngram"]),
     help="Also show a backoff and a Kneser-Ney 5-gram made of the same tokens.",
 )
-@click.option(
+@section("Comparison with n-grams")(
     "--baseline-text",
     multiple=True,
     metavar="INPUT",
@@ -221,8 +223,10 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
     it, and sentences of any kind count.
     """
     where = cluster_options(values)
-    from giaann_dask.api import EvaluationOptions, Network, connect
+    from giaann_dask.api.cluster import connect
+    from giaann_dask.api.network import Network
     from giaann_dask.diagnostics.evaluation_report import check_report_name, save_report
+    from giaann_dask.inference.evaluation.evaluation import EvaluationOptions
     from giaann_dask.storage import require_writable
 
     opened = Network(network, values["commit"])
@@ -246,14 +250,14 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
     text = read_text_options(values)
     workload = Workload(inputs, values["text_field"], options.maximum_sequences)
     with connect(options=where) as client, progress(workload) as observer:
-        told = event_log(values["events"], observer)
-        report = opened.evaluate(inputs, client=client, options=options, text=text, observer=told)
+        logged = event_log(values["events"], observer)
+        report = opened.evaluate(inputs, client=client, options=options, text=text, observer=logged)
         found = compare(opened, inputs, values, client)
     counts = {**report.as_dict(), **found.counts, "reports": [str(save_report(report, path)) for path in reports]}
     names = ("sequences", "inferred", "skipped", "prediction_tokens", "prediction_matches", "top1")
     more = ("top_k",) if len(report.accuracy.top_k) > 1 else ()
-    asked = ("rows",) if report.rows else ()
-    shown = figures(counts, *names, *more, "share_without_candidates", *asked, "seconds")
+    rows = ("rows",) if report.rows else ()
+    shown = figures(counts, *names, *more, "share_without_candidates", *rows, "seconds")
     shown += [*report.lines(), *found.lines, *counts["reports"]]
     answer(counts, values["as_json"], [f"network {network}", *shown])
 
@@ -265,10 +269,10 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
 @click.option("--explain", is_flag=True, help="Show runners-up and the connections that decided.")
 @beam_options
 @inference_options
-@click.option("--commit", help="Ask an older commit.")
+@click.option("--commit", help="Use an older commit.")
 @row_options
-@click.option("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
-@click.option(
+@section("Text")("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
+@section("Inference")(
     "--temperature",
     type=float,
     default=0.0,
@@ -276,17 +280,19 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
     help="Profile best: draw words by their probability to the power of 1 / N; 0 takes the most probable.",
     metavar="N",
 )
-@click.option(
+@section("Inference")(
     "--seed", type=int, help="Draw the same words again with --temperature.  [default: a random one, which is shown]"
 )
 @common_options
 def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: Any) -> None:
     """Continue a PROMPT with what the network has learned.
 
-    All words of the prompt are given. Of equally active neurons the first in the order of column
+    All words of the prompt are used as seed. Of equally active neurons the first in the order of column
     and feature is taken. With --beam-width and --beam-depth, the first token of the best path is.
     """
-    from giaann_dask.api import GenerationOptions, Network, SamplingOptions, connect
+    from giaann_dask.api.cluster import connect
+    from giaann_dask.api.network import Network
+    from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
 
     options = GenerationOptions(
         tokens=tokens,
@@ -307,14 +313,14 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
 
 @giaann_dask.command()
 @NETWORK
-@click.option("--commit", help="Look at an older commit.")
+@click.option("--commit", help="Show an older commit.")
 @common_options
 def inspect(network: Path, commit: str | None, **values: Any) -> None:
     """Show the sizes of a network and its commits, the last one first.
 
     Reads the store alone; a cluster may be named, as for every command, and is not needed.
     """
-    from giaann_dask.api import Network
+    from giaann_dask.api.network import Network
 
     cluster_options(values, LOCAL)
     with waiting("inspect"):
@@ -358,11 +364,11 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
 def export(network: Path, out: Path, commit: str | None, **values: Any) -> None:
     """Write all connections as coordinate arrays.
 
-    Beside the .npz file lie the dictionaries (.json) and the neurons' own strengths
-    (.neurons.npz). The order does not depend on regions or workers. Reads the store alone; a cluster
+    The dictionaries (.json) and the neurons' own strengths (.neurons.npz) are written to the same
+    folder. The order does not depend on regions or workers. Reads the store alone; a cluster
     may be named, as for every command, and is not needed.
     """
-    from giaann_dask.api import Network
+    from giaann_dask.api.network import Network
 
     cluster_options(values, LOCAL)
     opened = Network(network, commit)

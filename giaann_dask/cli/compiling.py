@@ -1,7 +1,6 @@
-"""The command that compiles ahead what is otherwise compiled at first use: ``giaann-dask compile``.
+"""Define the command ``giaann-dask compile``, which compiles numba functions ahead of their first use.
 
-Covers: using everything once, on a little text. Does not cover: the compiled code (numba keeps it beside the
-modules, or where ``NUMBA_CACHE_DIR`` says).
+Numba caches the compiled code in the folders of the modules, or in ``NUMBA_CACHE_DIR``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import silence_dask
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Command
+from giaann_dask.cli.spelling import Command, section
 
 PROFILES = ("v1", "v2", "best")
 _LINES = 30
@@ -26,12 +25,13 @@ _PROMPT = "The old miller carried the flour"
 
 @click.command("compile", cls=Command)
 @click.argument("profiles", nargs=-1, type=click.Choice(PROFILES))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@section("Output and logging")("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 @log_options
 def compile_ahead(profiles: tuple[str, ...], as_json: bool) -> None:
-    """Compile now what is otherwise compiled when it is first used, for all PROFILES or those named.
+    """Compile ahead of first use, for all PROFILES or those named.
 
-    Once for every installation, about a minute: the first training, evaluation and continuation are quick then.
+    Run it once for every installation. It takes about a minute and saves that time in the first training, evaluation
+    and generation.
     """
     silence_dask()
     seconds = {}

@@ -1,7 +1,6 @@
-"""The command that says what is wrong and what to do: ``giaann-dask doctor``.
+"""Define the command ``giaann-dask doctor``, which checks a machine, a network and a cluster.
 
-Covers: arguments and the table. Does not cover: the checks (`giaann_dask.diagnostics.findings`,
-`giaann_dask.diagnostics.checkup`).
+The checks are in `giaann_dask.diagnostics.findings` and `giaann_dask.diagnostics.checkup`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import silence_dask
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer
-from giaann_dask.cli.spelling import Command
+from giaann_dask.cli.spelling import Command, section
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,21 +28,20 @@ _MARKS = {"good": "[green]good[/]", "note": "[yellow]note[/]", "bad": "[bold red
 
 
 @click.command(cls=Command)
-@click.option("--network", type=click.Path(path_type=Path), help="Also see whether this network can be read.")
-@click.option("--all-runs", is_flag=True, help="Decode all of its last commit, not some of it.")
-@click.option("--scheduler", metavar="ADDRESS", help="Also look at the cluster of this scheduler.")
-@click.option("--scheduler-file", metavar="FILE", help="Likewise, of the scheduler that wrote this file.")
-@click.option("--port", type=int, default=8000, show_default=True, help="Port that serve will listen at.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@click.option("--network", type=click.Path(path_type=Path), help="Also check whether this network can be read.")
+@click.option("--all-runs", is_flag=True, help="Decode all runs of its last commit instead of a sample.")
+@section("Cluster")("--scheduler", metavar="ADDRESS", help="Also check the cluster of this scheduler.")
+@section("Cluster")("--scheduler-file", metavar="FILE", help="Likewise, of the scheduler that wrote this file.")
+@click.option("--port", type=int, default=8000, show_default=True, help="Port that serve will listen on.")
+@section("Output and logging")("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 @log_options
 def doctor(
     network: Path | None, all_runs: bool, scheduler: str | None, scheduler_file: str | None, port: int, as_json: bool
 ) -> int:
     """Check this machine, and a network or cluster where one is named; say what to do.
 
-    Looks at versions, devices, memory, disks, ports and caches, and changes nothing; a cluster's workers are asked
-    to read what it writes into the network's writer.lock for a moment. Leaves with code 0 when nothing is bad, else
-    with 3.
+    Checks versions, devices, memory, disks, ports and caches, and changes nothing, except that it writes a token into
+    the network's writer.lock, which the workers of a cluster read. The exit code is 0 when nothing is bad, else 3.
     """
     silence_dask()
     from giaann_dask.cluster import ClusterOptions
@@ -66,7 +64,7 @@ def doctor(
 
 
 def _table(findings: Sequence[Finding]) -> str:
-    """Return findings as a table for the terminal, or for a file where there is none."""
+    """Return findings as a table for the terminal, or for a file."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -76,7 +74,7 @@ def _table(findings: Sequence[Finding]) -> str:
         table.add_column(title, overflow="fold")
     for finding in findings:
         table.add_row(finding.check, _MARKS[finding.status], escape(finding.found), escape(finding.remedy))
-    # A file or a pipe has lines of any length.
+    # In a file or a pipe, lines can have any length.
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
     with console.capture() as shown:
         console.print(table)

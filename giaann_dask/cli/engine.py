@@ -1,7 +1,4 @@
-"""Commands for those who run the engine: starting a cluster with roles, and compacting a network.
-
-Covers: arguments, help and answers. Does not cover: the commands of everyday use (`commands`).
-"""
+"""Define the commands ``cluster``, which starts workers with roles, and ``compact``, which merges runs of a network."""
 
 from __future__ import annotations
 
@@ -18,35 +15,37 @@ from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import LOCAL, cluster_options, common_options
 from giaann_dask.cli.progress import progress, waiting
 from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Command
+from giaann_dask.cli.spelling import Command, section
 from giaann_dask.cli.stopping import stop_on_signals
+
+_workers, _output = section("Workers"), section("Output and logging")
 
 
 @click.command(cls=Command)
-@click.option("--storage", type=int, default=2, show_default=True, help="Workers that hold columns.")
+@click.option("--storage", type=int, default=2, show_default=True, help="Workers that store columns.")
 @click.option("--compute", type=int, default=2, show_default=True, help="Workers that compute.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Port of the scheduler; any free one by default."
 )
 @click.option("--scheduler-file", type=click.Path(path_type=Path), help="Write the address to this file.")
-@click.option("--threads", type=int, default=1, show_default=True, help="Threads of each worker.")
-@click.option("--memory-limit", metavar="SIZE", help="Memory of each worker, as 4GiB.")
-@click.option("--protocol", type=click.Choice(["tcp", "ucx"]), default="tcp", show_default=True)
-@click.option(
+@_workers("--threads", type=int, default=1, show_default=True, help="Threads of each worker.")
+@_workers("--memory-limit", metavar="SIZE", help="Memory of each worker, as 4GiB.")
+@_workers("--protocol", type=click.Choice(["tcp", "ucx"]), default="tcp", show_default=True)
+@_workers(
     "--hang-timeout",
     "hang_timeout_s",
     type=float,
     metavar="SECONDS",
-    help="Replace a worker without a sign of life for so long.  [default: 120, or as Dask is configured]",
+    help="Replace a worker that sends no heartbeat for so long.  [default: 120, or as Dask is configured]",
 )
 @click.option(
     "--dashboard",
     metavar="ADDRESS",
     default="127.0.0.1:8787",
     show_default=True,
-    help="Address of the dashboard; :8787 is reached from other machines, too.",
+    help="Address of the dashboard; :8787 can be reached from other machines.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object when the cluster is ready.")
+@_output("--json", "as_json", is_flag=True, help="Print one JSON object when the cluster is ready.")
 @log_options
 def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, as_json: bool, **values: Any) -> None:
     """Start a scheduler and workers with roles on this machine, until Ctrl-C.
@@ -70,7 +69,7 @@ def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, 
             watch(client)
         ready = {"scheduler": started.scheduler_address, "dashboard": started.dashboard_link}
         if scheduler_file is not None:
-            # Whole at once: others wait for it.
+            # Written atomically, as other processes wait for the file.
             write_file(scheduler_file, json.dumps({"address": started.scheduler_address}), "the scheduler file")
         answer(ready, as_json, figures(ready, *ready))
         _wait(stop)
@@ -79,21 +78,19 @@ def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, 
 
 
 def _wait(stop: threading.Event) -> None:
-    """Wait for the event in short turns, so that signals are seen."""
+    """Wait for the event in short intervals, so that signals are handled."""
     while not stop.wait(0.5):
         pass
 
 
 @click.command(cls=Command)
 @NETWORK
-@click.option(
-    "--keep-commits", type=int, metavar="N", help="Forget all but the last N commits; all are kept otherwise."
-)
+@click.option("--keep-commits", type=int, metavar="N", help="Delete all but the last N commits.  [default: keep all]")
 @common_options
 def compact(network: Path, keep_commits: int | None, **values: Any) -> None:
-    """Add up the runs of a network and remove what no commit needs.
+    """Merge the runs of a network and remove data that no commit needs.
 
-    The connections stay the same. Older commits keep their runs on the disk until they are forgotten.
+    The connections stay the same. The runs of older commits stay on disk until these commits are deleted.
     """
     from giaann_dask.cluster import connect
     from giaann_dask.store.network_store import NetworkStore

@@ -1,7 +1,6 @@
-"""Events as lines of JSON in files, while a command runs.
+"""Write events to files as JSON lines while a command runs: ``--events`` and ``--rounds``.
 
-Covers: the option ``--events`` and what is written for it and for ``--rounds``. Does not cover: the fields of the
-events (`giaann_dask.events`) and progress bars (`showing`).
+The fields of the events are in `giaann_dask.events`; progress bars are in `progress`.
 """
 
 from __future__ import annotations
@@ -15,27 +14,28 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
+from giaann_dask.cli.spelling import section
 from giaann_dask.events import Committed, Event, Observer, RegionsMeasured, RoundIntegrated, telling
 from giaann_dask.storage import writing
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-# All regions are a long line; what a month of them would take shall fit on any disk.
+# The line with all regions is long; written once a minute, a month of them fits on any disk.
 _REGIONS_S = 60.0
 
 
 def events_option(command: Command) -> Command:
     """Add ``--events``."""
-    return click.option(
+    return section("Output and logging")(
         "--events",
         type=click.File("a", encoding="utf-8", lazy=False),
         metavar="FILE",
-        help="Append everything that happens, as it does: a JSON object a line.",
+        help="Append every event when it happens; a JSON object a line.",
     )(command)
 
 
 def event_log(file: TextIO | None, observer: Observer) -> Observer:
-    """Let an observer's events also go to a file, one JSON object a line.
+    """Write an observer's events to a file, too, one JSON object a line.
 
     Each line has the name of the event as ``event``, ``time`` (UTC, ISO 8601), ``elapsed_s`` since the command began
     to work, and the fields of the event. `RegionsMeasured` is written once a minute and after commits.
@@ -45,7 +45,7 @@ def event_log(file: TextIO | None, observer: Observer) -> Observer:
     file : text file, optional
         Open for writing; without one the observer is returned as it is.
     observer : callable
-        Told of every event.
+        Called with every event.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def event_log(file: TextIO | None, observer: Observer) -> Observer:
 
 
 def round_log(file: TextIO | None, observer: Observer) -> Observer:
-    """Let an observer's events also write what rounds moved to a file, one JSON object a line.
+    """Write what rounds moved to a file, too, one JSON object a line.
 
     Each line has the fields of `RoundIntegrated`, and ``seconds`` since the command began to work. Parameters and
     result are those of `event_log`.
@@ -91,5 +91,5 @@ def round_log(file: TextIO | None, observer: Observer) -> Observer:
 def _append(file: TextIO, values: dict[str, Any]) -> None:
     with writing(file.name):
         file.write(json.dumps(values) + "\n")
-        # For those who follow the file while it grows.
+        # Other processes may read the file while it grows.
         file.flush()

@@ -1,8 +1,7 @@
-"""What a command logs: ``-v``, ``-vv`` and ``--log-json``.
+"""Configure what a command logs: ``-v``, ``-vv`` and ``--log-json``.
 
-Covers: the options, and the handler of the logger ``giaann_dask`` on standard error: coloured on a terminal, beside
-the progress bars; plain lines elsewhere; JSON lines where asked for. Does not cover: which messages there are (each
-module has its own) and logs of Dask.
+The handler of the logger ``giaann_dask`` writes to standard error: coloured on a terminal, above the progress bars;
+plain lines elsewhere; JSON lines with ``--log-json``. Logs of Dask are not configured here.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from giaann_dask.cli.spelling import section
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -23,12 +24,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 LOGGER = "giaann_dask"
 _CONSOLE = "giaann_dask.console"
 _CHOSEN = "giaann_dask.logging"
-# What every record has; the rest was given by whoever logged it.
+# Attributes that every record has; further ones come from the call that logged it.
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as one JSON object: time, level, logger, message and what else was given."""
+    """Format a record as one JSON object: time, level, logger, message and extra fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -46,21 +47,22 @@ class JsonFormatter(logging.Formatter):
 
 def log_options(command: Command) -> Command:
     """Add ``-v`` and ``--log-json`` to a command."""
+    output = section("Output and logging")
     for option in (
-        click.option(
+        output(
             "--log-json",
             is_flag=True,
             expose_value=False,
             callback=_choose("json"),
             help="Log JSON lines; as much as -v where that is not given.",
         ),
-        click.option(
+        output(
             "-v",
             "--verbose",
             count=True,
             expose_value=False,
             callback=_choose("verbose"),
-            help="Log to standard error what is found, left out, lost and committed; -vv also every round.",
+            help="Log to standard error what is found, skipped, lost and committed; -vv also every round.",
         ),
     ):
         command = option(command)
@@ -68,7 +70,7 @@ def log_options(command: Command) -> Command:
 
 
 def _choose(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Return what takes one of the options and sets the logger by both."""
+    """Return a callback that stores one of the options and configures the logger by both."""
 
     def choose(context: click.Context, _: click.Parameter, value: Any) -> Any:
         chosen = context.meta.setdefault(_CHOSEN, {})
@@ -82,16 +84,16 @@ def _choose(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
 
 
 def set_logging(verbose: int, as_json: bool, where: Console) -> None:
-    """Let the logger of the package write to standard error, or to a file that a console has.
+    """Configure the logger of the package to write to standard error, or to the file of a console.
 
     Parameters
     ----------
     verbose : int
-        1 for what is worth knowing, 2 or more for everything.
+        1 logs INFO, 2 or more DEBUG.
     as_json : bool
         Whether to write JSON lines.
     where : Console
-        On standard error; its progress bars stay below what is logged.
+        On standard error; its progress bars stay below the log.
     """
     quiet()
     handler: logging.Handler

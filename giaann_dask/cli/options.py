@@ -1,22 +1,24 @@
-"""Options that several commands share.
+"""Define and read the options that several commands share.
 
-Covers: where tasks run, how text is read, and the form of the answer. Does not cover: options of
-one command (`commands`).
+These say where tasks run, how text and rows are read, and what is printed. Options of one command are in `commands`.
 """
 
 from __future__ import annotations
 
 import logging
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from giaann_dask.cli.logs import log_options
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.cli.spelling import section
+from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, parameter
 
 if TYPE_CHECKING:
-    from giaann_dask.api import TextOptions
+    from giaann_dask.api.texts import TextOptions
     from giaann_dask.cluster import ClusterOptions
     from giaann_dask.inference.rows.remote import RowOptions
     from giaann_dask.inference.state.options import Feed, InferenceOptions
@@ -27,36 +29,39 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 LOCAL = 0
 
+_cluster, _output, _text = section("Cluster"), section("Output and logging"), section("Text")
+_inference, _beam, _rows = section("Inference"), section("Beam search"), section("Rows")
+
 
 def common_options(command: Command) -> Command:
     """Add the options of every command: where it runs, what it logs, and ``--json``."""
     command = log_options(command)
     for option in reversed(
         (
-            click.option("--scheduler", metavar="ADDRESS", help="Use a running scheduler: tcp:// or tls://host:port."),
-            click.option("--scheduler-file", metavar="FILE", help="Use the scheduler that wrote this file."),
-            click.option(
+            _cluster("--scheduler", metavar="ADDRESS", help="Use a running scheduler: tcp:// or tls://host:port."),
+            _cluster("--scheduler-file", metavar="FILE", help="Use the scheduler that wrote this file."),
+            _cluster(
                 "--workers",
                 type=int,
                 metavar="N",
                 help="Start N worker processes on this machine; 0 runs everything in this process.",
             ),
-            click.option("--threads", type=int, default=1, show_default=True, help="Threads of each worker."),
-            click.option("--memory-limit", metavar="SIZE", help="Memory of each worker, as 4GiB."),
-            click.option("--protocol", type=click.Choice(["tcp", "ucx"]), default="tcp", show_default=True),
-            click.option(
+            _cluster("--threads", type=int, default=1, show_default=True, help="Threads of each worker."),
+            _cluster("--memory-limit", metavar="SIZE", help="Memory of each worker, as 4GiB."),
+            _cluster("--protocol", type=click.Choice(["tcp", "ucx"]), default="tcp", show_default=True),
+            _cluster(
                 "--device",
                 type=click.Choice(["auto", "cpu", "cuda"]),
                 default="auto",
                 show_default=True,
                 help="Where dense computations run; with CUDA and dask-cuda, a worker for each GPU.",
             ),
-            click.option(
+            _cluster(
                 "--dashboard",
                 metavar="ADDRESS",
-                help="Serve the Dask dashboard, as at 127.0.0.1:8787; :8787 is reached from other machines, too.",
+                help="Serve the Dask dashboard, as at 127.0.0.1:8787; :8787 can be reached from other machines.",
             ),
-            click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output."),
+            _output("--json", "as_json", is_flag=True, help="Print one JSON object on standard output."),
         )
     ):
         command = option(command)
@@ -66,11 +71,9 @@ def common_options(command: Command) -> Command:
 def text_options(command: Command) -> Command:
     """Add the options that say how text is read: ``--tagger``, ``--text-field`` and ``--split``."""
     for option in (
-        click.option("--split", default="train", show_default=True, help="Split of a hf: dataset."),
-        click.option(
-            "--text-field", default="text", show_default=True, help="Field of JSON lines and of hf: datasets."
-        ),
-        click.option(
+        _text("--split", default="train", show_default=True, help="Split of a hf: dataset."),
+        _text("--text-field", default="text", show_default=True, help="Field of JSON lines and of hf: datasets."),
+        _text(
             "--tagger",
             default="lexicon",
             show_default=True,
@@ -85,57 +88,57 @@ def text_options(command: Command) -> Command:
 def inference_options(command: Command) -> Command:
     """Add the rules of inference: ``--settings`` and its kind for profile ``v2``, ``--timing`` and its for ``v1``."""
     for option in (
-        click.option(
+        _inference(
             "--auxiliary",
             metavar="KIND,...",
-            help="Profile v2: let what has the same lemma, pos (part of speech), role (of a subword), a similar "
-            "spelling or much the same neighbours send with a source.",
+            help="Profile v2: let neurons with the same lemma, pos (part of speech), role (of a subword), a similar "
+            "spelling or similar neighbours send signals, too, with a source.",
         ),
-        click.option(
+        _inference(
             "--enforce-delimiter",
             is_flag=True,
-            help="Profile v2: after a delimiter, the column goes on with delimiters only.",
+            help="Profile v2: after a delimiter, a column continues with delimiters only.",
         ),
-        click.option(
+        _inference(
             "--strict-reference",
             is_flag=True,
             help="Profile v2: select as the published implementation does, with its defects.",
         ),
-        click.option(
+        _inference(
             "--settings",
             type=click.Choice(["train", "test"]),
             help="Profile v2: constants for text that was trained on, or for other text.  [default: test]",
         ),
-        click.option(
+        _inference(
             "--sequential/--no-sequential",
             default=True,
             show_default=True,
             help="Whether segments must activate in order.",
         ),
-        click.option(
+        _inference(
             "--activations", type=click.Choice(["boolf", "boolf+c", "intf+c"]), default="boolf", show_default=True
         ),
-        click.option("--timing", type=click.Choice(["exact", "biased", "none"]), default="none", show_default=True),
+        _inference("--timing", type=click.Choice(["exact", "biased", "none"]), default="none", show_default=True),
     ):
         command = option(command)
     return command
 
 
 def row_options(command: Command) -> Command:
-    """Add the options that say how rows of the network are come by: ``--rows`` and ``--row-memory``."""
+    """Add the options of how rows of the network are read: ``--rows`` and ``--row-memory``."""
     for option in (
-        click.option(
+        _rows(
             "--row-memory",
             metavar="SIZE",
-            help="Rows that each worker process keeps where it asks others for them.  [default: 128MiB]",
+            help="Cache of rows from other workers, for each worker process.  [default: 128MiB]",
         ),
-        click.option(
+        _rows(
             "--rows",
             type=click.Choice(["auto", "copied", "asked"]),
             default="auto",
             show_default=True,
-            help="Whether workers get the whole network, ask those that hold its regions for rows, or what their "
-            "memory suggests.",
+            help="Replicate the whole network on workers (copied), request rows from the owners of regions (asked), "
+            "or choose by memory (auto).",
         ),
     ):
         command = option(command)
@@ -143,7 +146,7 @@ def row_options(command: Command) -> Command:
 
 
 def read_row_options(values: dict[str, Any]) -> RowOptions:
-    """Return how rows are come by, from a command's values."""
+    """Return how rows are read, from a command's values."""
     from giaann_dask.inference.rows.remote import RowOptions
 
     kept = read_size("row_memory", values["row_memory"])
@@ -169,7 +172,7 @@ def read_size(name: str, text: str | None) -> int | None:
 def beam_options(command: Command) -> Command:
     """Add the options of beam search: ``--beam-width``, ``--beam-depth`` and ``--beam-score``."""
     for option in (
-        click.option(
+        _beam(
             "--beam-score",
             type=click.Choice(["activation", "connection", "both"]),
             default="activation",
@@ -177,8 +180,8 @@ def beam_options(command: Command) -> Command:
             help="What paths are compared by: activations of their tokens, strengths of the connections between "
             "them, or both.",
         ),
-        click.option("--beam-depth", type=int, default=1, show_default=True, help="Tokens to look ahead."),
-        click.option(
+        _beam("--beam-depth", type=int, default=1, show_default=True, help="Tokens to look ahead."),
+        _beam(
             "--beam-width",
             type=int,
             default=1,
@@ -197,8 +200,24 @@ def read_beam_options(values: dict[str, Any]) -> BeamOptions:
     return BeamOptions(width=values["beam_width"], depth=values["beam_depth"], score=values["beam_score"])
 
 
-def read_numbers(name: str, text: str) -> tuple[int, ...]:
-    """Return the whole numbers of an option's text, which separates them by commas.
+def read_toml(path: Path, option: str) -> dict[str, Any]:
+    """Return the content of a TOML file that an option names.
+
+    Raises
+    ------
+    InputMissingError, InputFormatError
+        If it cannot be read, or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputMissingError(f"{path} cannot be read ({error.strerror})", "", f"check {option}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputFormatError(f"{path} is not TOML: {error}", "TOML", "correct the file") from error
+
+
+def read_numbers(name: str, text: str, expected: str = "whole numbers such as 1,5,10") -> tuple[int, ...]:
+    """Return the whole numbers of an option's text, which are separated by commas.
 
     Raises
     ------
@@ -208,7 +227,7 @@ def read_numbers(name: str, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
-        raise OptionError(f"{parameter(name)} is {text!r}", "whole numbers such as 1,5,10", "choose others") from error
+        raise OptionError(f"{parameter(name)} is {text!r}", expected, "choose others") from error
 
 
 def read_inference_options(values: dict[str, Any], feed: Feed) -> InferenceOptions | V2Settings:
@@ -241,7 +260,7 @@ def read_inference_options(values: dict[str, Any], feed: Feed) -> InferenceOptio
 
 def ever_pos_option(command: Command) -> Command:
     """Add ``--ever-pos``."""
-    return click.option(
+    return _text(
         "--ever-pos",
         metavar="lemminflect|corpus|FILE",
         help="Which words can ever be verbs, adpositions or conjunctions, and so end a column: a library's "
@@ -252,7 +271,7 @@ def ever_pos_option(command: Command) -> Command:
 def cluster_options(values: dict[str, Any], default: int | None = None) -> ClusterOptions:
     """Return where a command runs; `default` workers when neither a scheduler nor workers are named.
 
-    What the workers load is loaded from now on, so call this before importing what computes.
+    This prepares what worker processes import, so call it before importing modules that compute.
     """
     from giaann_dask.cluster import ClusterOptions, prepare
 
@@ -267,14 +286,14 @@ def cluster_options(values: dict[str, Any], default: int | None = None) -> Clust
 
 
 def silence_dask() -> None:
-    """Leave standard error to us: what Dask logs of a lost connection is a traceback, our line says it."""
+    """Silence Dask on standard error: it logs a traceback for a lost connection, which one line of ours reports."""
     for handler in logging.getLogger("distributed").handlers:
         handler.setLevel(logging.CRITICAL)
 
 
 def read_text_options(values: dict[str, Any], ever_pos: str | None = None) -> TextOptions:
     """Return how text is read, from a command's values."""
-    from giaann_dask.api import TextOptions
+    from giaann_dask.api.texts import TextOptions
     from giaann_dask.text.reading import ReadOptions
 
     reading = ReadOptions(text_field=values["text_field"], split=values["split"])

@@ -1,7 +1,6 @@
-"""The commands ``draw`` and ``report``.
+"""Define the commands ``draw`` and ``report``.
 
-Covers: their arguments, which of these belong together, and answers. Does not cover: the pictures
-(`giaann_dask.diagnostics.pictures`) and the report (`giaann_dask.diagnostics.network_report`).
+The pictures are in `giaann_dask.diagnostics.pictures`, the report is in `giaann_dask.diagnostics.network_report`.
 """
 
 from __future__ import annotations
@@ -22,16 +21,18 @@ from giaann_dask.cli.options import (
 )
 from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Command
+from giaann_dask.cli.spelling import Command, section
 from giaann_dask.errors import OptionError
 
 if TYPE_CHECKING:
-    from giaann_dask.api import GenerationOptions, Network
+    from giaann_dask.api.network import Network
     from giaann_dask.diagnostics.pictures.options import DrawOptions
+    from giaann_dask.inference.continuation import GenerationOptions
 
 NETWORK = click.argument("network", type=click.Path(path_type=Path))
 _PICTURES, _PAGE = (".svg", ".png", ".pdf"), (".html",)
 _COLOURS = ("default", "segments", "branches", "parts", "delimiters", "activation")
+_content, _style = section("What to draw"), section("Size and style")
 
 
 @click.command(cls=Command)
@@ -42,33 +43,31 @@ _COLOURS = ("default", "segments", "branches", "parts", "delimiters", "activatio
     type=click.Path(path_type=Path),
     help="The file to write: .svg, .png, .pdf, a page to zoom and follow (.html), or an animation (.gif, .mp4).",
 )
-@click.option("--concept", "concepts", multiple=True, metavar="LEMMA", help="A concept column to draw; repeatable.")
-@click.option(
-    "--colour", type=click.Choice(_COLOURS), help="What colours mean.  [default: default, of a prompt activation]"
-)
-@click.option("--prompt", metavar="TEXT", help="Draw the activation after a step of the prediction from a prompt.")
-@click.option("--step", type=int, default=1, show_default=True, help="After which predicted token, with --prompt.")
-@click.option("--animate", metavar="PROMPT", help="Draw a prediction step by step, as .gif or .mp4.")
-@click.option("--tokens", type=int, default=10, show_default=True, help="Tokens to predict at most.")
-@click.option("--seconds", type=float, default=1.2, show_default=True, help="How long a step of --animate stands.")
-@click.option("--density", is_flag=True, help="Draw all connections by source and target column.")
-@click.option(
+@_content("--concept", "concepts", multiple=True, metavar="LEMMA", help="A concept column to draw; repeatable.")
+@_style("--colour", type=click.Choice(_COLOURS), help="What colours mean.  [default: default, of a prompt activation]")
+@_content("--prompt", metavar="TEXT", help="Draw the activation after a step of the prediction from a prompt.")
+@_content("--step", type=int, default=1, show_default=True, help="After which predicted token, with --prompt.")
+@_content("--animate", metavar="PROMPT", help="Draw a prediction step by step, as .gif or .mp4.")
+@_content("--tokens", type=int, default=10, show_default=True, help="Tokens to predict at most.")
+@_style("--seconds", type=float, default=1.2, show_default=True, help="How long a step of --animate stands.")
+@_content("--density", is_flag=True, help="Draw all connections by source and target column.")
+@_content(
     "--order",
     type=click.Choice(["appearance", "region"]),
     default="appearance",
     show_default=True,
     help="Order of the columns with --density.",
 )
-@click.option("--columns", type=int, default=6, show_default=True, help="Most columns.")
-@click.option("--features", type=int, default=8, show_default=True, help="Most feature neurons of a column.")
-@click.option("--connections", type=int, default=120, show_default=True, help="Most connections.")
-@click.option("--width", type=float, help="Width in inches.  [default: 12, with --density 9]")
-@click.option("--dark", is_flag=True, help="Light on dark.")
+@_style("--columns", type=int, default=6, show_default=True, help="Most columns.")
+@_style("--features", type=int, default=8, show_default=True, help="Most feature neurons of a column.")
+@_style("--connections", type=int, default=120, show_default=True, help="Most connections.")
+@_style("--width", type=float, help="Width in inches.  [default: 12, with --density 9]")
+@_style("--dark", is_flag=True, help="Light on dark.")
 @inference_options
 @click.option("--commit", help="Draw an older commit.")
 @common_options
 def draw(network: Path, out: Path, **values: Any) -> None:
-    r"""Draw concept columns with their neurons and connections, a whole network, or a prediction.
+    """Draw concept columns with their neurons and connections, a whole network, or a prediction.
 
     At most 12 columns, the best connected ones when none is named. Reads the store alone, region by
     region, but for predictions, whose network is read into this process; a cluster may be named, as for
@@ -80,8 +79,8 @@ def draw(network: Path, out: Path, **values: Any) -> None:
       giaann-dask draw my.network --out all.png --density
       giaann-dask draw my.network --out step.png --prompt "The old miller carried the"
       giaann-dask draw my.network --out steps.gif --animate "The old miller carried the"
-    """
-    from giaann_dask.api import Network
+    """  # noqa: D301 - click looks for the character, not for its escape
+    from giaann_dask.api.network import Network
 
     cluster_options(values, LOCAL)
     check_request(out, values)
@@ -161,7 +160,7 @@ def _read_options(values: dict[str, Any]) -> DrawOptions:
 
 
 def _read_rules(values: dict[str, Any]) -> GenerationOptions:
-    from giaann_dask.api import GenerationOptions
+    from giaann_dask.inference.continuation import GenerationOptions
 
     return GenerationOptions(tokens=values["tokens"], inference=read_inference_options(values, "prediction"))
 
@@ -190,7 +189,9 @@ def report(network: Path, out: Path, inputs: tuple[str, ...], **values: Any) -> 
     check_report_path(out)
     require_writable(out)
     where = cluster_options(values, LOCAL)
-    from giaann_dask.api import EvaluationOptions, Network, connect
+    from giaann_dask.api.cluster import connect
+    from giaann_dask.api.network import Network
+    from giaann_dask.inference.evaluation.evaluation import EvaluationOptions
 
     opened = Network(network, values["commit"])
     options = EvaluationOptions(

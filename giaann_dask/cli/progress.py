@@ -1,8 +1,7 @@
-"""Progress bars of the commands, on standard error.
+"""Show progress bars of the commands on standard error, and log what they show.
 
-Covers: a bar for each stage with its rate and the time that is left, the estimate of how many sequences there are
-in all, and logging what the bars show. Quiet when standard error is no terminal. Does not cover: answers (`showing`)
-and the events themselves (`giaann_dask.events`).
+Each stage has a bar with its rate and the remaining time, by an estimate of how many sequences the input has. Nothing
+is shown when standard error is not a terminal. Results are printed by `showing`.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 _LOG = logging.getLogger("giaann_dask.progress")
-# Widths of the terminal, in characters, below which there is room for less.
+# Widths of the terminal, in characters, below which fewer columns are shown.
 _NARROW, _WIDE = 56, 80
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What a command reads, from which follows how long it will take.
+    """Input of a command, from which its duration is estimated.
 
     Attributes
     ----------
@@ -54,24 +53,24 @@ class Workload:
     maximum_sequences: int | None = None
 
     def estimate(self) -> SequenceEstimate:
-        """Return how much there is, as far as it can be known."""
+        """Return an estimate of the sequences of the input."""
         from giaann_dask.encoding.estimate import estimate_characters
 
         try:
             characters = estimate_characters(self.inputs, self.text_field) if self.inputs else None
         except (GiaannError, OSError):
-            # What is wrong with an input, the command itself says.
+            # The command itself reports a problem with an input.
             characters = None
         return SequenceEstimate(characters, self.maximum_sequences)
 
 
 class SequenceEstimate:
-    """How many sequences a text will have had, judged by those of the blocks so far.
+    """Estimate of how many sequences a text has, from the blocks that were read so far.
 
     Parameters
     ----------
     characters : int, optional
-        Size of the text, about.
+        Approximate size of the text.
     limit : int, optional
         Sequences at which reading stops.
 
@@ -95,7 +94,7 @@ class SequenceEstimate:
 
     @property
     def total(self) -> int | None:
-        """Sequences in all, about; None where it cannot be known yet."""
+        """Approximate number of sequences; None while it is unknown."""
         if self._characters is None or not self._encoded:
             return self._limit
         left = max(self._characters - self._read, 0)
@@ -105,12 +104,12 @@ class SequenceEstimate:
 
 @contextmanager
 def progress(workload: Workload | None = None) -> Iterator[Observer]:
-    """Show what an observer is told as progress bars on standard error, if it is a terminal.
+    """Show events as progress bars on standard error, if it is a terminal.
 
     Parameters
     ----------
     workload : Workload, optional
-        What is read; without it there is no time left for stages that read text.
+        What is read; without it no remaining time is shown for stages that read text.
     """
     where = console()
     with _bars(where) as bars:
@@ -125,7 +124,7 @@ def progress(workload: Workload | None = None) -> Iterator[Observer]:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Show that something of unknown length is under way, if standard error is a terminal."""
+    """Show that work of unknown length is running, if standard error is a terminal."""
     with _bars(console()) as bars:
         bars.add_task(what, total=None, unit="", note="", rate="")
         yield
@@ -143,7 +142,7 @@ def _bars(where: Any) -> Progress:
 
     name, rate = TextColumn("{task.description:<10}"), TextColumn("{task.fields[rate]}")
     columns: tuple[Any, ...]
-    # Without room for all, rich would shorten what matters: the stage and its rate.
+    # On narrow terminals, rich would shorten the stage and its rate, which matter most.
     if where.width < _NARROW:
         columns = (name, rate)
     elif where.width < _WIDE:
@@ -162,7 +161,7 @@ def _bars(where: Any) -> Progress:
 
 
 class _Stages:
-    """Bars by stage; what each event means for them."""
+    """Progress bars by stage, updated by events."""
 
     def __init__(self, bars: Progress, estimate: SequenceEstimate) -> None:
         self._bars, self._estimate = bars, estimate
@@ -192,22 +191,22 @@ class _Stages:
         task = self._task(name, "sequences")
         total = self._estimate.total
         done = task.completed + sequences
-        # The estimate may fall behind what is done: then nothing is known of the rest.
+        # Where more is done than was estimated, the remaining time is unknown.
         total = total if total is None or total >= done else None
         self._bars.update(task.id, advance=sequences, total=total, note=note or task.fields["note"])
-        self._tell(task)
+        self._show_rate(task)
 
     def _set(self, name: str, done: int, total: int, unit: str) -> None:
         task = self._task(name, unit)
         self._bars.update(task.id, completed=done, total=total)
-        self._tell(task)
+        self._show_rate(task)
 
     def _task(self, name: str, unit: str) -> Any:
         if name not in self._tasks:
             self._tasks[name] = self._bars.add_task(name, total=None, unit=unit, note="", rate="")
         return self._bars.tasks[self._bars.task_ids.index(self._tasks[name])]
 
-    def _tell(self, task: Any) -> None:
+    def _show_rate(self, task: Any) -> None:
         # How many sequences a text has is an estimate until its end.
         about = "~" if task.fields["unit"] == "sequences" else ""
         of = f" of {about}{task.total:,.0f}" if task.total else ""
@@ -216,7 +215,7 @@ class _Stages:
 
 
 def log_event(event: Event) -> None:
-    """Log an event: commits are worth knowing, rounds and blocks are details."""
+    """Log an event: commits as INFO, rounds and blocks as DEBUG."""
     match event:
         case Committed():
             _LOG.info(

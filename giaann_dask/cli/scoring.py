@@ -1,7 +1,6 @@
-"""``evaluate`` for a network of profile ``best``, and n-grams beside a network of any profile.
+"""Evaluate a network of profile ``best``, and compare a network of any profile with n-grams.
 
-Covers: which options of the command have a meaning where, and the answers. Does not cover: the command
-itself (`commands`).
+These are parts of the command ``evaluate`` (`commands`).
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from giaann_dask.errors import OptionError, parameter
 if TYPE_CHECKING:
     from distributed import Client
 
-    from giaann_dask.api import Network
+    from giaann_dask.api.network import Network
     from giaann_dask.cluster import ClusterOptions
 
-# Options of other profiles, with the values that they have where they are left out.
+# Options of other profiles, with their default values.
 _OTHERS = {
     "timing": "none",
     "activations": "boolf",
@@ -44,7 +43,8 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
     OptionError
         If an option that belongs to other profiles is set.
     """
-    from giaann_dask.api import ScoringOptions, connect
+    from giaann_dask.api.cluster import connect
+    from giaann_dask.inference.best.evaluation import ScoringOptions
 
     for name, usual in _OTHERS.items():
         if values[name] != usual:
@@ -55,8 +55,8 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
     text = read_text_options(values)
     workload = Workload(inputs, values["text_field"], options.maximum_sequences)
     with connect(options=where) as client, progress(workload) as observer:
-        told = event_log(values["events"], observer)
-        report = network.score(inputs, client=client, options=options, text=text, observer=told)
+        logged = event_log(values["events"], observer)
+        report = network.score(inputs, client=client, options=options, text=text, observer=logged)
     counts = report.as_dict()
     shown = figures(
         counts,
@@ -69,14 +69,14 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
 
 
 class Compared(NamedTuple):
-    """What n-grams reach: values for a program, and lines for a person; none where these were not asked for."""
+    """Accuracy of n-grams: values for JSON, and lines to print; empty without ``--baseline``."""
 
     counts: dict[str, Any]
     lines: list[str]
 
 
 def check_baseline(network: Network, inputs: tuple[str, ...], values: dict[str, Any]) -> None:
-    """Raise an `OptionError` when there is nothing to make n-grams of, or text that is not needed or read only once."""
+    """Raise an `OptionError` when the text for n-grams is missing, not needed or can be read only once."""
     from giaann_dask.text.inputs import require_rereadable
 
     profile, given = network.specification.profile, bool(values["baseline_text"])
@@ -92,8 +92,8 @@ def check_baseline(network: Network, inputs: tuple[str, ...], values: dict[str, 
 
 
 def compare(network: Network, inputs: tuple[str, ...], values: dict[str, Any], client: Client) -> Compared:
-    """Score n-grams on the tokens that a network of columns is evaluated on, where that is asked for."""
-    from giaann_dask.api import ScoringOptions
+    """Score n-grams on the tokens that a network of columns is evaluated on, where an option says so."""
+    from giaann_dask.inference.best.evaluation import ScoringOptions
 
     if values["baseline"] is None:
         return Compared({}, [])

@@ -1,6 +1,6 @@
-"""The command that serves a network over HTTP.
+"""Define the command ``serve``, which serves a network over HTTP.
 
-Covers: arguments, help and the announcement. Does not cover: the server (`giaann_dask.serving`).
+The server is in `giaann_dask.serving`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from giaann_dask.cli.options import (
 )
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Command
+from giaann_dask.cli.spelling import Command, section
 from giaann_dask.cli.stopping import stop_on_signals
 
 if TYPE_CHECKING:
@@ -39,48 +39,76 @@ if TYPE_CHECKING:
     from giaann_dask.store.network_store import CommitReader
 
 
+_http, _limits, _text = section("HTTP"), section("Limits"), section("Text")
+
+
 @click.command(cls=Command)
 @NETWORK
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; others need a key.")
-@click.option("--port", type=int, default=8000, show_default=True, help="Port; 0 takes any free one.")
-@click.option(
+@_http(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; all but localhost need a key.",
+)
+@_http("--port", type=int, default=8000, show_default=True, help="Port; 0 takes any free one.")
+@_http(
     "--api-key",
     envvar="GIAANN_API_KEY",
     metavar="KEY",
-    help="Answer only those who present this key.  [env: GIAANN_API_KEY, which other users cannot see]",
+    help="Accept only requests with this key.  [env: GIAANN_API_KEY, which other users cannot see]",
 )
-@click.option("--model-name", metavar="NAME", help="Name of the model.  [default: that of the network's folder]")
-@click.option("--places", type=int, default=32, show_default=True, help="Prompts that are continued at once.")
-@click.option("--waiting", type=int, default=64, show_default=True, help="Prompts that wait; more are answered 429.")
-@click.option("--wait", "wait_s", type=float, default=10, show_default=True, help="Seconds they wait at most.")
-@click.option("--timeout", "timeout_s", type=float, default=60, show_default=True, help="Seconds of a request.")
-@click.option("--drain", "drain_s", type=float, default=30, show_default=True, help="Seconds to end, when stopped.")
-@click.option("--max-tokens", type=int, default=1000, show_default=True, help="Tokens a request may ask for.")
-@click.option("--max-prompt", type=int, default=10_000, show_default=True, help="Characters of a prompt.")
-@click.option("--max-body", type=int, default=1 << 20, show_default=True, help="Bytes of a request.")
-@click.option(
+@_http("--model-name", metavar="NAME", help="Name of the model.  [default: that of the network's folder]")
+@_limits("--places", type=int, default=32, show_default=True, help="Prompts that are continued simultaneously.")
+@_limits(
+    "--waiting",
+    type=int,
+    default=64,
+    show_default=True,
+    help="Prompts in the queue; further ones get status 429.",
+)
+@_limits(
+    "--wait",
+    "wait_s",
+    type=float,
+    default=10,
+    show_default=True,
+    help="Most seconds that a prompt waits.",
+)
+@_limits("--timeout", "timeout_s", type=float, default=60, show_default=True, help="Seconds that a request may take.")
+@_limits(
+    "--drain",
+    "drain_s",
+    type=float,
+    default=30,
+    show_default=True,
+    help="Seconds to finish requests when stopped.",
+)
+@_limits("--max-tokens", type=int, default=1000, show_default=True, help="Largest max_tokens of a request.")
+@_limits("--max-prompt", type=int, default=10_000, show_default=True, help="Most characters of a prompt.")
+@_limits("--max-body", type=int, default=1 << 20, show_default=True, help="Most bytes of a request.")
+@_limits(
     "--state-memory",
     metavar="SIZE",
-    help="Activation of a prompt that is held here where all of it has to be known; the rest goes to workers.  "
-    "[default: 1GiB]",
+    help="Memory in this process for the activation of a prompt where all of it is needed; the rest is kept on "
+    "workers.  [default: 1GiB]",
 )
 @inference_options
 @row_options
-@click.option("--commit", help="Answer from an older commit.")
-@click.option("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
+@click.option("--commit", help="Serve an older commit.")
+@_text("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
 @common_options
 def serve(network: Path, **values: Any) -> None:
-    """Answer completions over HTTP as OpenAI's API does, until Ctrl-C or SIGTERM.
+    """Serve completions over HTTP with OpenAI's API, until Ctrl-C or SIGTERM.
 
-    A page to try it is at /, the API at /v1/completions. One commit answers, whatever is trained
-    meanwhile. A scheduler that is lost is looked for until it is back; meanwhile requests are answered 503.
-    Asked to stop, the server ends what is under way and leaves with code 0.
+    A page to try it is at /, the API at /v1/completions. The server uses one commit, also when the network
+    is trained further. When the connection to the scheduler is lost, it retries until it is connected again;
+    meanwhile requests get status 503. After a signal to stop, it finishes running requests and exits with code 0.
     """
     from giaann_dask.optional import import_optional
 
     for package in ("starlette", "uvicorn", "prometheus_client"):
         import_optional(package, "serve")
-    from giaann_dask.api import connect
+    from giaann_dask.api.cluster import connect
     from giaann_dask.cluster import attempt
     from giaann_dask.inference.sharded.workers import StateOptions
     from giaann_dask.serving.app import build_app
@@ -99,14 +127,14 @@ def serve(network: Path, **values: Any) -> None:
         ),
         line=QueueOptions(places=values["places"], waiting=values["waiting"], wait_s=values["wait_s"]),
     )
-    inference, held = read_inference_options(values, "prediction"), read_size("state_memory", values["state_memory"])
+    inference, memory = read_inference_options(values, "prediction"), read_size("state_memory", values["state_memory"])
     engine_options = EngineOptions(
         inference=inference,
         tagger=values["tagger"],
         device=values["device"],
         rows=_in_time(read_row_options(values), options.timeout_s),
         places=options.line.places,
-        state=StateOptions(**({} if held is None else {"state_bytes": held})),
+        state=StateOptions(**({} if memory is None else {"state_bytes": memory})),
     )
     cluster, store = cluster_options(values, LOCAL), NetworkStore(network)
     reader = store.open(values["commit"] or store.head())
@@ -114,7 +142,7 @@ def serve(network: Path, **values: Any) -> None:
 
     @contextmanager
     def opening() -> Iterator[Engine]:
-        # A client is left in the thread that entered it; this one may be closed in another.
+        # A client's context must be left in the thread that entered it; this one may be closed in another.
         with (
             closing(connect(options=cluster)) as client,
             attempt(),
@@ -122,7 +150,7 @@ def serve(network: Path, **values: Any) -> None:
         ):
             yield opened
 
-    with bind(options) as bound, stop_on_signals("ending what is under way") as stop:
+    with bind(options) as bound, stop_on_signals("finishing running requests") as stop:
         with waiting("open the network"):
             engine = ReopenedEngine(opening)
         shown = {"url": address_of(bound), "model": options.name or engine.name, "commit": engine.commit}
@@ -137,7 +165,7 @@ def serve(network: Path, **values: Any) -> None:
 
 
 def _engine(client: Client, reader: CommitReader, options: EngineOptions) -> NetworkEngine | WordEngine:
-    """Return what continues prompts with a network of this profile."""
+    """Return the engine for a network of this profile."""
     from giaann_dask.serving.network_engine import NetworkEngine
     from giaann_dask.serving.word_engine import WordEngine
 
@@ -147,12 +175,12 @@ def _engine(client: Client, reader: CommitReader, options: EngineOptions) -> Net
 
 
 def _require_fit(reader: CommitReader, options: EngineOptions) -> None:
-    """Raise an `OptionError` when rules of inference do not fit the network, before anything is started for it."""
+    """Raise an `OptionError` when options of inference do not fit the network, before a cluster is started."""
     from giaann_dask.inference.continuation import GenerationOptions
 
     GenerationOptions(inference=options.inference).require_fit(reader.manifest().specification)
 
 
 def _in_time(rows: RowOptions, timeout_s: float) -> RowOptions:
-    """Return how rows are come by where requests wait only so long: the reason shall reach whoever asks."""
+    """Return row options with timeouts below that of a request, so that the client gets the reason of a failure."""
     return replace(rows, timeout_s=min(rows.timeout_s, timeout_s / 2), request_s=min(rows.request_s, timeout_s / 4))

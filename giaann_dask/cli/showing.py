@@ -1,7 +1,6 @@
-"""What the commands answer.
+"""Print the results of commands, readable or as one JSON object on standard output.
 
-Covers: the choice between a readable answer and one JSON object on standard output. Does not cover: the figures,
-progress while a command runs (`progress`), and events in files (`event_files`).
+Progress is shown by `progress`, events are written by `event_files`.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ import click
 
 
 def answer(values: dict[str, Any], as_json: bool, lines: Sequence[str]) -> None:
-    """Print the answer of a command on standard output.
+    """Print the result of a command on standard output.
 
     Parameters
     ----------
     values : dict
-        The answer for a program.
+        The result for programs.
     as_json : bool
-        Whether to print that, as one object.
+        Whether to print `values`, as one object.
     lines : sequence of str
-        The answer for a person.
+        The result for people.
     """
     shown = json.dumps(values, ensure_ascii=False) if as_json else "\n".join(lines)
     encoding, errors = sys.stdout.encoding or "utf-8", sys.stdout.errors or "strict"

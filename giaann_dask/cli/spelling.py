@@ -1,19 +1,23 @@
-"""Errors in the language of the command line: options instead of the parameters of Python.
+"""Define the click command of this package: help in sections, and errors that name options.
 
-Covers: which option of a command sets which parameter, and commands whose errors name it. Does not cover: the text of
-errors (`giaann_dask.errors`) and exit codes (`giaann_dask.cli`).
+An error names the option of the command that sets a parameter instead of the parameter of Python. The texts of errors
+are in `giaann_dask.errors`, exit codes in `giaann_dask.cli`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from giaann_dask.errors import GiaannError
 
-# Parameters that a command sets by options of other names; the first that the command has is meant.
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Parameters that a command sets with options of other names, in order of preference.
 _OTHERWISE = {
     "body_bytes": ("max_body",),
     "cache_bytes": ("row_memory",),
@@ -38,11 +42,45 @@ _OTHERWISE = {
 }
 
 
+class Option(click.Option):
+    """An option that the help lists in a section.
+
+    Parameters
+    ----------
+    *arguments, **settings
+        Those of `click.Option`.
+    section : str
+        Title of the section.
+    """
+
+    def __init__(self, *arguments: Any, section: str, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.section = section
+
+
+def section(title: str) -> Callable[..., Callable[[F], F]]:
+    """Return ``click.option`` for options that the help lists in a section with a title."""
+    return partial(click.option, cls=Option, section=title)
+
+
 class Command(click.Command):
-    """A command whose errors name its options."""
+    """A command whose help lists its options in sections, and whose errors name them."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, those without a section first."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for each in self.get_params(ctx):
+            record = each.get_help_record(ctx) if isinstance(each, click.Option) else None
+            if record is not None:
+                sections.setdefault(each.section if isinstance(each, Option) else "Options", []).append(record)
+        # The options of where a command runs and what it prints are the same everywhere, so they come last.
+        last = [title for title in ("Cluster", "Output and logging") if title in sections]
+        for title in (*(title for title in sections if title not in last), *last):
+            with formatter.section(title):
+                formatter.write_dl(sections[title])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an error of ours that passes names options."""
+        """Run the command; errors of this package that it raises name options."""
         try:
             return super().invoke(ctx)
         except GiaannError as error:
@@ -69,9 +107,18 @@ def spelled(name: str, context: click.Context) -> str:
     for command in (context.command, *_commands(context.find_root().command)):
         options = {option.name: option for option in command.params if isinstance(option, click.Option)}
         for candidate in (name, *_OTHERWISE.get(name, ())):
-            if candidate in options:
-                return max(options[candidate].opts, key=len)
+            if candidate not in options:
+                continue
+            if options[candidate].hidden and not (command is context.command and _is_given(candidate, context)):
+                # Hidden options are former spellings of fields of the specification.
+                return f"--set {name}"
+            return max(options[candidate].opts, key=len)
     return name
+
+
+def _is_given(name: str, context: click.Context) -> bool:
+    """Return whether an option was set on the command line, in the environment or in a file."""
+    return context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
 
 
 def _commands(command: click.Command) -> Iterator[click.Command]:

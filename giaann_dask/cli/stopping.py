@@ -1,7 +1,6 @@
-"""Leaving in order: the first Ctrl-C or SIGTERM asks a command to finish, the second ends it.
+"""Stop a command in order: the first Ctrl-C or SIGTERM sets an event, the second one ends the process.
 
-Covers: signals of the process that runs a command. Does not cover: what finishing means
-(`giaann_dask.training.trainer`).
+What a training does then is in `giaann_dask.training.trainer`.
 """
 
 from __future__ import annotations
@@ -18,29 +17,29 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def stop_on_signals(message: str = "committing what is under way") -> Iterator[threading.Event]:
+def stop_on_signals(message: str = "committing rounds in progress") -> Iterator[threading.Event]:
     """Yield an event that the first signal sets; a second one raises `KeyboardInterrupt`.
 
     Parameters
     ----------
     message : str
-        What to say that happens after the first signal.
+        Text to print after the first signal: what the command does now.
     """
-    asked = threading.Event()
+    stop = threading.Event()
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
             raise KeyboardInterrupt
-        asked.set()
-        click.echo(f"giaann-dask: {message}; once more to leave at once", err=True)
+        stop.set()
+        click.echo(f"giaann-dask: {message}; send the signal again to exit immediately", err=True)
 
     if threading.current_thread() is not threading.main_thread():
-        # Only the main thread may install handlers; elsewhere nobody can be interrupted this way.
-        yield asked
+        # Only the main thread may install handlers; in other threads there is nothing to handle.
+        yield stop
         return
-    before = {number: signal.signal(number, ask) for number in SIGNALS}
+    before = {number: signal.signal(number, handle) for number in SIGNALS}
     try:
-        yield asked
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

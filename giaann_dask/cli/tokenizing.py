@@ -1,7 +1,6 @@
-"""The commands of tokenizers: ``giaann-dask tokenizer train``.
+"""Define the command ``giaann-dask tokenizer train``.
 
-Covers: arguments, help and answers. Does not cover: learning (`giaann_dask.text.tokenizer`) and the
-option of training that names a tokenizer (`profile_options`).
+Learning is in `giaann_dask.encoding.tokenizing`; the option that names a tokenizer is in `specification_options`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import click
 from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Group
+from giaann_dask.cli.spelling import Group, section
 
 INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 
@@ -30,7 +29,7 @@ def tokenizer() -> None:
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The .json file to write.")
 @click.option("--text-field", default="text", show_default=True, help="Field of JSON lines and of hf: datasets.")
 @click.option("--split", default="train", show_default=True, help="Split of a hf: dataset.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@section("Output and logging")("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 @log_options
 def train(inputs: tuple[str, ...], size: int, out: Path, **values: Any) -> None:
     """Learn a byte-level BPE from text, in this process.

@@ -63,7 +63,7 @@ def draw_evaluation(report: EvaluationReport) -> Figure:
     Parameters
     ----------
     report : EvaluationReport
-        From `giaann_dask.api.Network.evaluate`.
+        From `giaann_dask.api.network.Network.evaluate`.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def save_report(report: EvaluationReport, path: str | Path) -> Path:
     Parameters
     ----------
     report : EvaluationReport
-        From `giaann_dask.api.Network.evaluate`.
+        From `giaann_dask.api.network.Network.evaluate`.
     path : str or Path
         ``.html`` for one page that needs no other file, ``.png``, ``.svg`` or ``.pdf`` for the picture
         alone; its folder is made where it is missing.
@@ -140,7 +140,7 @@ def evaluation_body(report: EvaluationReport, picture: Callable[[Figure], str]) 
     Parameters
     ----------
     report : EvaluationReport
-        From `giaann_dask.api.Network.evaluate`.
+        From `giaann_dask.api.network.Network.evaluate`.
     picture : callable
         Returns a figure as HTML.
     """

@@ -1,7 +1,6 @@
-"""How a scheduled script ends: its exit code, and one line on standard error where it failed.
+"""Map errors of scheduled scripts to exit codes, and print one line for a failure.
 
-Covers: which error means what to a scheduler. Does not cover: the commands of ``giaann-dask``, which
-know 0, 1, 2, 3 (`doctor`) and 130 only (`giaann_dask.cli`).
+The commands of ``giaann-dask`` use the codes 0, 1, 2, 3 (`doctor`) and 130 only (`giaann_dask.cli`).
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ INTERRUPTED = 130
 
 
 class CheckFailedError(GiaannError, RuntimeError):
-    """What a script checks does not hold: somebody should look."""
+    """A check of a script failed, and a person should look into it."""
 
 
 class TryAgainError(GiaannError, RuntimeError):
-    """A script cannot do its work now, and can later: another one is running, or text is still being written."""
+    """A script cannot work now and should be retried: another one is running, or text is still being written."""
 
 
 def status_of(error: BaseException) -> int:
@@ -43,7 +42,7 @@ def status_of(error: BaseException) -> int:
             return TRY_AGAIN
         case CheckFailedError() | StoreDamagedError():
             return CHECK_FAILED
-        # Of the system: a file that may not be written, a folder that is a file.
+        # Errors of the system: no write permission, a folder that is a file.
         case GiaannError() | click.ClickException() | PermissionError() | NotADirectoryError() | IsADirectoryError():
             return BAD_INPUT
         case FileExistsError():
@@ -58,7 +57,7 @@ def message_of(error: BaseException) -> str:
     if isinstance(error, click.ClickException):
         said = error.format_message()
     elif isinstance(error, KeyboardInterrupt | click.Abort):
-        said = "interrupted; what was committed is kept, run it again to go on"
+        said = "interrupted; what was committed is kept, run it again to continue"
     elif isinstance(error, GiaannError):
         said = str(error)
     else:

@@ -1,10 +1,7 @@
-"""What scripts leave behind: a lock while they run, and a line of history when they end.
+"""Lock a network for one script at a time, and append a line of history for each run.
 
-Covers: keeping two scripts from working on one network at a time, and a file of JSON lines with one object
-for each run. Does not cover: what is done meanwhile.
-
-The lock is the system's (flock), so that a process that was killed holds nothing: its file stays, and says who
-it was, until the next run takes it over.
+The lock is the system's (flock), so that a process that was killed does not keep it. The lock file stays and names
+that process until the next run takes the lock.
 """
 
 from __future__ import annotations
@@ -72,7 +69,7 @@ def only_one(network: Path, wait_s: float = 0.0) -> Iterator[int | None]:
             time.sleep(_PAUSE_S)
         before = _holder(path)
         if before is not None:
-            _LOG.info("process %s, which held %s, was killed; going on after it", before["pid"], path)
+            _LOG.info("process %s, which held %s, was killed; continuing after it", before["pid"], path)
         with writing(str(path)):
             file.truncate(0)
             file.write(json.dumps({"pid": os.getpid(), "since": now()}))
@@ -92,7 +89,7 @@ def _taken(descriptor: int) -> bool:
 
 
 def _holder(path: Path) -> dict[str, Any] | None:
-    """Return what a lock file says of its holder; None where it says nothing."""
+    """Return what a lock file says about its holder; None where it is empty or cannot be read."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

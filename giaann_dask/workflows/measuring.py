@@ -1,7 +1,6 @@
-"""Evaluating a network in a script, whatever its profile is, and comparing with what was before.
+"""Evaluate a network of any profile in a script, and compare with earlier evaluations.
 
-Covers: the figures that go into a history, the report as a page, and when accuracy counts as fallen. Does not
-cover: how accuracy is found (`giaann_dask.inference.evaluation`, `giaann_dask.inference.best`).
+Accuracy is computed by `giaann_dask.inference.evaluation` and `giaann_dask.inference.best`.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ from typing import Any
 
 from distributed import Client
 
-from giaann_dask.api import EvaluationOptions, Network, ScoringOptions, TextOptions
+from giaann_dask.api.network import Network
+from giaann_dask.api.texts import TextOptions
 from giaann_dask.diagnostics.evaluation_report import save_report
 from giaann_dask.events import Observer, ignore
-from giaann_dask.inference.best.evaluation import ScoreReport
-from giaann_dask.inference.evaluation.evaluation import EvaluationReport
+from giaann_dask.inference.best.evaluation import ScoreReport, ScoringOptions
+from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
 from giaann_dask.storage import write_file
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.reading import read_parts
@@ -28,7 +28,7 @@ from giaann_dask.workflows.exits import DONE
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """What is evaluated.
+    """Text to evaluate, and how it is read.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Measure:
     maximum_sequences: int | None = None
 
     def identity(self) -> str:
-        """Return what stands for the text and how it is read: only the same text's figures can be compared."""
+        """Return a hash of the text and how it is read; only evaluations with the same hash can be compared."""
         parts = read_parts(list(self.inputs), self.text.reading)
         rules = json.dumps([self.text.tagger, self.maximum_sequences]).encode()
         return hashlib.blake2b(rules + b"".join(part.fingerprint() for part in parts), digest_size=8).hexdigest()
@@ -67,7 +67,7 @@ def measure(network: Network, wanted: Measure, client: Client, observer: Observe
 
 @dataclass(frozen=True)
 class Measured:
-    """An evaluation and what stands for its text."""
+    """An evaluation and the hash of its text."""
 
     report: EvaluationReport | ScoreReport
     identity: str
@@ -94,7 +94,7 @@ class Measured:
 def last_passed(history: Iterable[dict[str, Any]], job: str, identity: str) -> dict[str, Any] | None:
     """Return the last run of a script that passed on the same text; None where there is none.
 
-    One that failed is no measure: accuracy that has fallen would be taken for usual the next time.
+    Failed runs do not count: otherwise lower accuracy would be the reference for the next run.
 
     Examples
     --------
@@ -119,5 +119,5 @@ def has_fallen(top1: float, before: float, tolerance: float) -> bool:
     >>> has_fallen(0.10, 0.11, 0.02), has_fallen(0.08, 0.11, 0.02)
     (False, True)
     """
-    # Shares are quotients of counts: what is equal on paper may differ in the last bit.
+    # Shares are quotients of counts, so equal ones may differ in the last bit.
     return before - top1 > tolerance + 1e-12

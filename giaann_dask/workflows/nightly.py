@@ -1,7 +1,6 @@
-"""The work of ``train_nightly.py``: train what is new in some inputs, evaluate, and forget old commits.
+"""Train new inputs, evaluate, and delete old commits: the work of ``train_nightly.py``.
 
-Covers: what is new and settled, the order of the steps, and what is written into the history. Does not cover:
-options (the script), locks and histories (`history`), evaluation (`measuring`).
+Options are read by the script; locks and histories are in `history`, evaluation is in `measuring`.
 """
 
 from __future__ import annotations
@@ -17,8 +16,9 @@ from typing import Any
 
 from distributed import Client
 
-from giaann_dask.api import Network, TextOptions, TrainingOptions, new_inputs, train
-from giaann_dask.api.texts import names
+from giaann_dask.api.network import Network
+from giaann_dask.api.texts import TextOptions, names
+from giaann_dask.api.training import new_inputs, train
 from giaann_dask.encoding.unseen_inputs import UnseenInputs
 from giaann_dask.errors import InputFormatError, OptionError, parameter
 from giaann_dask.events import Observer
@@ -26,6 +26,7 @@ from giaann_dask.spec import Specification
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.corpus import is_corpus
 from giaann_dask.text.inputs import require_rereadable, resolve_inputs
+from giaann_dask.training.options import TrainingOptions
 from giaann_dask.workflows.exits import CheckFailedError, TryAgainError
 from giaann_dask.workflows.measuring import Measure, measure
 
@@ -34,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class NightlyOptions:
-    """What is trained and what is kept.
+    """Inputs, checks and limits of a nightly training.
 
     Parameters
     ----------
@@ -45,13 +46,13 @@ class NightlyOptions:
     text : TextOptions
         How text is read.
     training : TrainingOptions
-        Sizes and times of training; commits are forgotten at the end of the run, by `keep_commits`.
+        Sizes and times of training; commits are deleted at the end of the run, by `keep_commits`.
     specification : Specification, optional
         Of a new network.
     evaluation : Measure, optional
         What to evaluate afterwards.
     least_top1 : float
-        Accuracy below which the run has failed, and nothing is forgotten.
+        Accuracy below which the run has failed, and no commit is deleted.
     settle_s : float
         Files that were changed in the last so many seconds are left for the next run: one that is still
         being written would be another text when it is whole, and be counted twice in part.
@@ -60,7 +61,7 @@ class NightlyOptions:
     keep_commits : int, optional
         Commits to keep; all by default.
     maximum_s : float, optional
-        Seconds of training after which it commits and stops; the next run goes on.
+        Seconds of training after which it commits and stops; the next run continues.
 
     Raises
     ------
@@ -99,7 +100,7 @@ class NightlyOptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will do.
+    """What a run is going to do.
 
     Attributes
     ----------
@@ -169,7 +170,7 @@ def plan(options: NightlyOptions) -> Plan:
 
 
 def settled(inputs: Sequence[str], settle_s: float) -> tuple[list[str], list[str]]:
-    """Return the files, datasets and corpora that inputs stand for, and the files that were changed lately."""
+    """Return the files, datasets and corpora of inputs, and the files that were changed recently."""
     require_rereadable(names(inputs), "a scheduled training")
     found: list[str] = []
     unsettled: list[str] = []
@@ -190,7 +191,7 @@ def work(
     observer: Observer,
     stop: Event,
 ) -> None:
-    """Train, evaluate and forget; what is known so far is in the history's entry at any time.
+    """Train, evaluate and delete old commits; the entry of the history is updated after each step.
 
     Raises
     ------
@@ -203,7 +204,7 @@ def work(
     entry |= todo.as_dict()
     _LOG.info("%s new files, %s known ones", len(todo.train), todo.known)
     if todo.train:
-        with _limited(options.maximum_s, stop) as asked:
+        with _limited(options.maximum_s, stop) as limited:
             network, report = train(
                 [each.name for each in todo.train],
                 options.network,
@@ -212,7 +213,7 @@ def work(
                 text=options.text,
                 options=options.training,
                 observer=observer,
-                stop=asked,
+                stop=limited,
             )
         counts = ("sequences", "trained", "tokens", "connections", "stopped")
         entry["training"] = {name: getattr(report, name) for name in counts}
@@ -226,7 +227,7 @@ def work(
             raise CheckFailedError(
                 f"top-1 of network {options.network} is {top1:.4f}",
                 f"{options.least_top1:g} or more",
-                "no commit was forgotten; look at what was trained since the last one that passed",
+                "no commit was deleted; look at what was trained since the last one that passed",
             )
     if options.keep_commits is not None:
         store = NetworkStore(options.network)

@@ -1,24 +1,22 @@
-"""Where a script's settings come from: its command line, the environment, one TOML file, in this order.
-
-Covers: turning options into a command that reads all three, and refusing names that mean nothing. Does not
-cover: the options themselves, which each script declares.
+"""Read a script's settings from its command line, the environment and a TOML file, in this order of precedence.
 
 Every option ``--some-name`` is also ``GIAANN_SOME_NAME`` in the environment and ``some-name`` in the TOML
-file, in the table of the script (``[train-nightly]``) or in ``[common]``, which holds for all of them.
+file, in the table of the script (``[train-nightly]``) or in ``[common]``, which applies to all scripts. Unknown names
+are refused. The options themselves are declared by each script.
 """
 
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from giaann_dask.cli.options import read_toml
 from giaann_dask.cli.spelling import Command
-from giaann_dask.errors import InputFormatError, InputMissingError, OptionError
+from giaann_dask.errors import OptionError
 
 # Tables that the file may have.
 TABLES = ("common", "train-nightly", "evaluate-weekly", "backup", "compare-profiles")
@@ -34,14 +32,14 @@ def job_command(table: str) -> Callable[[Callable[..., Any]], click.Command]:
     """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        dry = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+        dry = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
         config = click.option(
             "--config",
             type=click.Path(path_type=Path),
             is_eager=True,
             expose_value=False,
             callback=_read_config,
-            help="TOML file with settings for what is named neither here nor in the environment.",
+            help="TOML file with settings, which options and the environment override.",
         )
         context = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
         named = click.command(table.replace("-", "_"), cls=Command, context_settings=context)
@@ -60,16 +58,11 @@ def read_tables(path: Path) -> dict[str, dict[str, Any]]:
     Raises
     ------
     InputMissingError, InputFormatError
-        If it cannot be read, or is no TOML.
+        If it cannot be read, or is not TOML.
     OptionError
         If it has a table that belongs to no script, or settings outside of a table.
     """
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputMissingError(f"{path} cannot be read ({error.strerror})", "", "check --config") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputFormatError(f"{path} is no TOML: {error}", "TOML", "correct the file") from error
+    tables = read_toml(path, "--config")
     for name, table in tables.items():
         if name not in TABLES or not isinstance(table, dict):
             raise OptionError(f"{path} has {name!r}", f"tables {', '.join(TABLES)}", "move it into one of these")
@@ -77,7 +70,7 @@ def read_tables(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _read_config(context: click.Context, _: click.Parameter, path: Path | None) -> None:
-    """Let settings of a TOML file be the defaults of a command."""
+    """Use settings of a TOML file as the defaults of a command."""
     if path is None:
         return
     tables, table = read_tables(path), str(context.command.name).replace("_", "-")

@@ -1,7 +1,6 @@
-"""The work of ``evaluate_weekly.py``: a report of the last commit, and whether its accuracy has fallen.
+"""Evaluate the last commit, write a report and check whether accuracy has fallen: the work of ``evaluate_weekly.py``.
 
-Covers: the report's name, the comparison, and what is written into the history. Does not cover: options (the
-script), locks and histories (`history`), evaluation (`measuring`).
+Options are read by the script; locks and histories are in `history`, evaluation is in `measuring`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any
 
 from distributed import Client
 
-from giaann_dask.api import Network
+from giaann_dask.api.network import Network
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, ignore
 from giaann_dask.workflows.exits import CheckFailedError
@@ -24,7 +23,7 @@ JOB = "evaluate_weekly"
 
 @dataclass(frozen=True, kw_only=True)
 class WeeklyOptions:
-    """What is evaluated and when it has failed.
+    """Text, report folder and tolerance of a weekly evaluation.
 
     Parameters
     ----------
@@ -37,7 +36,7 @@ class WeeklyOptions:
     tolerance : float
         By how much top-1, a share from 0 to 1, may fall.
     accept : bool
-        Whether to take the accuracy for usual from now on, however far it fell.
+        Whether to accept the accuracy as the new reference, however far it fell.
     commit : str, optional
         The commit; the last one by default.
 
@@ -67,7 +66,7 @@ def work(
     Raises
     ------
     CheckFailedError
-        If accuracy fell by more than the tolerance. The report is there all the same.
+        If accuracy fell by more than the tolerance. The report is written nevertheless.
     """
     network = Network(options.network, options.commit)
     measured = measure(network, options.evaluation, client, observer)
@@ -84,5 +83,5 @@ def work(
             f"top-1 of network {options.network} fell from {earlier:.4f} (commit {before['commit']}) to "
             f"{measured.top1:.4f}",
             f"no more than {options.tolerance:g} less",
-            f"see {entry['report']}; {parameter('accept')} takes it for usual from now on",
+            f"see {entry['report']}; {parameter('accept')} accepts it as the new reference",
         )

@@ -1,4 +1,4 @@
-"""Options are checked before a cluster is started: what cannot be is refused at once."""
+"""Options are checked before a cluster is started."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INFERENCE = (
 TEXT = (
     ("--tagger nonsense", "tagger is 'nonsense'"),
     ("--tagger spacy:", "tagger is 'spacy:'"),
-    ("--text-field=", "text_field is empty"),
+    ("--text-field=", "text-field is empty"),
     ("--split=", "split is empty"),
 )
 ROWS = (("--row-memory much", "row-memory is 'much'"), ("--row-memory -5", "-5"), ("--rows other", "--rows"))
@@ -41,7 +41,17 @@ LEXICON = (
     ("--tokenizer learn:many --profile v2", "learn:SIZE with a number"),
     ("--tokenizer learn:3 --profile v2", "size is 3"),
 )
-PROFILE = (("--seed-tokens 0", "seed_tokens"), ("--branches 0", "branches"), ("--contexts nonsense", "nonsense"))
+PROFILE = (
+    ("--seed-tokens 0", "--seed-tokens is 0"),
+    ("--branches many", "--branches is 'many'; expected a whole number"),
+    ("--set branches=0", "--set branches is 0"),
+    ("--set branches", "expected FIELD=VALUE"),
+    ("--set branchs=4", "did you mean branches"),
+    ("--set lif=maybe", "expected true or false"),
+    ("--set contexts=nonsense", "nonsense"),
+    ("--set segment_counts=4", "two numbers such as 4,4"),
+    ("--specification none.toml", "none.toml cannot be read"),
+)
 NO_SEQUENCES = ("--max-sequences 0", "max-sequences is 0")
 REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
     "encode TEXT --out OUT": (
@@ -54,21 +64,20 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         *(NO_SEQUENCES, *TEXT, *WHERE, *LEXICON, *PROFILE),
         ("--profile best --ever-pos corpus", "ever-pos with profile best"),
         ("--regions 0", "regions"),
-        ("--batch-sequences 0", "batch_sequences is 0"),
+        ("--batch-sequences 0", "batch-sequences is 0"),
         ("--accumulate 0", "accumulate is 0"),
-        ("--commit-seconds 0", "commit_seconds is 0"),
-        ("--commit-sequences 0", "commit_sequences is 0"),
-        ("--keep-commits 0", "keep_commits is 0"),
-        ("--refresh 0", "refresh_sequences is 0"),
-        ("--weakening 0.5", "weakening is 0.5"),
+        ("--commit-seconds 0", "commit-seconds is 0"),
+        ("--commit-sequences 0", "commit-sequences is 0"),
+        ("--keep-commits 0", "keep-commits is 0"),
+        ("--refresh 0", "refresh is 0"),
         ("--region-size much", "region-size is 'much'"),
-        ("--region-size 0", "region_bytes is 0"),
+        ("--region-size 0", "region-size is 0"),
         ("--hot-memory much", "hot-memory is 'much'"),
-        ("--hot-memory -1", "hot_bytes is -1"),
-        ("--strength-limit -1", "strength_limit"),
+        ("--hot-memory -1", "hot-memory is -1"),
+        ("--strength-limit -1", "strength-limit"),
         ("--pos-factors VERB=many", "pos-factors is 'VERB=many'"),
-        ("--permanence-growth 1", "permanence"),
-        ("--permanence-decay 1", "permanence"),
+        ("--set permanence_growth=1", "permanence"),
+        ("--set permanence_decay=1", "permanence"),
         ("--rounds none/rounds", "none/rounds"),
         ("--events none/events", "none/events"),
         ("--network WORDS --ever-pos corpus", "ever-pos with profile best"),
@@ -77,7 +86,7 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
     "evaluate NET TEXT": (
         *(NO_SEQUENCES, *TEXT, *WHERE, *INFERENCE, *ROWS),
         ("--first-sequence -1", "first-sequence is -1"),
-        ("--top-k 0", "top_k has 0"),
+        ("--top-k 0", "top-k has 0"),
         ("--top-k many", "top-k is 'many'"),
         ("--report out.txt", "out.txt"),
         ("--baseline ngram", "baseline-text is not given"),
@@ -88,7 +97,7 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
     "evaluate WORDS TEXT": (
         *(NO_SEQUENCES, *TEXT),
         ("--first-sequence -1", "first-sequence is -1"),
-        ("--top-k 0", "top_k is (0,)"),
+        ("--top-k 0", "top-k is (0,)"),
         ("--timing exact", "timing for a network of profile best"),
         ("--settings train", "settings for a network of profile best"),
     ),
@@ -112,14 +121,14 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         ("--host 0.0.0.0", "no API key"),
         ("--places 0", "places is 0"),
         ("--waiting -1", "waiting is -1"),
-        ("--wait -1", "wait_s is -1"),
-        ("--timeout 0", "timeout_s is 0"),
-        ("--drain 0", "drain_s is 0"),
+        ("--wait -1", "wait is -1"),
+        ("--timeout 0", "timeout is 0"),
+        ("--drain 0", "drain is 0"),
         ("--max-tokens 0", "tokens is 0"),
-        ("--max-prompt 0", "prompt_characters is 0"),
-        ("--max-body 0", "body_bytes is 0"),
+        ("--max-prompt 0", "max-prompt is 0"),
+        ("--max-body 0", "max-body is 0"),
         ("--state-memory much", "state-memory is 'much'"),
-        ("--state-memory 0", "state_bytes is 0"),
+        ("--state-memory 0", "state-memory is 0"),
         ("--commit nonsense", "nonsense"),
     ),
     "serve WORDS --port 0": (("--timing exact", "beam search or rules"),),
@@ -153,7 +162,7 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("command", REFUSED)
-def test_no_cluster_is_started_for_what_is_refused(
+def test_no_cluster_is_started_for_invalid_options(
     command: str,
     networks: dict[str, str],
     tmp_path: Path,

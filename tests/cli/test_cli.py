@@ -81,7 +81,7 @@ def test_evaluate(trained: Path, data_folder: Path) -> None:
     assert made["tokens"] == 662
 
 
-def test_first_sequence_passes_over_without_touching_dictionaries(trained: Path, data_folder: Path) -> None:
+def test_first_sequence_skips_without_changing_dictionaries(trained: Path, data_folder: Path) -> None:
     text = synthetic_set(data_folder).test_text
     common = ("evaluate", trained / "net", text, "--tagger", "gold", "--workers", "0")
     limit = ("--max-sequences", "10")
@@ -182,7 +182,7 @@ def test_compile_ahead() -> None:
     assert list(answer("compile", "v2")["seconds"]) == ["v2"]
 
 
-def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
     shown = run("--help").stdout
     for command in ("encode", "train", "evaluate", "generate", "inspect", "export", "draw"):
         assert command in shown

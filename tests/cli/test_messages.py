@@ -40,7 +40,6 @@ CASES: list[tuple[str, str, str, Callable[..., Any], str, Any]] = [
         for name in ("batch_sequences", "accumulate", "commit_seconds", "commit_sequences", "keep_commits")
     ),
     ("train", "--refresh", "0", gd.TrainingOptions, "refresh_sequences", 0),
-    ("train", "--weakening", "0.5", gd.TrainingOptions, "weakening", 0.5),
     ("train", "--region-size", "0", gd.TrainingOptions, "region_bytes", 0),
     ("train", "--hot-memory", "-1", gd.TrainingOptions, "hot_bytes", -1),
     ("train", "--text-field", "", ReadOptions, "text_field", ""),
@@ -116,13 +115,13 @@ def test_python_names_its_parameter(make: Callable[..., Any], name: str, value: 
     assert not OPTION.search(str(caught.value))
 
 
-def test_what_is_said_of_text_names_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_about_text_name_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.jsonl").write_text('{"body": "The miller carried the flour."}\n')
     assert run(["train", str(tmp_path / "a.jsonl"), "--network", str(tmp_path / "net"), "--workers", "0"]) == 2
     assert "choose --text-field" in capsys.readouterr().err
     (tmp_path / "b.txt").write_text("Go on.\n")
     assert run(["train", str(tmp_path / "b.txt"), "--network", str(tmp_path / "net"), "--workers", "0"]) == 2
-    assert "fewer --seed-tokens" in capsys.readouterr().err
+    assert "fewer --set seed_tokens" in capsys.readouterr().err
     with gd.connect(workers=0) as client, pytest.raises(GiaannError, match="fewer seed_tokens"):
         gd.train(tmp_path / "b.txt", tmp_path / "net", client=client)
 
@@ -135,7 +134,7 @@ def test_every_command_names_its_options() -> None:
     assert [names for names in _OTHERWISE.values() if not declared & set(names) and not scripts & set(names)] == []
 
 
-def test_marks_survive_a_worker_and_are_not_shown() -> None:
+def test_marks_survive_pickling_and_are_not_shown() -> None:
     error = OptionError(f"{parameter('top_k')} is 0", "", f"choose another {parameter('top_k')}")
     again = pickle.loads(pickle.dumps(error))
     for each in (error, again):

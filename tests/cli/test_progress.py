@@ -71,7 +71,7 @@ def test_bars_with_time_left_on_a_terminal(text: Path, tmp_path: Path, monkeypat
         assert str(arguments[0]) in shown
 
 
-def test_nothing_but_the_answer_elsewhere(text: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_only_the_result_without_a_terminal(text: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     network = str(tmp_path / "net")
     for arguments in (
         ("encode", str(text), "--out", str(tmp_path / "corpus")),

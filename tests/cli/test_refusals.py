@@ -1,4 +1,4 @@
-"""What the system or a user's slip refuses: one line and exit code 2, never a defect, and before hours of work."""
+"""Errors of the system or a user's mistake: one line and exit code 2 before work begins, never an internal error."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from giaann_dask.text.inputs import resolve_inputs
         RuntimeError("x object store error: Permission denied (os error 13)"),
     ],
 )
-def test_what_may_not_be_written_is_no_full_disk(error: Exception) -> None:
+def test_missing_write_permission_is_not_a_full_disk(error: Exception) -> None:
     with pytest.raises(StoreRefusedError, match="may be written"), writing("the network"):
         raise error
 
 
-def test_a_full_disk_is_no_refusal() -> None:
+def test_a_full_disk_is_not_missing_permission() -> None:
     with pytest.raises(StoreWriteError, match="room"), writing("the network"):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_file_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported_before_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     require_writable(tmp_path / "new" / "report.html")
     for refused in (tmp_path / "file" / "report.html", tmp_path):
@@ -97,14 +97,14 @@ def test_addresses_are_no_inputs() -> None:
         NetworkStore("s3://bucket/net")
 
 
-def test_a_scheduler_file_that_is_none(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_scheduler_file(tmp_path: Path) -> None:
     for content in ("", "text", "[]", "{}"):
         (tmp_path / "scheduler.json").write_text(content)
         with pytest.raises(InputFormatError, match="names no address"):
             gd.connect(options=ClusterOptions(scheduler_file=str(tmp_path / "scheduler.json")))
 
 
-def test_a_dashboard_that_cannot_be() -> None:
+def test_an_invalid_dashboard_address() -> None:
     with pytest.raises(OptionError, match="dashboard"):
         ClusterOptions(dashboard="nonsense")
     with pytest.raises(ClusterError, match=r"no cluster could be started.*or dashboard"):
@@ -119,7 +119,7 @@ def test_lists_are_shown_as_a_person_writes_them() -> None:
 
 
 @pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
-def test_the_stage_and_its_rate_have_room_on_any_terminal(width: int) -> None:
+def test_the_stage_and_its_rate_fit_on_any_terminal(width: int) -> None:
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=width)
     with _bars(console) as bars:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from distributed import Client
 
 import giaann_dask as gd
-from giaann_dask.api import EvaluationOptions, GenerationOptions
+from giaann_dask import EvaluationOptions, GenerationOptions
 from giaann_dask.data import sample_text
 from giaann_dask.errors import GiaannError
 from giaann_dask.text.corpus import EncodedCorpus

@@ -14,7 +14,7 @@ from typing import Any
 from distributed import Client
 
 import giaann_dask as gd
-from giaann_dask.api import EvaluationOptions, GenerationOptions
+from giaann_dask import EvaluationOptions, GenerationOptions
 from giaann_dask.cluster import ClusterOptions
 from giaann_dask.data import sample_text
 from giaann_dask.spec import Specification

@@ -68,4 +68,4 @@ class Process:
         self.process.send_signal(number)
         said = self.process.communicate(timeout=60)[1]
         assert self.process.returncode == 0, said
-        assert said == "giaann-dask: ending what is under way; once more to leave at once\n"
+        assert said == "giaann-dask: finishing running requests; send the signal again to exit immediately\n"

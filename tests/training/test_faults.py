@@ -52,7 +52,7 @@ def test_a_stopped_run_commits_and_goes_on(undisturbed: Undisturbed, tmp_path: P
     os.killpg(process.pid, number) if number == signal.SIGINT else os.kill(process.pid, number)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    assert "again to go on" in err
+    assert "again to continue" in err
     report = json.loads(out)
     assert report["stopped"]
     assert report["sequences"] == gd.Network(tmp_path / "net").manifest.sequences

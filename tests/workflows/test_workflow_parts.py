@@ -14,7 +14,7 @@ import pytest
 from support.workflow_scripts import script
 
 import giaann_dask as gd
-from giaann_dask.api import new_inputs
+from giaann_dask import new_inputs
 from giaann_dask.data import sample_text
 from giaann_dask.errors import (
     OptionError,
@@ -72,7 +72,7 @@ def test_flag_then_environment_then_file(
         ("keep = 1", "tables common"),
         ("[backup]\nkeep = [1, 2]", "one value"),
         ("[backup]\nkeep = 'x'", "not a valid int"),
-        ("keep = ", "is no TOML"),
+        ("keep = ", "is not TOML"),
     ],
 )
 def test_wrong_settings_are_one_line(
@@ -153,7 +153,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_new_is_what_neither_network_nor_earlier_inputs_hold(network: Path, tmp_path: Path) -> None:
+def test_new_inputs_are_in_neither_network_nor_earlier_inputs(network: Path, tmp_path: Path) -> None:
     paragraphs = sample_text().read_text(encoding="utf-8").split("\n\n")
     files = {"a": paragraphs[:2], "b": paragraphs[:2], "c": paragraphs[2:4], "empty": []}
     for name, content in files.items():
@@ -203,7 +203,7 @@ def test_a_bucket_that_does_not_answer(network: Path, monkeypatch: pytest.Monkey
     assert status_of(caught.value) == 75
 
 
-def test_a_full_disk_is_told_as_such(network: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(network: Path, tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     signals = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, before[1]))
@@ -216,7 +216,7 @@ def test_a_full_disk_is_told_as_such(network: Path, tmp_path: Path) -> None:
     assert copy_commit(NetworkPlace(str(network)), NetworkPlace(str(tmp_path / "copy"))).connections > 0
 
 
-def test_a_copy_that_ends_early_or_wrong_is_not_seen(
+def test_an_incomplete_or_wrong_copy_is_not_visible(
     network: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, place = NetworkPlace(str(network)), NetworkPlace(str(tmp_path / "copy"))

@@ -116,7 +116,7 @@ def test_nights_weeks_and_backups(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.parametrize("sentences", [200, pytest.param(8000, marks=pytest.mark.slow)])
-def test_a_killed_night_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str], sentences: int) -> None:
+def test_a_killed_night_continues(tmp_path: Path, capsys: pytest.CaptureFixture[str], sentences: int) -> None:
     network, text = tmp_path / "net", write_village(tmp_path / "village.txt", sentences)
     common = ("--text", text, "--network", network, "--workers", "0", "--settle", "0")
     arguments = (SCRIPTS / "train_nightly.py", *common, "--commit-seconds", "0.01")

@@ -19,8 +19,6 @@ from weakref import WeakKeyDictionary
 from distributed import Client
 from distributed.protocol.pickle import dumps
 
-from giaann_dask.cluster import ClusterOptions
-from giaann_dask.cluster import connect as connect_plainly
 from giaann_dask.diagnostics.monitoring.digest import Digest
 from giaann_dask.diagnostics.monitoring.plugin import NAME, TOPIC, MonitoringPlugin
 from giaann_dask.events import Event, Observer, ignore, telling
@@ -32,47 +30,6 @@ _PATIENCE_S = 3.0
 
 _watched: WeakKeyDictionary[Client, bool] = WeakKeyDictionary()
 _reporters: WeakKeyDictionary[Client, Reporter] = WeakKeyDictionary()
-
-
-def connect(
-    scheduler: str | None = None,
-    *,
-    workers: int | None = None,
-    dashboard: str | None = None,
-    options: ClusterOptions | None = None,
-) -> Client:
-    """Connect to a Dask cluster and monitor it, starting one on this machine when no scheduler is named.
-
-    Parameters
-    ----------
-    scheduler : str, optional
-        Address of a running scheduler.
-    workers : int, optional
-        Worker processes to start.
-    dashboard : str, optional
-        Address of the dashboard of a cluster that is started, as ``:8787``; without it there is none, which
-        starts a second sooner.
-    options : ClusterOptions, optional
-        All options at once, instead of the three above.
-
-    Returns
-    -------
-    distributed.Client
-        Closing it, or leaving its ``with`` block, also stops the workers that were started. The page
-        ``/giaann`` of its dashboard shows what is trained (``docs/how-to/monitoring.md``).
-
-    Raises
-    ------
-    ClusterError
-        If the scheduler does not answer in time.
-    InputMissingError
-        If the scheduler file does not exist.
-    """
-    client = connect_plainly(
-        options=options or ClusterOptions(scheduler=scheduler, workers=workers, dashboard=dashboard)
-    )
-    watch(client)
-    return client
 
 
 def watch(client: Client) -> bool:

@@ -1,4 +1,4 @@
-"""Collect all pictures of a network, as `giaann_dask.api.Network.pictures` returns them.
+"""Collect all pictures of a network, as `giaann_dask.api.network.Network.pictures` returns them.
 
 Covers: one method for each kind of picture. Does not cover: how they are made (the other modules of
 this package).

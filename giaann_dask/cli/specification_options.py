@@ -1,0 +1,273 @@
+"""Define and read the options that define a new network: ``--profile``, ``--set`` and ``--specification``.
+
+Each field of `giaann_dask.spec.Specification` is set by ``--set FIELD=VALUE`` or in a TOML file. The options that
+fields had before (``--seed-tokens 12``) still work and are hidden from the help. How training is distributed and
+committed is read by `training_options`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+
+import click
+
+from giaann_dask.cli.options import read_numbers, read_toml
+from giaann_dask.cli.spelling import section
+from giaann_dask.errors import OptionError, parameter
+from giaann_dask.spec_profiles import CONTEXT_NAMES
+
+if TYPE_CHECKING:
+    from giaann_dask.spec import Specification
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+# Fields that had options of their own. These are hidden; `encode` has the first group only, `train` both.
+_TEXT_SWITCHES = (
+    *("crop", "merge_dashes", "invented_boundaries", "lif"),
+    *("branch_tree", "column_catch_all", "feature_catch_all"),
+)
+_TEXT_FIELDS = (
+    *("seed_tokens", "maximum_tokens", "sentences_per_sequence", "branches", "branch_order", "proximity_scale"),
+    *("proximity_exponent", "maximum_subwords", "maximum_bytes", "column_names", "contexts", "own_strengths"),
+)
+_TRAINING_FIELDS = (
+    *("regions", "placement", "strength_limit", "strength_squash", "limit_scope", "pos_factors", "pos_scope"),
+)
+# The two parts of `segment_counts`, which had an option each.
+_SEGMENT_COUNTS = ("column_segments", "feature_segments")
+
+_new_network = section("New network")
+
+_OPTIONS = (
+    _new_network(
+        "--profile",
+        type=click.Choice(["v1", "v2", "best"]),
+        help="Profile of a new network, which sets the defaults of its specification.  [default: v1]",
+    ),
+    _new_network(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="FIELD=VALUE",
+        help="Set a field of the specification, such as seed_tokens=12, lif=false, regions=16 or "
+        "pos_factors=VERB=10,ADJ=3; repeatable. Takes precedence over --specification.",
+    ),
+    _new_network(
+        "--specification",
+        "specification_file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="TOML file with fields of the specification.",
+    ),
+    _new_network(
+        "--tokenizer",
+        metavar="FILE|learn:SIZE|tiktoken:NAME|none",
+        help="Divide text into subwords with the tokenizer of a file, one learned from the text, or an encoding of "
+        "tiktoken; none uses words.  [default: none]",
+    ),
+)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _hidden(names: tuple[str, ...]) -> list[Callable[[Command], Command]]:
+    return [click.option(_flag(name), hidden=True) for name in names]
+
+
+_HIDDEN = (
+    *_hidden((*_TEXT_FIELDS, *_SEGMENT_COUNTS)),
+    *(click.option(f"{_flag(name)}/--no-{_flag(name)[2:]}", default=None, hidden=True) for name in _TEXT_SWITCHES),
+)
+
+
+def specification_options(command: Command) -> Command:
+    """Add the options that define how text is encoded for a new network."""
+    for option in reversed((*_OPTIONS, *_HIDDEN)):
+        command = option(command)
+    return command
+
+
+def network_options(command: Command) -> Command:
+    """Add the options that define a new network, with the hidden ones of fields that only training reads."""
+    for option in _hidden(_TRAINING_FIELDS):
+        command = option(command)
+    return specification_options(command)
+
+
+def read_fields(values: dict[str, Any], stored: Specification | None = None) -> dict[str, Any]:
+    """Return the fields of a specification that a command's options set.
+
+    A file gives way to options, and other options give way to ``--set``.
+
+    Parameters
+    ----------
+    values : dict of str to Any
+        The command's values.
+    stored : Specification, optional
+        That of the network, from which the other part of `segment_counts` is taken where only one is set.
+
+    Raises
+    ------
+    OptionError
+        If a field does not exist, or its value cannot be read.
+    InputMissingError, InputFormatError
+        If the file cannot be read or is not TOML.
+    """
+    fields = {} if values["specification_file"] is None else _read_file(values["specification_file"])
+    if values["profile"] is not None:
+        fields["profile"] = values["profile"]
+    for name in (*_TEXT_FIELDS, *_TEXT_SWITCHES, *_TRAINING_FIELDS):
+        given = values.get(name)
+        if given is not None:
+            fields[name] = given if isinstance(given, bool) else _read_value(name, given)
+    if values["tokenizer"] is not None:
+        fields["tokens"] = "words" if values["tokenizer"] == "none" else "subwords"
+    counts = [None if values[name] is None else _read_whole(name, values[name]) for name in _SEGMENT_COUNTS]
+    if counts != [None, None]:
+        kept = (stored.segment_counts if stored is not None else None) or (4, 4)
+        fields["segment_counts"] = tuple(
+            other if count is None else count for count, other in zip(counts, kept, strict=True)
+        )
+    return fields | _read_settings(values["settings"])
+
+
+def read_specification(network: Path, values: dict[str, Any]) -> Specification | None:
+    """Return the specification that the network has or that the options set; None where neither exists.
+
+    Raises
+    ------
+    OptionError
+        If the network exists with another specification.
+    SpecificationError
+        If no network can be trained with it.
+    """
+    from dataclasses import replace
+
+    from giaann_dask.increments.scaling import require_sums
+    from giaann_dask.spec import Specification
+    from giaann_dask.training.target import open_store
+
+    store = open_store(network)
+    stored = None if store is None else store.open(store.head()).manifest().specification
+    fields = read_fields(values, stored)
+    if not fields:
+        return stored
+    if stored is None:
+        require_sums(specification := Specification(**fields))
+        return specification
+    if fields.get("profile", stored.profile) != stored.profile or replace(stored, **fields) != stored:
+        raise OptionError(
+            f"network {network} has {', '.join(f'{parameter(name)} {getattr(stored, name)}' for name in fields)}",
+            f"{', '.join(f'{parameter(name)} {value}' for name, value in fields.items())} as asked for",
+            "leave it out to train it further, or name a new network",
+        )
+    return stored
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    """Return the fields that a TOML file sets; dashes in their names count as underscores."""
+    read = {name.replace("-", "_"): value for name, value in read_toml(path, "--specification").items()}
+    for name in read:
+        _require_field(name, f"{path} has {name!r}")
+    return {name: _read_value(name, _as_text(value)) for name, value in read.items()}
+
+
+def _read_settings(settings: tuple[str, ...]) -> dict[str, Any]:
+    """Return the fields that ``--set FIELD=VALUE`` sets; of a field that is repeated, the last value."""
+    fields = {}
+    for setting in settings:
+        name, separator, text = setting.partition("=")
+        name = name.strip().replace("-", "_")
+        if not separator:
+            raise OptionError(f"--set {setting!r}", "FIELD=VALUE, such as regions=16", "add the value")
+        _require_field(name, f"--set {setting!r}")
+        fields[name] = _read_value(name, text.strip())
+    return fields
+
+
+def _require_field(name: str, received: str) -> None:
+    """Raise an `OptionError` unless a name is a field of `Specification`."""
+    from giaann_dask.spec import Specification
+
+    known = sorted(get_type_hints(Specification))
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 3)
+        remedy = f"did you mean {' or '.join(near)}?" if near else "choose one of these"
+        raise OptionError(received, f"a field of the specification ({', '.join(known)})", remedy)
+
+
+def _as_text(value: Any) -> str:
+    """Return a value of a TOML file as it is written after ``--set FIELD=``."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={item}" for key, item in value.items())
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _read_value(name: str, text: str) -> Any:
+    """Return the value that a text sets a field of `Specification` to.
+
+    Raises
+    ------
+    OptionError
+        If the text cannot be read as a value of the field's type.
+    """
+    from giaann_dask.spec import Specification
+
+    if name == "pos_factors":
+        return _read_factors(text)
+    if name == "contexts":
+        return CONTEXT_NAMES if text == "all" else tuple(part.strip() for part in text.split(","))
+    if name == "segment_counts":
+        counts = read_numbers(name, text, "a number of column segments and one of feature segments, such as 4,4")
+        if len(counts) != 2:
+            raise OptionError(f"{parameter(name)} is {text!r}", "two numbers such as 4,4", "write both")
+        return counts
+    hint = get_type_hints(Specification)[name]
+    kinds = get_args(hint) or (hint,)
+    if bool in kinds:
+        return _read_switch(name, text)
+    if int in kinds:
+        return _read_whole(name, text)
+    if float in kinds:
+        try:
+            return float(text)
+        except ValueError:
+            raise OptionError(f"{parameter(name)} is {text!r}", "a number", "choose another") from None
+    return text
+
+
+def _read_switch(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise OptionError(f"{parameter(name)} is {text!r}", "true or false", "choose one of these")
+    return text.lower() == "true"
+
+
+def _read_whole(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise OptionError(f"{parameter(name)} is {text!r}", "a whole number", "choose another") from None
+
+
+def _read_factors(text: str) -> dict[str, float]:
+    """Return the factors that ``published`` or ``UPOS=FACTOR,...`` stand for."""
+    from giaann_dask.increments.scaling import PUBLISHED_FACTORS
+
+    if text == "published":
+        return dict(PUBLISHED_FACTORS)
+    pairs = [part.partition("=") for part in text.split(",")]
+    try:
+        return {name.strip(): float(number) for name, _, number in pairs}
+    except ValueError:
+        raise OptionError(
+            f"{parameter('pos_factors')} is {text!r}",
+            "published, or such as VERB=10,ADJ=3",
+            "write a number for each part of speech",
+        ) from None
