@@ -1,66 +1,55 @@
-"""Regions: the growing list of a region's runs.
+"""Plan which runs of a region to add up when a run is added (the logarithmic method).
 
-Covers: the logarithmic method by which a region's runs are compacted: a round adds one run of rank
-0, and two runs of the same rank become one of the next (or four one of the next but one), so each connection
-is rewritten a logarithmic number of times and the task graph is known without knowing any size.
-Does not cover: the adding itself (`merging`), which neurons belong to a region (`placement`), where
-one that has grown too large is split (`splitting`) and which worker holds it
-(`giaann_dask.training`).
+A round adds one run of rank 0, and two runs of the same rank become one of the next (or four one of the next but
+one), so each connection is rewritten a logarithmic number of times and the task graph does not depend on any size.
+`merging` adds runs up, and `splitting` splits regions that have grown too large.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
-
-Handle = TypeVar("Handle")
+from typing import Generic, Protocol, TypeVar
 
 
-@dataclass(frozen=True)
-class RankedRun(Generic[Handle]):
-    """A run of a region, by whatever stands for it (a value, a future, a stored identity).
+class Ranked(Protocol):
+    """A run of a region, or a reference to one, that sums up about ``2 ** rank`` rounds."""
 
-    Attributes
-    ----------
-    rank : int
-        The run holds about ``2 ** rank`` rounds.
-    handle : Handle
-        What stands for the run.
-    """
+    @property
+    def rank(self) -> int:
+        """Its rank."""
+        ...
 
-    rank: int
-    handle: Handle
+
+AnyRun = TypeVar("AnyRun", bound=Ranked)
 
 
 @dataclass(frozen=True)
-class Compaction(Generic[Handle]):
-    """What adding a run to a region asks for.
+class Compaction(Generic[AnyRun]):
+    """Plan for adding a run to a region.
 
     Attributes
     ----------
-    kept : tuple of RankedRun
+    kept : tuple
         Runs that stay as they are, of falling rank.
-    merged : tuple of RankedRun
+    merged : tuple
         Runs to be added up into one, oldest first; a single one needs no work.
     rank : int
         Rank of the result.
     """
 
-    kept: tuple[RankedRun[Handle], ...]
-    merged: tuple[RankedRun[Handle], ...]
+    kept: tuple[AnyRun, ...]
+    merged: tuple[AnyRun, ...]
     rank: int
 
 
-def plan_compaction(
-    runs: tuple[RankedRun[Handle], ...], added: RankedRun[Handle], together: int = 2
-) -> Compaction[Handle]:
+def plan_compaction(runs: tuple[AnyRun, ...], added: AnyRun, together: int = 2) -> Compaction[AnyRun]:
     """Plan how a region takes one more run, as a counter takes one more: as soon as there are enough of a rank.
 
     Parameters
     ----------
-    runs : tuple of RankedRun
+    runs : tuple
         The region's runs, of falling rank.
-    added : RankedRun
+    added : Ranked
         The new run; runs of lower ranks are added up with it.
     together : int
         So many runs of a rank become one, 2 or a larger power of two: the more, the more runs a region has, and
@@ -72,11 +61,15 @@ def plan_compaction(
 
     Examples
     --------
-    >>> plan = plan_compaction((RankedRun(2, "a"), RankedRun(1, "b"), RankedRun(0, "c")), RankedRun(0, "d"))
-    >>> plan.kept, [run.handle for run in plan.merged], plan.rank
+    >>> from typing import NamedTuple
+    >>> class Named(NamedTuple):
+    ...     rank: int
+    ...     name: str
+    >>> plan = plan_compaction((Named(2, "a"), Named(1, "b"), Named(0, "c")), Named(0, "d"))
+    >>> plan.kept, [run.name for run in plan.merged], plan.rank
     ((), ['a', 'b', 'c', 'd'], 3)
-    >>> plan_compaction((RankedRun(0, "a"), RankedRun(0, "b")), RankedRun(0, "c"), together=4).merged
-    (RankedRun(rank=0, handle='c'),)
+    >>> plan_compaction((Named(0, "a"), Named(0, "b")), Named(0, "c"), together=4).merged
+    (Named(rank=0, name='c'),)
     """
     assert together.bit_count() == 1 < together, "a power of two"
     rank = added.rank

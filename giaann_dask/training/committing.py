@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,7 +17,6 @@ from distributed import Future
 
 from giaann_dask.cluster import result, results
 from giaann_dask.events import RegionMeasured
-from giaann_dask.runs.compaction import RankedRun
 from giaann_dask.runs.placement import Placement
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import CommitChange, NetworkStore
@@ -26,7 +25,7 @@ from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
 from giaann_dask.training.region_counts import counts_of, known_counts, submit_counts
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.run_references import RunHandle, Snapshot, StoredValue, sizes_of
+from giaann_dask.training.run_references import RunReference, Snapshot, sizes_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +51,7 @@ def load_regions(store: NetworkStore, commit: str, regions: Regions) -> None:
     """Let every region continue from the runs of a commit, which stay in the store until something needs them."""
     manifest = store.open(commit).manifest()
     for run in manifest.runs:
-        regions.continue_from(run, _stored(regions, store, commit, run.identity))
+        regions.continue_from(run, _reading(regions, store, commit, run.identity))
     regions.counted = known_counts(manifest)
     _open_columns(regions, store, commit)
 
@@ -87,27 +86,26 @@ def commit_regions(
     StoreUnsharedError
         If a worker does not see the store. Likewise.
     """
-    handles = regions.with_stored(snapshot).handles()
+    runs = regions.with_stored(snapshot).references()
     # Each run is packed as soon as it is there, while others are still being added up.
-    packed = {run.handle.identity: regions.packed(run.handle) for _, run in handles}
-    sizes = {run.handle.identity: size for (_, run), size in zip(handles, _sizes(handles), strict=True)}
+    packed = [(region, regions.packed(run)) for region, run in runs]
+    sizes = {run.identity: size for (_, run), size in zip(runs, _sizes(runs), strict=True)}
     # Runs of rounds that did not touch their region are empty, and left out.
     empty = {identity for identity, size in sizes.items() if size.empty}
-    kept = [(region, replace(run, handle=packed[run.handle.identity])) for region, run in handles]
-    kept = [(region, run) for region, run in kept if run.handle.identity not in empty]
+    kept = [(region, run) for region, run in packed if run.identity not in empty]
     session, place = store.begin(), _place(store)
     # What the runs of a region have together takes reading them, so it is counted once at the end.
     countings = submit_counts(regions, kept, sizes, place) if last else []
-    new = [run.handle for _, run in kept if not run.handle.stored]
+    new = [run for _, run in kept if not run.stored]
     written = _write(regions, store, place, session, new)
     placement = _placement(regions, snapshot)
     counts = counts_of(countings)
     runs_of = Counter(region for region, _ in kept)
-    totals = counts if last else [sizes[run.handle.identity] for _, run in kept]
+    totals = counts if last else [sizes[run.identity] for _, run in kept]
     manifest = replace(
         progress.manifest,
         runs=tuple(
-            StoredRun(run.handle.identity, region, run.rank, size.neurons, size.connections, size.nbytes)
+            StoredRun(run.identity, region, run.rank, size.neurons, size.connections, size.nbytes)
             for (region, run), size in zip(kept, _sizes(kept), strict=True)
         ),
         neurons=sum(total.neurons for total in totals),
@@ -122,7 +120,7 @@ def commit_regions(
     commit = store.commit(session, results(written), store.open(place[1]), change)
     if last:
         return commit
-    stored = {handle.identity: _stored(regions, store, commit, handle.identity) for handle in new}
+    stored = {run.identity: _reading(regions, store, commit, run.identity) for run in new}
     regions.settle(snapshot, stored, empty)
     _open_columns(regions, store, commit)
     return commit
@@ -156,7 +154,7 @@ def _write(
     store: NetworkStore,
     place: tuple[str, str],
     session: icechunk.Session,
-    new: Sequence[RunHandle],
+    new: Sequence[RunReference],
 ) -> list[Future]:
     """Let workers write runs into forks of a session, which wants them back."""
     # What has been written into a session that was not committed is of no use to another: it may have been removed.
@@ -166,10 +164,10 @@ def _write(
         regions.submit(
             "commit",
             tasks.write_stored,
-            *(fork, handle.identity, handle.future),
-            key_of=(*place, attempt, handle.identity, handle.future.key),
+            *(fork, run.identity, run.future),
+            key_of=(*place, attempt, run.identity, run.future.key),
         )
-        for handle in new
+        for run in new
     ]
 
 
@@ -179,12 +177,12 @@ def _placement(regions: Regions, snapshot: Snapshot) -> Placement:
     return replace(columns, splits=snapshot.splits)
 
 
-def _sizes(runs: Sequence[tuple[int, RankedRun[RunHandle]]]) -> list[tasks.RunSize]:
-    return sizes_of([run.handle for _, run in runs])
+def _sizes(runs: Sequence[tuple[int, RunReference]]) -> list[tasks.RunSize]:
+    return sizes_of([run for _, run in runs])
 
 
-def _stored(regions: Regions, store: NetworkStore, commit: str, identity: str) -> StoredValue:
-    return StoredValue(partial(_open, regions, store, commit, identity))
+def _reading(regions: Regions, store: NetworkStore, commit: str, identity: str) -> Callable[[], Future]:
+    return partial(_open, regions, store, commit, identity)
 
 
 def _open(regions: Regions, store: NetworkStore, commit: str, identity: str) -> Future:

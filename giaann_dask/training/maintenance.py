@@ -119,7 +119,7 @@ def _add_up(client: Client, store: NetworkStore, reader: CommitReader, observer:
     for region in regions.runs:
         regions.compact_all(region)
     for done, runs in enumerate(regions.runs.values(), 1):
-        sizes_of([run.handle for run in runs])
+        sizes_of(runs)
         observer(StageAdvanced("compact", done, len(regions.runs), "regions"))
     progress = Progress(manifest, reader.vocabulary(), Ledger(reader.ledger()))
     return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)

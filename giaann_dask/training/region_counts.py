@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from distributed import Future
 
 from giaann_dask.cluster import results
-from giaann_dask.runs.compaction import RankedRun
 from giaann_dask.store.manifest import Manifest, RegionCount
 from giaann_dask.training import tasks
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.run_references import CountedRuns, RunHandle
+from giaann_dask.training.run_references import RunReference
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,20 +41,20 @@ class Counting:
     more: Future | None = None
 
 
-def known_counts(manifest: Manifest) -> dict[int, CountedRuns]:
-    """Return what the runs of each region of a commit have together, where that has been counted."""
+def known_counts(manifest: Manifest) -> dict[int, tuple[frozenset[str], tasks.RunSize]]:
+    """Return the runs of each region of a commit and what they have together, where that has been counted."""
     counted = {count.region: (count.neurons, count.connections) for count in manifest.counts}
     names: dict[int, list[str]] = {}
     for run in manifest.runs:
         names.setdefault(run.region, []).append(run.identity)
     alone = {run.region: (run.neurons, run.connections) for run in manifest.runs if len(names[run.region]) == 1}
     known = counted | alone
-    return {region: CountedRuns(frozenset(names[region]), *known[region]) for region in names if region in known}
+    return {region: (frozenset(names[region]), tasks.RunSize(*known[region])) for region in names if region in known}
 
 
 def submit_counts(
     regions: Regions,
-    runs: Sequence[tuple[int, RankedRun[RunHandle]]],
+    runs: Sequence[tuple[int, RunReference]],
     sizes: Mapping[str, tasks.RunSize],
     place: tuple[str, str],
 ) -> list[Counting]:
@@ -65,23 +64,23 @@ def submit_counts(
     ----------
     regions : Regions
         Where they are, and what is known of those that it began with.
-    runs : sequence of (int, RankedRun)
+    runs : sequence of (int, RunReference)
         Packed runs, by region.
     sizes : mapping of str to RunSize
         Of each, by identity.
     place : tuple of (str, str)
         Path of the store and a commit that has all runs that are stored.
     """
-    by_region: dict[int, list[RunHandle]] = {}
+    by_region: dict[int, list[RunReference]] = {}
     for region, run in runs:
-        by_region.setdefault(region, []).append(run.handle)
-    return [_counting(regions, region, handles, sizes, place) for region, handles in by_region.items()]
+        by_region.setdefault(region, []).append(run)
+    return [_counting(regions, region, every, sizes, place) for region, every in by_region.items()]
 
 
 def counts_of(countings: Sequence[Counting]) -> list[RegionCount]:
     """Wait for the counts of regions."""
     found = iter(results([counting.more for counting in countings if counting.more is not None]))
-    none = tasks.RunSize(0, 0, 0)
+    none = tasks.RunSize(0, 0)
     more = [none if counting.more is None else next(found) for counting in countings]
     return [
         RegionCount(known.region, known.neurons + size.neurons, known.connections + size.connections)
@@ -92,35 +91,35 @@ def counts_of(countings: Sequence[Counting]) -> list[RegionCount]:
 def _counting(
     regions: Regions,
     region: int,
-    handles: Sequence[RunHandle],
+    runs: Sequence[RunReference],
     sizes: Mapping[str, tasks.RunSize],
     place: tuple[str, str],
 ) -> Counting:
     """Begin to count one region."""
-    if len(handles) == 1:
-        size = sizes[handles[0].identity]
+    if len(runs) == 1:
+        size = sizes[runs[0].identity]
         return Counting(region, size.neurons, size.connections)
-    known = _known(regions, region, handles, sizes)
-    futures = [handle.future for handle in handles if known is None or handle.identity not in known.identities]
+    identities, known = _known(regions, region, runs, sizes)
+    futures = [run.future for run in runs if run.identity not in identities]
     keys = [future.key for future in futures]
-    if known is None:
+    if not identities:
         return Counting(region, 0, 0, regions.submit("count", tasks.count_region, *futures, key_of=keys))
     if not futures:
         return Counting(region, known.neurons, known.connections)
-    stored = sorted(known.identities)
+    stored = sorted(identities)
     more = regions.submit("count", tasks.count_more, *place, stored, *futures, key_of=(*place, stored, keys))
     return Counting(region, known.neurons, known.connections, more)
 
 
 def _known(
-    regions: Regions, region: int, handles: Sequence[RunHandle], sizes: Mapping[str, tasks.RunSize]
-) -> CountedRuns | None:
-    """Return stored runs of a region that need not be counted: those that it began with, or the largest one."""
+    regions: Regions, region: int, runs: Sequence[RunReference], sizes: Mapping[str, tasks.RunSize]
+) -> tuple[frozenset[str], tasks.RunSize]:
+    """Return stored runs of a region that need not be counted, with their counts: its first ones, or the largest."""
     began = regions.counted.get(region)
-    if began is not None and began.identities <= {handle.identity for handle in handles}:
+    if began is not None and began[0] <= {run.identity for run in runs}:
         return began
-    stored = [(sizes[handle.identity], handle.identity) for handle in handles if handle.stored]
+    stored = [(sizes[run.identity], run.identity) for run in runs if run.stored]
     if not stored:
-        return None
+        return frozenset(), tasks.RunSize(0, 0)
     size, identity = max(stored, key=lambda pair: (pair[0].connections, pair[1]))
-    return CountedRuns(frozenset([identity]), size.neurons, size.connections)
+    return frozenset([identity]), size

@@ -9,26 +9,23 @@ tasks that it submits. Does not cover: where increments come from (`rounds`) and
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from distributed import Client, Future
 
 from giaann_dask.cluster import assign_regions, data_budget, directed, region_budget, result, roles_of, task_key
 from giaann_dask.events import RegionMeasured
-from giaann_dask.runs.compaction import RankedRun, plan_compaction
+from giaann_dask.runs.compaction import plan_compaction
 from giaann_dask.runs.placement import Placement, Split
 from giaann_dask.store.manifest import StoredRun
 from giaann_dask.training import tasks
 from giaann_dask.training.run_references import (
-    CountedRuns,
-    RunHandle,
+    RunReference,
     Runs,
     Snapshot,
-    StoredValue,
-    leaves_of,
+    inputs_of,
     sizes_of,
-    to_commit,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -86,8 +83,8 @@ class Regions:
         Where columns belong, without splits.
     splits : tuple of Split
         Of regions so far.
-    counted : dict of int to CountedRuns
-        What the runs that it began with have together, by region, as far as that is known.
+    counted : dict of int to (frozenset of str, RunSize)
+        Identities of the runs that it began with and their distinct neurons and connections, by region, where known.
     rounds, tasks : int
         Rounds that the network has seen, and tasks submitted here.
     short : bool
@@ -107,13 +104,13 @@ class Regions:
         self._homes: dict[int, Future] = {}
         # Snapshots that are to be committed, and the runs that have been stored since these were taken.
         self._awaited: list[Snapshot] = []
-        self._stored: dict[str, RunHandle] = {}
+        self._stored: dict[str, RunReference] = {}
         # Where regions that have grown too large are to be split, and those of a single neuron.
         self._pivots: dict[int, Future] = {}
         self._unsplittable: set[int] = set()
         self.columns: Placement | Future = replace(placement, splits=())
         self.splits = placement.splits
-        self.counted: dict[int, CountedRuns] = {}
+        self.counted: dict[int, tuple[frozenset[str], tasks.RunSize]] = {}
         self.rounds = rounds
         self.short = False
         self.tasks = 0
@@ -136,7 +133,7 @@ class Regions:
             # What an earlier one has, the store will have instead of what it adds up.
             awaited = self._awaited_names()
             runs = {
-                region: tuple(part for run in runs for part in to_commit(run, awaited))
+                region: tuple(part for run in runs for part in run.to_commit(awaited))
                 for region, runs in now.runs.items()
             }
             now = replace(now, runs=runs)
@@ -146,12 +143,11 @@ class Regions:
     def with_stored(self, snapshot: Snapshot) -> Snapshot:
         """Return a snapshot in which the runs that an earlier commit has stored meanwhile are known as such."""
         runs = {
-            region: tuple(replace(run, handle=self._stored.get(run.handle.identity, run.handle)) for run in runs)
-            for region, runs in snapshot.runs.items()
+            region: tuple(self._stored.get(run.identity, run) for run in runs) for region, runs in snapshot.runs.items()
         }
         return replace(snapshot, runs=runs)
 
-    def settle(self, snapshot: Snapshot, stored: Mapping[str, StoredValue], empty: Set[str]) -> None:
+    def settle(self, snapshot: Snapshot, stored: Mapping[str, Callable[[], Future]], empty: Set[str]) -> None:
         """Go on from the commit of a snapshot, and add up what could not be while it was awaited.
 
         Stored runs are added up with stored runs only, so that neither rounds nor commits wait for that.
@@ -160,39 +156,38 @@ class Regions:
         ----------
         snapshot : Snapshot
             What has been committed.
-        stored : mapping of str to StoredValue
-            Its runs that are new in the store, by identity.
+        stored : mapping of str to callable
+            Submits the task that reads a run, for its runs that are new in the store, by identity.
         empty : set of str
             Identities of those that are in no commit, being empty; they are left out, or would go on from the text.
         """
         self._continue_from(stored)
         self._awaited.remove(snapshot)
         awaited = self._awaited_names()
-        self._stored = {name: handle for name, handle in self._stored.items() if name in awaited}
+        self._stored = {name: run for name, run in self._stored.items() if name in awaited}
         for region, every in self.runs.items():
-            runs = tuple(run for run in every if run.handle.identity not in empty)
+            runs = tuple(run for run in every if run.identity not in empty)
             self.runs[region] = self._folded(region, runs, awaited)
 
     def _folded(self, region: int, runs: Runs, awaited: Set[str]) -> Runs:
         """Return runs of which the stored ones at the beginning are added up as if they came one after the other."""
-        fixed = [self._waits(run.handle, awaited) or not run.handle.settled for run in runs]
+        fixed = [self._waits(run, awaited) or not run.persisted for run in runs]
         free = fixed.index(True) if True in fixed else len(runs)
         folded: Runs = ()
         for run in runs[:free]:
             folded = self._with_run(region, folded, run)
         return (*folded, *runs[free:])
 
-    def _continue_from(self, stored: Mapping[str, StoredValue]) -> None:
+    def _continue_from(self, stored: Mapping[str, Callable[[], Future]]) -> None:
         """Let runs that have been stored, where they still are runs of their own, continue from other futures."""
-        handles = {run.handle.identity: run.handle for _, run in self._now().handles()}
+        runs = {run.identity: run for _, run in self._now().references()}
         continued = {}
-        for identity in stored.keys() & handles.keys():
-            value = stored[identity]
+        for identity in stored.keys() & runs.keys():
+            read = stored[identity]
+            value = read()
             # Measured anew, or its size would keep the tasks that the run came from in the scheduler.
-            size = self._measure(value.future())
-            continued[identity] = replace(
-                handles[identity], value=value, size=size, stored=True, packed=True, leaves=()
-            )
+            size = self._measure(value)
+            continued[identity] = replace(runs[identity], value=value, read=read, size=size, packed=True, inputs=())
             self._sizes.pop(identity, None)
         self._replace(continued)
         self._stored |= continued
@@ -201,11 +196,11 @@ class Regions:
         return Snapshot(dict(self.runs), self.rounds, self.splits)
 
     def _awaited_names(self) -> set[str]:
-        return {run.handle.identity for snapshot in self._awaited for _, run in snapshot.handles()}
+        return {run.identity for snapshot in self._awaited for _, run in snapshot.references()}
 
     @staticmethod
-    def _waits(handle: RunHandle, awaited: Set[str]) -> bool:
-        return not handle.stored and handle.identity in awaited
+    def _waits(run: RunReference, awaited: Set[str]) -> bool:
+        return not run.stored and run.identity in awaited
 
     def deal(self) -> None:
         """Look which workers there are, and deal the regions to those that hold columns."""
@@ -223,19 +218,19 @@ class Regions:
     def compact_all(self, region: int) -> None:
         """Add up all runs of a region into one."""
         # At once, instead of some of them first.
-        runs = tuple(part for run in self.runs[region] for part in to_commit(run, set()))
+        runs = tuple(part for run in self.runs[region] for part in run.to_commit(set()))
         if len(runs) > 1:
             rank = max(run.rank for run in runs) + 1
             # All regions decoded at the same time would take ten times as much memory, and a commit follows.
-            self.runs[region] = (RankedRun(rank, self._compact(region, runs, packed=True)),)
+            self.runs[region] = (self._compact(region, runs, rank, packed=True),)
 
-    def continue_from(self, run: StoredRun, value: StoredValue) -> None:
+    def continue_from(self, run: StoredRun, read: Callable[[], Future]) -> None:
         """Let a region continue from a stored run, after those before it."""
         first, last = (int(number) for number in run.identity.partition(".")[2].split("-"))
         size = tasks.RunSize(run.neurons, run.connections, run.nbytes)
-        handle = RunHandle(run.identity, value, size, first, last, stored=True, packed=True)
+        added = RunReference(run.identity, run.rank, first, last, size, read=read, packed=True)
         # Commits leave runs of any ranks; here they are as if they had come one after the other.
-        self.runs[run.region] = self._with_run(run.region, self.runs[run.region], RankedRun(run.rank, handle))
+        self.runs[run.region] = self._with_run(run.region, self.runs[run.region], added)
 
     def keep_within_budgets(self) -> None:
         """Split regions and pack runs that have grown too large, as far as their sizes are known by now."""
@@ -248,7 +243,7 @@ class Regions:
         for region in sorted(self.runs.keys() - self._pivots.keys() - self._unsplittable):
             few = len(self.runs) + len(self._pivots) < self._budgets.regions
             if self._decoded(region) > (min(region_bytes, _SMALL_BYTES) if few else region_bytes):
-                futures = [run.handle.future for run in self.runs[region]]
+                futures = [run.future for run in self.runs[region]]
                 self._pivots[region] = self.submit("pivot", tasks.find_pivot, *futures, key_of=_keys(futures))
         hot_bytes = self._hot_bytes()
         self.short = sum(map(self._decoded, self.runs)) > hot_bytes
@@ -257,9 +252,9 @@ class Regions:
     def hot_and_packed(self) -> tuple[int, int]:
         """Return the bytes of decoded and of packed runs, as far as their sizes are known."""
         totals = [0, 0]
-        for _, run in self._now().handles():
-            size = self._sizes.get(run.handle.identity) if run.handle.held else None
-            totals[run.handle.packed] += size.nbytes if size else 0
+        for _, run in self._now().references():
+            size = self._sizes.get(run.identity) if run.in_memory else None
+            totals[run.packed] += size.nbytes if size else 0
         return totals[0], totals[1]
 
     def measured(self, touches: Mapping[int, int]) -> tuple[RegionMeasured, ...]:
@@ -267,27 +262,29 @@ class Regions:
         return tuple(self._measured(region, touches.get(region, 0)) for region in sorted(self.runs))
 
     def _measured(self, region: int, touches: int) -> RegionMeasured:
-        handles = [run.handle for run in self.runs[region]]
+        runs = self.runs[region]
         known = self._sizes_before | self._sizes
-        sized = [(known[handle.identity], handle) for handle in handles if handle.identity in known]
-        held = [(size.connections, handle) for size, handle in sized if handle.held]
-        largest = [max(held, key=lambda pair: pair[0])[1]] if held else [each for each in handles[-1:] if each.held]
+        sized = [(known[run.identity], run) for run in runs if run.identity in known]
+        in_memory = [(size.connections, run) for size, run in sized if run.in_memory]
+        largest = (
+            [max(in_memory, key=lambda pair: pair[0])[1]] if in_memory else [run for run in runs[-1:] if run.in_memory]
+        )
         return RegionMeasured(
             region,
             sum(size.connections for size, _ in sized),
             sum(size.neurons for size, _ in sized),
             sum(size.nbytes for size, _ in sized),
-            len(handles),
+            len(runs),
             touches,
             str(largest[0].future.key) if largest else "",
         )
 
-    def packed(self, handle: RunHandle) -> RunHandle:
-        """Return a handle of the packed form of a run."""
-        if handle.packed:
-            return handle
-        future = self.submit("pack", tasks.pack_run, handle.future, key_of=handle.future.key)
-        return replace(handle, value=future, size=self._measure(future), packed=True)
+    def packed(self, run: RunReference) -> RunReference:
+        """Return a reference to the packed form of a run."""
+        if run.packed:
+            return run
+        future = self.submit("pack", tasks.pack_run, run.future, key_of=run.future.key)
+        return replace(run, value=future, size=self._measure(future), packed=True)
 
     def submit(self, name: str, function: object, *arguments: object, key_of: object) -> Future:
         """Submit a task that holds columns."""
@@ -305,18 +302,19 @@ class Regions:
         key = task_key("integrate", _keys(routed))
         future = self._client.submit(tasks.integrate, *routed, key=key, **self._at_owner(region))
         name = _identity(region, self.rounds, self.rounds)
-        added = RunHandle(name, future, self._measure(future), self.rounds, self.rounds)
+        added = RunReference(name, 0, self.rounds, self.rounds, self._measure(future), future)
         runs = self.runs[region]
-        apart = [run.handle.settled or self._waits(run.handle, awaited) for run in runs]
+        apart = [run.persisted or self._waits(run, awaited) for run in runs]
         waiting = max((at + 1 for at, each in enumerate(apart) if each), default=0)
-        self.runs[region] = (*runs[:waiting], *self._with_run(region, runs[waiting:], RankedRun(0, added)))
-        return self.runs[region][-1].handle.future
+        self.runs[region] = (*runs[:waiting], *self._with_run(region, runs[waiting:], added))
+        return self.runs[region][-1].future
 
-    def _with_run(self, region: int, runs: Runs, added: RankedRun[RunHandle]) -> Runs:
+    def _with_run(self, region: int, runs: Runs, added: RunReference) -> Runs:
         """Return runs of falling rank with one more, added up where there are enough of a rank."""
         plan = plan_compaction(runs, added, _TOGETHER_SHORT if self.short else 2)
-        merged = plan.merged[0].handle if len(plan.merged) == 1 else self._compact(region, plan.merged)
-        return (*plan.kept, RankedRun(plan.rank, merged))
+        if len(plan.merged) == 1:
+            return (*plan.kept, *plan.merged)
+        return (*plan.kept, self._compact(region, plan.merged, plan.rank))
 
     def _at_owner(self, region: int) -> dict[str, object]:
         """Return arguments of `Client.submit` that bring a task to a region's owner.
@@ -338,17 +336,19 @@ class Regions:
             self._homes[region] = home
         return {**storing, "home": home}
 
-    def _compact(self, region: int, runs: Runs, *, packed: bool = False) -> RunHandle:
-        handles, leaves = [run.handle for run in runs], leaves_of(runs)
-        first, last = handles[0].first_round, handles[-1].last_round
-        futures = [handle.future for handle in handles]
+    def _compact(self, region: int, runs: Runs, rank: int, *, packed: bool = False) -> RunReference:
+        inputs = inputs_of(runs)
+        first, last = runs[0].first_round, runs[-1].last_round
+        futures = [run.future for run in runs]
         # What was packed for want of memory would be packed again, after all regions had been decoded at once; and
         # what is stored is to be stored again, once it is there.
-        packed = packed or bool(leaves) or (self.short and any(handle.packed for handle in handles))
+        packed = packed or bool(inputs) or (self.short and any(run.packed for run in runs))
         function = tasks.compact_packed if packed else tasks.compact
         future = self.submit("compact", function, *futures, key_of=(packed, *_keys(futures)))
         size = self._measure(future)
-        return RunHandle(_identity(region, first, last), future, size, first, last, packed=packed, leaves=leaves)
+        return RunReference(
+            _identity(region, first, last), rank, first, last, size, future, packed=packed, inputs=inputs
+        )
 
     def _measure(self, future: Future) -> Future:
         return self.submit("measure", tasks.measure_run, future, key_of=future.key)
@@ -366,30 +366,28 @@ class Regions:
         runs = self.runs.pop(region)
         self._homes.pop(region, None)
         for new, upper in ((low, False), (low + 1, True)):
-            self.runs[new] = tuple(RankedRun(run.rank, self._part(run.handle, new, pivot, upper)) for run in runs)
+            self.runs[new] = tuple(self._part(run, new, pivot, upper) for run in runs)
         # The first part stays where the whole was; the second goes where there is room.
         self._owners = {**self._owners, **({low: self._owners[region]} if region in self._owners else {})}
 
-    def _part(self, handle: RunHandle, region: int, pivot: int, upper: bool) -> RunHandle:
-        arguments = (handle.future, pivot, upper)
-        future = self.submit("split", tasks.split, *arguments, key_of=(handle.future.key, pivot, upper))
-        name = _identity(region, handle.first_round, handle.last_round)
-        return replace(handle, identity=name, value=future, size=self._measure(future), stored=False, leaves=())
+    def _part(self, run: RunReference, region: int, pivot: int, upper: bool) -> RunReference:
+        arguments = (run.future, pivot, upper)
+        future = self.submit("split", tasks.split, *arguments, key_of=(run.future.key, pivot, upper))
+        name = _identity(region, run.first_round, run.last_round)
+        return replace(run, identity=name, value=future, read=None, size=self._measure(future), inputs=())
 
     def _learn_sizes(self) -> None:
         """Fetch the sizes of runs that have been computed since the last time."""
-        handles = [run.handle for _, run in self._now().handles()]
-        known = {handle.identity: self._sizes[handle.identity] for handle in handles if handle.identity in self._sizes}
-        new = [handle for handle in handles if handle.identity not in known and handle.measured]
+        runs = [run for _, run in self._now().references()]
+        known = {run.identity: self._sizes[run.identity] for run in runs if run.identity in self._sizes}
+        new = [run for run in runs if run.identity not in known and run.measured]
         found = sizes_of(new)
-        self._sizes = known | {handle.identity: size for handle, size in zip(new, found, strict=True)}
+        self._sizes = known | {run.identity: size for run, size in zip(new, found, strict=True)}
         before = {**self._sizes_before, **self._sizes}
-        self._sizes_before = {
-            handle.identity: before[handle.identity] for handle in handles if handle.identity in before
-        }
+        self._sizes_before = {run.identity: before[run.identity] for run in runs if run.identity in before}
 
     def _decoded(self, region: int) -> int:
-        sizes = (self._sizes.get(run.handle.identity) for run in self.runs[region])
+        sizes = (self._sizes.get(run.identity) for run in self.runs[region])
         return sum(size.decoded_bytes for size in sizes if size)
 
     def _hot_bytes(self) -> float:
@@ -400,21 +398,21 @@ class Regions:
 
     def _pack_beyond(self, hot_bytes: float) -> None:
         """Pack runs until what is decoded keeps within a budget; the largest wait longest for compaction."""
-        hot = [run.handle for _, run in self._now().handles() if not run.handle.packed]
-        sized = [(self._sizes[handle.identity].nbytes, handle) for handle in hot if handle.identity in self._sizes]
+        hot = [run for _, run in self._now().references() if not run.packed]
+        sized = [(self._sizes[run.identity].nbytes, run) for run in hot if run.identity in self._sizes]
         total = sum(nbytes for nbytes, _ in sized)
         packed = {}
-        for nbytes, handle in sorted(sized, key=lambda pair: (-pair[0], pair[1].identity)):
+        for nbytes, run in sorted(sized, key=lambda pair: (-pair[0], pair[1].identity)):
             if total <= hot_bytes:
                 break
             total -= nbytes
-            packed[handle.identity] = self.packed(handle)
-            del self._sizes[handle.identity]
+            packed[run.identity] = self.packed(run)
+            del self._sizes[run.identity]
         self._replace(packed)
 
-    def _replace(self, handles: Mapping[str, RunHandle]) -> None:
+    def _replace(self, changed: Mapping[str, RunReference]) -> None:
         for region, runs in self.runs.items():
-            self.runs[region] = tuple(replace(run, handle=handles.get(run.handle.identity, run.handle)) for run in runs)
+            self.runs[region] = tuple(changed.get(run.identity, run) for run in runs)
 
 
 def _identity(region: int, first_round: int, last_round: int) -> str:

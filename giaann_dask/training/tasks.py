@@ -39,17 +39,19 @@ register()
 
 @dataclass(frozen=True)
 class RunSize:
-    """Size of a run, or of several.
+    """Size of a run, or of several runs of a region together.
 
     Attributes
     ----------
-    neurons, connections, nbytes : int
-        Neurons, connections, and bytes in memory.
+    neurons, connections : int
+        Distinct neurons and connections.
+    nbytes : int
+        Bytes in memory; 0 where they are not needed.
     """
 
     neurons: int
     connections: int
-    nbytes: int
+    nbytes: int = 0
 
     @property
     def empty(self) -> bool:

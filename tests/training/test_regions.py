@@ -28,7 +28,7 @@ from giaann_dask.text.reading import ReadOptions
 from giaann_dask.training import tasks
 from giaann_dask.training.maintenance import compact_network
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.run_references import Snapshot, StoredValue
+from giaann_dask.training.run_references import Snapshot
 from giaann_dask.training.tasks import add_runs, compact_packed, measure_run, pack_run
 
 pytestmark = pytest.mark.cluster
@@ -173,7 +173,7 @@ def increments(number: int) -> dict[int, RegionRun]:
 
 def rounds_behind(client: Client, regions: Regions) -> set[int]:
     """Return the rounds whose increments would be made again if all runs were lost."""
-    futures = [run.handle.future for runs in regions.runs.values() for run in runs]
+    futures = [run.future for runs in regions.runs.values() for run in runs]
     assert all(future.result(30) for future in futures), "the scheduler knows of them"
     left, seen = [client.cluster.scheduler.tasks[future.key] for future in futures], set()
     while left:
@@ -197,20 +197,19 @@ def test_nothing_goes_on_from_what_was_before_a_commit(seed: int) -> None:
                 awaited.append(regions.snapshot())
             if awaited and (len(awaited) > 4 or choose.random() < 0.2):
                 snapshot = awaited.popleft()
-                handles = [run.handle for _, run in regions.with_stored(snapshot).handles()]
-                empty = {handle.identity for handle in handles if handle.size.result(30).empty}
-                new = [handle for handle in handles if not handle.stored and handle.identity not in empty]
-                stored = client.scatter([handle.future.result(30) for handle in new], hash=False)
-                names = [handle.identity for handle in new]
-                values = [StoredValue(lambda future=future: future) for future in stored]
-                regions.settle(snapshot, dict(zip(names, values, strict=True)), empty)
+                runs = [run for _, run in regions.with_stored(snapshot).references()]
+                empty = {run.identity for run in runs if run.size.result(30).empty}
+                new = [run for run in runs if not run.stored and run.identity not in empty]
+                stored = client.scatter([run.future.result(30) for run in new], hash=False)
+                reads = {run.identity: lambda future=future: future for run, future in zip(new, stored, strict=True)}
+                regions.settle(snapshot, reads, empty)
                 commits += 1
                 assert rounds_behind(client, regions) == set(range(snapshot.rounds, number + 1))
-                del stored, values
+                del stored, reads, runs, new
         assert commits > 5
         for region, every in ((0, 1), (1, 16)):
             runs, own = regions.runs[region], range(0, 80, every)
-            total = add_runs([run.handle.future.result(30) for run in runs]).connections
+            total = add_runs([run.future.result(30) for run in runs]).connections
             assert total.target.tolist() == [1, *(2 + number for number in own)]
             assert total.strength.tolist() == [len(own), *[5] * len(own)]
             assert len(runs) < 16, [run.rank for run in runs]
@@ -234,40 +233,40 @@ def test_no_commit_waits_for_stored_runs_to_be_added_up(tmp_path: Path, monkeypa
             name, size = f"00000.{number:08d}-{number:08d}", measure_run(packed)
             run = StoredRun(name, 0, 0, size.neurons, size.connections, size.nbytes)
             (future,) = client.scatter([packed], hash=False)
-            regions.continue_from(run, StoredValue(lambda future=future: future))
+            regions.continue_from(run, lambda future=future: future)
         regions.deal()
         (together,) = regions.runs[0]
         regions.integrate([client.submit(increments, 5, key="connect-5")])
         # What is new is not added to what is stored, so it waits for nothing.
-        assert regions.runs[0][1].handle.future.result(30).connections.target.tolist() == [1, 7]
+        assert regions.runs[0][1].future.result(30).connections.target.tolist() == [1, 7]
         assert [run.rank for run in regions.runs[0]] == [1, 0]
         early = regions.snapshot()
         assert names_of(early) == ["00000.00000000-00000000", "00000.00000001-00000001", "00000.00000002-00000002"]
-        assert [run.handle.stored for _, run in early.handles()] == [True, True, False]
+        assert [run.stored for _, run in early.references()] == [True, True, False]
         gate.touch()
-        assert together.handle.future.result(30).connections.connections == 3
+        assert together.future.result(30).connections.connections == 3
         late = regions.snapshot()
         assert names_of(late) == ["00000.00000000-00000001", "00000.00000002-00000002"]
-        assert [run.handle.packed for _, run in late.handles()] == [True, False]
+        assert [run.packed for _, run in late.references()] == [True, False]
         # A commit that awaits it takes its parts out of the store, so the next must not count on these if it is lost.
         gate.unlink()
         lost = client.submit(add_up_late, key="lost")
         newest = regions.runs[0][1:]
-        regions.runs[0] = (replace(together, handle=replace(together.handle, value=lost)), *newest)
+        regions.runs[0] = (replace(together, value=lost), *newest)
         assert not lost.done()
         after = regions.snapshot()
         assert names_of(after) == names_of(late)
         gate.touch()
         # Stored in its turn, it is one of those that a commit takes.
-        stored = {name: StoredValue(lambda: together.handle.future) for name in names_of(late)[:1]}
+        stored = {name: lambda: together.future for name in names_of(late)[:1]}
         for snapshot in (early, late, after):
             regions.settle(snapshot, stored, set())
-        assert [(run.handle.stored, run.handle.leaves) for run in regions.runs[0]] == [(True, ()), (False, ())]
+        assert [(run.stored, run.inputs) for run in regions.runs[0]] == [(True, ()), (False, ())]
 
 
 def names_of(snapshot: Snapshot) -> list[str]:
     """Return the identities of the runs of a snapshot."""
-    return [run.handle.identity for _, run in snapshot.handles()]
+    return [run.identity for _, run in snapshot.references()]
 
 
 @pytest.mark.slow
