@@ -1,7 +1,7 @@
-"""Committing the regions of a cluster to a network's store.
+"""Commit the regions of a cluster to a network's store, and load them from it.
 
-Covers: packing and writing the runs that no commit holds yet, on the workers that hold them, and
-cutting the lineage of what follows. Does not cover: the format (`giaann_dask.store.network_store`).
+Runs that are not stored yet are packed and written on the workers that have them in memory; afterwards the lineage of
+later runs begins at the store. The format is in `giaann_dask.store.network_store`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from giaann_dask.training.run_references import RunReference, Snapshot, sizes_of
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """What a commit says besides the runs.
+    """Contents of a commit in addition to the runs.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Progress:
     vocabulary : Vocabulary
         Dictionaries, possibly further than the manifest.
     ledger : Ledger
-        Parts of text that count.
+        Parts of text that have been counted.
     """
 
     manifest: Manifest
@@ -84,17 +84,17 @@ def commit_regions(
     StoreWriteError
         If the disk is full. The last commit stays as it was.
     StoreUnsharedError
-        If a worker does not see the store. Likewise.
+        If a worker cannot access the store. Likewise.
     """
     runs = regions.with_stored(snapshot).references()
-    # Each run is packed as soon as it is there, while others are still being added up.
+    # Each run is packed as soon as it is computed, while others are still being added up.
     packed = [(region, regions.packed(run)) for region, run in runs]
     sizes = {run.identity: size for (_, run), size in zip(runs, _sizes(runs), strict=True)}
     # Runs of rounds that did not touch their region are empty, and left out.
     empty = {identity for identity, size in sizes.items() if size.empty}
     kept = [(region, run) for region, run in packed if run.identity not in empty]
     session, place = store.begin(), _place(store)
-    # What the runs of a region have together takes reading them, so it is counted once at the end.
+    # Counting the distinct entries of a region reads its runs, so it is done once at the end.
     countings = submit_counts(regions, kept, sizes, place) if last else []
     new = [run for _, run in kept if not run.stored]
     written = _write(regions, store, place, session, new)
@@ -145,7 +145,7 @@ def stored_regions(manifest: Manifest, touches: Mapping[int, int]) -> tuple[Regi
 
 
 def _place(store: NetworkStore) -> tuple[str, str]:
-    """Return where workers find the last commit: the path of the store, and its identity."""
+    """Return the path of the store and the identity of its last commit, for workers."""
     return str(store.path), store.head()
 
 
@@ -156,8 +156,8 @@ def _write(
     session: icechunk.Session,
     new: Sequence[RunReference],
 ) -> list[Future]:
-    """Let workers write runs into forks of a session, which wants them back."""
-    # What has been written into a session that was not committed is of no use to another: it may have been removed.
+    """Submit tasks that write runs into forks of a session, which are merged into it."""
+    # The keys are unique: data of a session that was not committed may have been removed since.
     attempt = uuid.uuid4().hex
     fork = store.fork(session) if new else b""
     return [
@@ -172,7 +172,7 @@ def _write(
 
 
 def _placement(regions: Regions, snapshot: Snapshot) -> Placement:
-    """Return where neurons belong as of a snapshot; columns of later rounds may have their region already."""
+    """Return the placement as of a snapshot; columns of later rounds may have their region already."""
     columns = regions.columns if isinstance(regions.columns, Placement) else result(regions.columns)
     return replace(columns, splits=snapshot.splits)
 

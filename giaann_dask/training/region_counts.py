@@ -1,10 +1,7 @@
-"""How many distinct neurons and connections each region has at the end of a training.
+"""Count the distinct neurons and connections of each region at the end of a training.
 
-Covers: what is known of a stored network, and which tasks count the rest. Does not cover: how runs are
-counted (`giaann_dask.runs.counting`).
-
-A region is not counted anew where the count of some of its stored runs is known, as that of a single one is:
-its other runs are looked up in these, which reads no more of the store than the rows that both have.
+If the count of some stored runs of a region is known, as that of a single run is, only entries that its other runs add
+are counted, which reads no more of the store than the rows that both have. `giaann_dask.runs.counting` counts runs.
 """
 
 from __future__ import annotations
@@ -23,16 +20,16 @@ from giaann_dask.training.run_references import RunReference
 
 @dataclass(frozen=True, eq=False)
 class Counting:
-    """The count of a region under way.
+    """Count of a region that is being computed.
 
     Attributes
     ----------
     region : int
         Which.
     neurons, connections : int
-        What is known already.
+        Known counts.
     more : Future or None
-        A `RunSize` of what comes to it.
+        A `RunSize` of what is added to it.
     """
 
     region: int
@@ -63,7 +60,7 @@ def submit_counts(
     Parameters
     ----------
     regions : Regions
-        Where they are, and what is known of those that it began with.
+        The regions, with the counts of their first stored runs.
     runs : sequence of (int, RunReference)
         Packed runs, by region.
     sizes : mapping of str to RunSize

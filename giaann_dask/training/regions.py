@@ -1,9 +1,7 @@
-"""The regions of a network on a cluster: their runs, who holds them, and their growth.
+"""Add increments to the regions of a network on a cluster; compact, split and pack their runs.
 
-Covers: adding a round's increments, compaction, splitting regions that have grown too large, packing
-runs that take too much memory, and the state as of some round. Nothing here waits for the
-tasks that it submits. Does not cover: where increments come from (`rounds`) and when to commit
-(`trainer`).
+Nothing here waits for the tasks that it submits. `rounds` makes the increments, `region_owners` assigns regions to
+workers, and `committing` commits the runs.
 """
 
 from __future__ import annotations
@@ -14,12 +12,13 @@ from dataclasses import dataclass, replace
 
 from distributed import Client, Future
 
-from giaann_dask.cluster import assign_regions, data_budget, directed, region_budget, result, roles_of, task_key
+from giaann_dask.cluster import Roles, data_budget, region_budget, result, task_key
 from giaann_dask.events import RegionMeasured
 from giaann_dask.runs.compaction import plan_compaction
 from giaann_dask.runs.placement import Placement, Split
 from giaann_dask.store.manifest import StoredRun
 from giaann_dask.training import tasks
+from giaann_dask.training.region_owners import RegionOwners
 from giaann_dask.training.run_references import (
     RunReference,
     Runs,
@@ -40,12 +39,11 @@ class RegionBudgets:
     region_bytes : int
         A region is split when its runs take more than this, decoded, or more than a worker can add up.
     hot_bytes : int or None
-        Decoded runs of all regions together; what is beyond is packed, the largest runs first. None
-        for two thirds of the room that the storage workers' memory limits leave for data, or no end without
-        limits.
+        Decoded runs of all regions together; beyond that, runs are packed, the largest first. None for two
+        thirds of the data budgets of the storage workers, or unlimited without memory limits.
     regions : int
-        Until there are so many, a region is split as soon as its runs take more than 4 MB, decoded, so that those of
-        a large network are as many as were asked for, and those of a small one few.
+        Until there are so many, a region is split as soon as its runs take more than 4 MB, decoded, so that a
+        large network has as many as requested, and a small one few.
     """
 
     region_bytes: int = 1 << 28
@@ -53,11 +51,11 @@ class RegionBudgets:
     regions: int = 0
 
 
-# What a region takes, decoded, when its content begins to cost more than its tasks and files do.
+# Decoded size from which the content of a region costs more than its tasks and files.
 _SMALL_BYTES = 1 << 22
-# Runs of a rank that become one where memory is short: then each has to be packed again, which takes longest.
+# Runs of a rank that become one when memory is short: each has to be packed again then, which takes longest.
 _TOGETHER_SHORT = 4
-# Of the storage workers' room for data; the rest is for packed runs and increments on their way.
+# Of the storage workers' data budgets; the rest is for packed runs and increments in flight.
 _HOT_SHARE = 2 / 3
 
 
@@ -89,19 +87,16 @@ class Regions:
         Rounds that the network has seen, and tasks submitted here.
     short : bool
         Whether memory is short: not all runs could be decoded at the same time.
-    roles : Roles
-        Workers at the last dealing.
     """
 
     def __init__(self, client: Client, placement: Placement, rounds: int, budgets: RegionBudgets | None = None) -> None:
         self._client = client
         self._budgets = budgets or RegionBudgets()
         self._first_regions = placement.first_regions
-        self._owners: dict[int, str] = {}
+        self._owners = RegionOwners(client)
         self._sizes: dict[str, tasks.RunSize] = {}
-        # Of what has been packed or stored since it was measured: as good as any for those who look on.
+        # Sizes of runs before they were packed or stored, for observers until they are measured again.
         self._sizes_before: dict[str, tasks.RunSize] = {}
-        self._homes: dict[int, Future] = {}
         # Snapshots that are to be committed, and the runs that have been stored since these were taken.
         self._awaited: list[Snapshot] = []
         self._stored: dict[str, RunReference] = {}
@@ -114,14 +109,18 @@ class Regions:
         self.rounds = rounds
         self.short = False
         self.tasks = 0
-        self.roles = roles_of(client)
         self.runs: dict[int, Runs] = dict.fromkeys(placement.live(), ())
+
+    @property
+    def roles(self) -> Roles:
+        """Workers at the last assignment of regions."""
+        return self._owners.roles
 
     def snapshot(self, *, whole: bool = False) -> Snapshot:
         """Return the runs of all regions as of now, to be committed; later rounds do not change it.
 
-        Until `settle`, its runs are added to no others: these would go on from what the commit makes superfluous, from
-        the text on, and so would all that follows.
+        Until `settle`, its runs are not added to others: the lineage of the sums would begin at the text instead of
+        the commit, and so would that of all later runs.
 
         Parameters
         ----------
@@ -130,7 +129,7 @@ class Regions:
         """
         now = self._now()
         if not whole:
-            # What an earlier one has, the store will have instead of what it adds up.
+            # The commit of an earlier snapshot stores these runs instead of their inputs.
             awaited = self._awaited_names()
             runs = {
                 region: tuple(part for run in runs for part in run.to_commit(awaited))
@@ -141,25 +140,25 @@ class Regions:
         return now
 
     def with_stored(self, snapshot: Snapshot) -> Snapshot:
-        """Return a snapshot in which the runs that an earlier commit has stored meanwhile are known as such."""
+        """Return a snapshot with references to the store for runs that an earlier commit has stored since."""
         runs = {
             region: tuple(self._stored.get(run.identity, run) for run in runs) for region, runs in snapshot.runs.items()
         }
         return replace(snapshot, runs=runs)
 
     def settle(self, snapshot: Snapshot, stored: Mapping[str, Callable[[], Future]], empty: Set[str]) -> None:
-        """Go on from the commit of a snapshot, and add up what could not be while it was awaited.
+        """Continue from the commit of a snapshot, and add up the runs that had to wait for it.
 
         Stored runs are added up with stored runs only, so that neither rounds nor commits wait for that.
 
         Parameters
         ----------
         snapshot : Snapshot
-            What has been committed.
+            The committed snapshot.
         stored : mapping of str to callable
             Submits the task that reads a run, for its runs that are new in the store, by identity.
         empty : set of str
-            Identities of those that are in no commit, being empty; they are left out, or would go on from the text.
+            Identities of empty runs, which no commit has; they are removed, or their lineage would begin at the text.
         """
         self._continue_from(stored)
         self._awaited.remove(snapshot)
@@ -170,7 +169,7 @@ class Regions:
             self.runs[region] = self._folded(region, runs, awaited)
 
     def _folded(self, region: int, runs: Runs, awaited: Set[str]) -> Runs:
-        """Return runs of which the stored ones at the beginning are added up as if they came one after the other."""
+        """Return runs of which the persisted ones at the beginning are added up as if they were added one by one."""
         fixed = [self._waits(run, awaited) or not run.persisted for run in runs]
         free = fixed.index(True) if True in fixed else len(runs)
         folded: Runs = ()
@@ -179,13 +178,13 @@ class Regions:
         return (*folded, *runs[free:])
 
     def _continue_from(self, stored: Mapping[str, Callable[[], Future]]) -> None:
-        """Let runs that have been stored, where they still are runs of their own, continue from other futures."""
+        """Replace runs that have been stored, if they still exist as runs, by references to the store."""
         runs = {run.identity: run for _, run in self._now().references()}
         continued = {}
         for identity in stored.keys() & runs.keys():
             read = stored[identity]
             value = read()
-            # Measured anew, or its size would keep the tasks that the run came from in the scheduler.
+            # Measured again, or the future of its size would keep the run's earlier tasks in the scheduler.
             size = self._measure(value)
             continued[identity] = replace(runs[identity], value=value, read=read, size=size, packed=True, inputs=())
             self._sizes.pop(identity, None)
@@ -202,11 +201,9 @@ class Regions:
     def _waits(run: RunReference, awaited: Set[str]) -> bool:
         return not run.stored and run.identity in awaited
 
-    def deal(self) -> None:
-        """Look which workers there are, and deal the regions to those that hold columns."""
-        self.roles = roles_of(self._client)
-        weights = {region: self._decoded(region) for region in self.runs}
-        self._owners = assign_regions(self._owners, weights, self.roles)
+    def assign_owners(self) -> None:
+        """Assign the regions to the present workers that store columns."""
+        self._owners.assign({region: self._decoded(region) for region in self.runs})
 
     def integrate(self, increments: Sequence[Future]) -> list[Future]:
         """Add a round's increments to every region, and return the newest run of each."""
@@ -217,7 +214,7 @@ class Regions:
 
     def compact_all(self, region: int) -> None:
         """Add up all runs of a region into one."""
-        # At once, instead of some of them first.
+        # All in one task, instead of some of them first.
         runs = tuple(part for run in self.runs[region] for part in run.to_commit(set()))
         if len(runs) > 1:
             rank = max(run.rank for run in runs) + 1
@@ -225,15 +222,15 @@ class Regions:
             self.runs[region] = (self._compact(region, runs, rank, packed=True),)
 
     def continue_from(self, run: StoredRun, read: Callable[[], Future]) -> None:
-        """Let a region continue from a stored run, after those before it."""
+        """Add a stored run to its region, after earlier ones."""
         first, last = (int(number) for number in run.identity.partition(".")[2].split("-"))
         size = tasks.RunSize(run.neurons, run.connections, run.nbytes)
         added = RunReference(run.identity, run.rank, first, last, size, read=read, packed=True)
-        # Commits leave runs of any ranks; here they are as if they had come one after the other.
+        # Commits leave runs of any ranks; here they are added one by one.
         self.runs[run.region] = self._with_run(run.region, self.runs[run.region], added)
 
     def keep_within_budgets(self) -> None:
-        """Split regions and pack runs that have grown too large, as far as their sizes are known by now."""
+        """Split regions and pack runs that have grown too large, by the sizes that are known without waiting."""
         self._learn_sizes()
         for region in [region for region, pivot in self._pivots.items() if pivot.done()]:
             self._split(region, self._pivots[region])
@@ -258,7 +255,7 @@ class Regions:
         return totals[0], totals[1]
 
     def measured(self, touches: Mapping[int, int]) -> tuple[RegionMeasured, ...]:
-        """Return what each region holds, as far as sizes are known, with the column touches given by region."""
+        """Return the measured contents of each region, with the column touches given by region."""
         return tuple(self._measured(region, touches.get(region, 0)) for region in sorted(self.runs))
 
     def _measured(self, region: int, touches: int) -> RegionMeasured:
@@ -287,12 +284,12 @@ class Regions:
         return replace(run, value=future, size=self._measure(future), packed=True)
 
     def submit(self, name: str, function: object, *arguments: object, key_of: object) -> Future:
-        """Submit a task that holds columns."""
+        """Submit a task whose result is stored on a storage worker."""
         self.tasks += 1
         return self._client.submit(function, *arguments, key=task_key(name, key_of), **self.roles.storing())
 
     def _integrate(self, region: int, increments: Sequence[Future], awaited: set[str]) -> Future:
-        # Where increments were computed, or idle storage workers would fetch all of one to pick their part.
+        # On compute workers: idle storage workers would fetch a whole increment for one part of it.
         computing = self.roles.computing()
         routed = [
             self._client.submit(tasks.route, part, region, key=task_key("route", part.key, region), **computing)
@@ -300,48 +297,28 @@ class Regions:
         ]
         self.tasks += len(routed) + 1
         key = task_key("integrate", _keys(routed))
-        future = self._client.submit(tasks.integrate, *routed, key=key, **self._at_owner(region))
+        future = self._client.submit(tasks.integrate, *routed, key=key, **self._owners.at_owner(region))
         name = _identity(region, self.rounds, self.rounds)
         added = RunReference(name, 0, self.rounds, self.rounds, self._measure(future), future)
         runs = self.runs[region]
-        apart = [run.persisted or self._waits(run, awaited) for run in runs]
-        waiting = max((at + 1 for at, each in enumerate(apart) if each), default=0)
+        fixed = [run.persisted or self._waits(run, awaited) for run in runs]
+        waiting = max((at + 1 for at, each in enumerate(fixed) if each), default=0)
         self.runs[region] = (*runs[:waiting], *self._with_run(region, runs[waiting:], added))
         return self.runs[region][-1].future
 
     def _with_run(self, region: int, runs: Runs, added: RunReference) -> Runs:
-        """Return runs of falling rank with one more, added up where there are enough of a rank."""
+        """Return runs of falling rank with one added, compacted where there are enough of a rank."""
         plan = plan_compaction(runs, added, _TOGETHER_SHORT if self.short else 2)
         if len(plan.merged) == 1:
             return (*plan.kept, *plan.merged)
         return (*plan.kept, self._compact(region, plan.merged, plan.rank))
 
-    def _at_owner(self, region: int) -> dict[str, object]:
-        """Return arguments of `Client.submit` that bring a task to a region's owner.
-
-        Dask alone would follow the increments. Where all workers hold columns, the owner is preferred.
-        Where some only compute, tasks must keep to those that hold columns whatever happens, which a
-        preference does not assure; so they depend on a value that is kept at the owner, and is made
-        again at another one when that is lost.
-        """
-        owner = (self._owners[region],) if region in self._owners and len(self.roles.storage) > 1 else ()
-        storing = self.roles.storing()
-        if not storing or not owner:
-            return storing or directed(owner)
-        key = task_key("home", region, owner)
-        home = self._homes.get(region)
-        if home is None or home.key != key:
-            # Not with the role as well: a task with both may go to a worker without, which dies of it.
-            home = self._client.submit(tasks.home, region, key=key, **directed(owner))
-            self._homes[region] = home
-        return {**storing, "home": home}
-
     def _compact(self, region: int, runs: Runs, rank: int, *, packed: bool = False) -> RunReference:
         inputs = inputs_of(runs)
         first, last = runs[0].first_round, runs[-1].last_round
         futures = [run.future for run in runs]
-        # What was packed for want of memory would be packed again, after all regions had been decoded at once; and
-        # what is stored is to be stored again, once it is there.
+        # A run that was packed because memory is short would be packed again, after all regions had been decoded at
+        # the same time; and the sum of stored runs will be stored, in packed form.
         packed = packed or bool(inputs) or (self.short and any(run.packed for run in runs))
         function = tasks.compact_packed if packed else tasks.compact
         future = self.submit("compact", function, *futures, key_of=(packed, *_keys(futures)))
@@ -354,7 +331,7 @@ class Regions:
         return self.submit("measure", tasks.measure_run, future, key_of=future.key)
 
     def _split(self, region: int, found: Future) -> None:
-        """Divide a region at the pivot that was found, or never where there is none."""
+        """Split a region at the pivot that was found, or never if there is none."""
         pivot: int | None = result(found)
         del self._pivots[region]
         if pivot is None:
@@ -364,11 +341,9 @@ class Regions:
         self.splits = (*self.splits, Split(region, pivot))
         _LOG.info("region %s was split into %s and %s", region, low, low + 1)
         runs = self.runs.pop(region)
-        self._homes.pop(region, None)
         for new, upper in ((low, False), (low + 1, True)):
             self.runs[new] = tuple(self._part(run, new, pivot, upper) for run in runs)
-        # The first part stays where the whole was; the second goes where there is room.
-        self._owners = {**self._owners, **({low: self._owners[region]} if region in self._owners else {})}
+        self._owners.split(region, low)
 
     def _part(self, run: RunReference, region: int, pivot: int, upper: bool) -> RunReference:
         arguments = (run.future, pivot, upper)
@@ -397,7 +372,7 @@ class Regions:
         return _HOT_SHARE * sum(map(data_budget, limits)) if limits and all(limits) else float("inf")
 
     def _pack_beyond(self, hot_bytes: float) -> None:
-        """Pack runs until what is decoded keeps within a budget; the largest wait longest for compaction."""
+        """Pack runs until the decoded ones are within a budget, the largest first: they wait longest for compaction."""
         hot = [run for _, run in self._now().references() if not run.packed]
         sized = [(self._sizes[run.identity].nbytes, run) for run in hot if run.identity in self._sizes]
         total = sum(nbytes for nbytes, _ in sized)

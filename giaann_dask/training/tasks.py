@@ -1,7 +1,6 @@
-"""The tasks of training: pure functions of immutable values, named as the dashboard shows them.
+"""Define the tasks of training: pure functions of immutable values, with the names that the dashboard shows.
 
-Covers: what runs on workers. Each of them may run twice and then returns the same bytes. Does not
-cover: which tasks there are and what they depend on (`rounds`, `trainer`).
+Each may run more than once and then returns the same bytes. `rounds` and `regions` submit them.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class RunSize:
 
 @dataclass(frozen=True)
 class ConnectOptions:
-    """What ``connect`` computes and where.
+    """Options of the task ``connect``.
 
     Attributes
     ----------
@@ -93,7 +92,7 @@ def connect(blocks: Sequence[EncodedBlock], columns: Placement, options: Connect
 
 
 def use(block: EncodedBlock) -> ColumnUsage:
-    """Return what a block's sequences use of each concept column."""
+    """Return the usage of each concept column by the sequences of a block."""
     return column_usage(block)
 
 
@@ -132,7 +131,7 @@ def connect_selected(
 
 
 def accumulate(*increments: dict[int, RegionRun]) -> dict[int, RegionRun]:
-    """Add up the increments of several batches where they were computed, before they travel."""
+    """Add up the increments of several batches where they were computed, before they are sent to other workers."""
     regions = sorted({region for part in increments for region in part})
     return {region: add_runs([part[region] for part in increments if region in part]) for region in regions}
 
@@ -143,12 +142,12 @@ def route(increments: dict[int, RegionRun], region: int) -> RegionRun:
 
 
 def home(region: int) -> int:
-    """Return a value that is kept where a region is, so that what depends on it goes there."""
+    """Return a value that is kept at the owner of a region, so that tasks that depend on it run there."""
     return region
 
 
 def integrate(*increments: RegionRun, home: int | None = None) -> RegionRun:
-    """Add up the increments of a round for one region, where its home is."""
+    """Add up the increments of a round for one region, on its owner."""
     return add_runs(increments)
 
 
@@ -191,7 +190,7 @@ def split(run: RegionRun | PackedRegionRun, pivot: int, upper: bool) -> RegionRu
 
 
 def pack_run(run: RegionRun | PackedRegionRun) -> PackedRegionRun:
-    """Return the encoded form of a run, as it is held and stored."""
+    """Return the encoded form of a run, as it is kept in memory and stored."""
     if isinstance(run, PackedRegionRun):
         return run
     return PackedRegionRun(pack(run.connections), pack(run.neurons))
@@ -228,7 +227,7 @@ def count_more(path: str, commit: str, stored: Sequence[str], *runs: PackedRegio
 
 
 def write_stored(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
-    """Write a run into the store, on the worker that holds it; see `giaann_dask.store.run_writing.write_run`."""
+    """Write a run into the store, on the worker that has it (`giaann_dask.store.run_writing.write_run`)."""
     with naming_worker():
         return write_run(fork, identity, packed)
 

@@ -190,7 +190,7 @@ def test_nothing_goes_on_from_what_was_before_a_commit(seed: int) -> None:
     choose, awaited, commits = random.Random(seed), deque[Snapshot](), 0
     with gd.connect(workers=0) as client:
         regions = Regions(client, Placement(2), 0)
-        regions.deal()
+        regions.assign_owners()
         for number in range(80):
             regions.integrate([client.submit(increments, number, key=f"connect-{number}")])
             if choose.random() < (0.2, 0.2, 0.6, 1.0)[seed]:
@@ -234,7 +234,7 @@ def test_no_commit_waits_for_stored_runs_to_be_added_up(tmp_path: Path, monkeypa
             run = StoredRun(name, 0, 0, size.neurons, size.connections, size.nbytes)
             (future,) = client.scatter([packed], hash=False)
             regions.continue_from(run, lambda future=future: future)
-        regions.deal()
+        regions.assign_owners()
         (together,) = regions.runs[0]
         regions.integrate([client.submit(increments, 5, key="connect-5")])
         # What is new is not added to what is stored, so it waits for nothing.
