@@ -7,7 +7,7 @@ workers, and `committing` commits the runs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from distributed import Client, Future
@@ -83,6 +83,10 @@ class Regions:
         Of regions so far.
     counted : dict of int to (frozenset of str, RunSize)
         Identities of the runs that it began with and their distinct neurons and connections, by region, where known.
+    awaited : list of Snapshot
+        Snapshots that are to be committed; `committing` adds and removes them.
+    stored : dict of str to RunReference
+        Runs that have been stored since the awaited snapshots were taken, by identity; changed by `committing`.
     rounds, tasks : int
         Rounds that the network has seen, and tasks submitted here.
     short : bool
@@ -97,14 +101,13 @@ class Regions:
         self._sizes: dict[str, tasks.RunSize] = {}
         # Sizes of runs before they were packed or stored, for observers until they are measured again.
         self._sizes_before: dict[str, tasks.RunSize] = {}
-        # Snapshots that are to be committed, and the runs that have been stored since these were taken.
-        self._awaited: list[Snapshot] = []
-        self._stored: dict[str, RunReference] = {}
         # Where regions that have grown too large are to be split, and those of a single neuron.
         self._pivots: dict[int, Future] = {}
         self._unsplittable: set[int] = set()
         self.columns: Placement | Future = replace(placement, splits=())
         self.splits = placement.splits
+        self.awaited: list[Snapshot] = []
+        self.stored: dict[str, RunReference] = {}
         self.counted: dict[int, tuple[frozenset[str], tasks.RunSize]] = {}
         self.rounds = rounds
         self.short = False
@@ -116,90 +119,13 @@ class Regions:
         """Workers at the last assignment of regions."""
         return self._owners.roles
 
-    def snapshot(self, *, whole: bool = False) -> Snapshot:
-        """Return the runs of all regions as of now, to be committed; later rounds do not change it.
-
-        Until `settle`, its runs are not added to others: the lineage of the sums would begin at the text instead of
-        the commit, and so would that of all later runs.
-
-        Parameters
-        ----------
-        whole : bool
-            Whether to wait for stored runs that are being added up, instead of leaving these as they are.
-        """
-        now = self._now()
-        if not whole:
-            # The commit of an earlier snapshot stores these runs instead of their inputs.
-            awaited = self._awaited_names()
-            runs = {
-                region: tuple(part for run in runs for part in run.to_commit(awaited))
-                for region, runs in now.runs.items()
-            }
-            now = replace(now, runs=runs)
-        self._awaited.append(now)
-        return now
-
-    def with_stored(self, snapshot: Snapshot) -> Snapshot:
-        """Return a snapshot with references to the store for runs that an earlier commit has stored since."""
-        runs = {
-            region: tuple(self._stored.get(run.identity, run) for run in runs) for region, runs in snapshot.runs.items()
-        }
-        return replace(snapshot, runs=runs)
-
-    def settle(self, snapshot: Snapshot, stored: Mapping[str, Callable[[], Future]], empty: Set[str]) -> None:
-        """Continue from the commit of a snapshot, and add up the runs that had to wait for it.
-
-        Stored runs are added up with stored runs only, so that neither rounds nor commits wait for that.
-
-        Parameters
-        ----------
-        snapshot : Snapshot
-            The committed snapshot.
-        stored : mapping of str to callable
-            Submits the task that reads a run, for its runs that are new in the store, by identity.
-        empty : set of str
-            Identities of empty runs, which no commit has; they are removed, or their lineage would begin at the text.
-        """
-        self._continue_from(stored)
-        self._awaited.remove(snapshot)
-        awaited = self._awaited_names()
-        self._stored = {name: run for name, run in self._stored.items() if name in awaited}
-        for region, every in self.runs.items():
-            runs = tuple(run for run in every if run.identity not in empty)
-            self.runs[region] = self._folded(region, runs, awaited)
-
-    def _folded(self, region: int, runs: Runs, awaited: Set[str]) -> Runs:
-        """Return runs of which the persisted ones at the beginning are added up as if they were added one by one."""
-        fixed = [self._waits(run, awaited) or not run.persisted for run in runs]
-        free = fixed.index(True) if True in fixed else len(runs)
-        folded: Runs = ()
-        for run in runs[:free]:
-            folded = self._with_run(region, folded, run)
-        return (*folded, *runs[free:])
-
-    def _continue_from(self, stored: Mapping[str, Callable[[], Future]]) -> None:
-        """Replace runs that have been stored, if they still exist as runs, by references to the store."""
-        runs = {run.identity: run for _, run in self._now().references()}
-        continued = {}
-        for identity in stored.keys() & runs.keys():
-            read = stored[identity]
-            value = read()
-            # Measured again, or the future of its size would keep the run's earlier tasks in the scheduler.
-            size = self._measure(value)
-            continued[identity] = replace(runs[identity], value=value, read=read, size=size, packed=True, inputs=())
-            self._sizes.pop(identity, None)
-        self._replace(continued)
-        self._stored |= continued
-
-    def _now(self) -> Snapshot:
+    def now(self) -> Snapshot:
+        """Return the runs of all regions as of now; later rounds do not change it."""
         return Snapshot(dict(self.runs), self.rounds, self.splits)
 
-    def _awaited_names(self) -> set[str]:
-        return {run.identity for snapshot in self._awaited for _, run in snapshot.references()}
-
-    @staticmethod
-    def _waits(run: RunReference, awaited: Set[str]) -> bool:
-        return not run.stored and run.identity in awaited
+    def awaited_names(self) -> set[str]:
+        """Return the identities of the runs that are to be committed."""
+        return {run.identity for snapshot in self.awaited for _, run in snapshot.references()}
 
     def assign_owners(self) -> None:
         """Assign the regions to the present workers that store columns."""
@@ -207,7 +133,7 @@ class Regions:
 
     def integrate(self, increments: Sequence[Future]) -> list[Future]:
         """Add a round's increments to every region, and return the newest run of each."""
-        awaited = self._awaited_names()
+        awaited = self.awaited_names()
         newest = [self._integrate(region, increments, awaited) for region in self.runs]
         self.rounds += 1
         return newest
@@ -227,7 +153,7 @@ class Regions:
         size = tasks.RunSize(run.neurons, run.connections, run.nbytes)
         added = RunReference(run.identity, run.rank, first, last, size, read=read, packed=True)
         # Commits leave runs of any ranks; here they are added one by one.
-        self.runs[run.region] = self._with_run(run.region, self.runs[run.region], added)
+        self.runs[run.region] = self.with_run(run.region, self.runs[run.region], added)
 
     def keep_within_budgets(self) -> None:
         """Split regions and pack runs that have grown too large, by the sizes that are known without waiting."""
@@ -249,7 +175,7 @@ class Regions:
     def hot_and_packed(self) -> tuple[int, int]:
         """Return the bytes of decoded and of packed runs, as far as their sizes are known."""
         totals = [0, 0]
-        for _, run in self._now().references():
+        for _, run in self.now().references():
             size = self._sizes.get(run.identity) if run.in_memory else None
             totals[run.packed] += size.nbytes if size else 0
         return totals[0], totals[1]
@@ -281,7 +207,7 @@ class Regions:
         if run.packed:
             return run
         future = self.submit("pack", tasks.pack_run, run.future, key_of=run.future.key)
-        return replace(run, value=future, size=self._measure(future), packed=True)
+        return replace(run, value=future, size=self.measure(future), packed=True)
 
     def submit(self, name: str, function: object, *arguments: object, key_of: object) -> Future:
         """Submit a task whose result is stored on a storage worker."""
@@ -299,14 +225,14 @@ class Regions:
         key = task_key("integrate", _keys(routed))
         future = self._client.submit(tasks.integrate, *routed, key=key, **self._owners.at_owner(region))
         name = _identity(region, self.rounds, self.rounds)
-        added = RunReference(name, 0, self.rounds, self.rounds, self._measure(future), future)
+        added = RunReference(name, 0, self.rounds, self.rounds, self.measure(future), future)
         runs = self.runs[region]
-        fixed = [run.persisted or self._waits(run, awaited) for run in runs]
+        fixed = [run.persisted or run.waits(awaited) for run in runs]
         waiting = max((at + 1 for at, each in enumerate(fixed) if each), default=0)
-        self.runs[region] = (*runs[:waiting], *self._with_run(region, runs[waiting:], added))
+        self.runs[region] = (*runs[:waiting], *self.with_run(region, runs[waiting:], added))
         return self.runs[region][-1].future
 
-    def _with_run(self, region: int, runs: Runs, added: RunReference) -> Runs:
+    def with_run(self, region: int, runs: Runs, added: RunReference) -> Runs:
         """Return runs of falling rank with one added, compacted where there are enough of a rank."""
         plan = plan_compaction(runs, added, _TOGETHER_SHORT if self.short else 2)
         if len(plan.merged) == 1:
@@ -322,12 +248,13 @@ class Regions:
         packed = packed or bool(inputs) or (self.short and any(run.packed for run in runs))
         function = tasks.compact_packed if packed else tasks.compact
         future = self.submit("compact", function, *futures, key_of=(packed, *_keys(futures)))
-        size = self._measure(future)
+        size = self.measure(future)
         return RunReference(
             _identity(region, first, last), rank, first, last, size, future, packed=packed, inputs=inputs
         )
 
-    def _measure(self, future: Future) -> Future:
+    def measure(self, future: Future) -> Future:
+        """Submit the task that measures a run."""
         return self.submit("measure", tasks.measure_run, future, key_of=future.key)
 
     def _split(self, region: int, found: Future) -> None:
@@ -349,11 +276,11 @@ class Regions:
         arguments = (run.future, pivot, upper)
         future = self.submit("split", tasks.split, *arguments, key_of=(run.future.key, pivot, upper))
         name = _identity(region, run.first_round, run.last_round)
-        return replace(run, identity=name, value=future, read=None, size=self._measure(future), inputs=())
+        return replace(run, identity=name, value=future, read=None, size=self.measure(future), inputs=())
 
     def _learn_sizes(self) -> None:
         """Fetch the sizes of runs that have been computed since the last time."""
-        runs = [run for _, run in self._now().references()]
+        runs = [run for _, run in self.now().references()]
         known = {run.identity: self._sizes[run.identity] for run in runs if run.identity in self._sizes}
         new = [run for run in runs if run.identity not in known and run.measured]
         found = sizes_of(new)
@@ -373,7 +300,7 @@ class Regions:
 
     def _pack_beyond(self, hot_bytes: float) -> None:
         """Pack runs until the decoded ones are within a budget, the largest first: they wait longest for compaction."""
-        hot = [run for _, run in self._now().references() if not run.packed]
+        hot = [run for _, run in self.now().references() if not run.packed]
         sized = [(self._sizes[run.identity].nbytes, run) for run in hot if run.identity in self._sizes]
         total = sum(nbytes for nbytes, _ in sized)
         packed = {}
@@ -382,10 +309,12 @@ class Regions:
                 break
             total -= nbytes
             packed[run.identity] = self.packed(run)
-            del self._sizes[run.identity]
-        self._replace(packed)
+        self.replace_runs(packed)
 
-    def _replace(self, changed: Mapping[str, RunReference]) -> None:
+    def replace_runs(self, changed: Mapping[str, RunReference]) -> None:
+        """Replace runs by references of the same identity, with sizes that are not known yet."""
+        for identity in changed:
+            self._sizes.pop(identity, None)
         for region, runs in self.runs.items():
             self.runs[region] = tuple(changed.get(run.identity, run) for run in runs)
 

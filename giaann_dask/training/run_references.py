@@ -88,6 +88,10 @@ class RunReference:
         assert self.stored, "only a stored run can be read again"
         return replace(self, value=None)
 
+    def waits(self, awaited: Set[str]) -> bool:
+        """Return whether it is to be committed before it may be added to other runs."""
+        return not self.stored and self.identity in awaited
+
     def to_commit(self, awaited: Set[str]) -> Runs:
         """Return this run, or its stored inputs if its value is not computed yet and no commit awaits it."""
         return self.inputs if self.inputs and self.identity not in awaited and not self.future.done() else (self,)
