@@ -12,6 +12,7 @@ from typing import Any
 
 from giaann_dask.errors import StoreDamagedError
 from giaann_dask.runs.placement import FIRST_REGIONS, Split
+from giaann_dask.runs.run import RunSize
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import STATUS_NAMES
 
@@ -38,23 +39,6 @@ class StoredRun:
     neurons: int
     connections: int
     nbytes: int
-
-
-@dataclass(frozen=True)
-class RegionCount:
-    """What the runs of a region have together.
-
-    Attributes
-    ----------
-    region : int
-        Which.
-    neurons, connections : int
-        Distinct ones.
-    """
-
-    region: int
-    neurons: int
-    connections: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +72,7 @@ class Manifest:
         Of regions that had grown too large.
     load : tuple of int
         What the placement counted of each first region; empty where it counts nothing.
-    counts : tuple of RegionCount
+    counts : mapping of int to RunSize
         Of regions with several runs, as far as these have been counted.
     begun_with : int or None
         Regions before any split where these are fewer than the specification says, as in a network that may have
@@ -110,7 +94,7 @@ class Manifest:
     runs: tuple[StoredRun, ...] = field(default=())
     splits: tuple[Split, ...] = field(default=())
     load: tuple[int, ...] = field(default=())
-    counts: tuple[RegionCount, ...] = field(default=())
+    counts: Mapping[int, RunSize] = field(default_factory=dict)
     begun_with: int | None = None
 
     @classmethod
@@ -162,6 +146,10 @@ class Manifest:
         # What is younger than the first version of the format is stored only where there is any.
         by_status = self.by_status if self.by_status[-1] else self.by_status[:-1]
         values = {**asdict(self), "by_status": by_status, "specification": self.specification.as_dict()}
+        values["counts"] = [
+            {"region": region, "neurons": size.neurons, "connections": size.connections}
+            for region, size in self.counts.items()
+        ]
         absent = {*(() if self.counts else ("counts",)), *(() if self.begun_with is not None else ("begun_with",))}
         return {name: value for name, value in values.items() if name not in absent}
 
@@ -182,7 +170,9 @@ class Manifest:
             values["runs"] = tuple(StoredRun(**run) for run in values["runs"])
             values["splits"] = tuple(Split(*split) for split in values["splits"])
             values["load"] = tuple(values["load"])
-            values["counts"] = tuple(RegionCount(**count) for count in values.get("counts", ()))
+            values["counts"] = {
+                count["region"]: RunSize(count["neurons"], count["connections"]) for count in values.get("counts", ())
+            }
             return cls(**values)
         except (KeyError, TypeError) as error:
             raise StoreDamagedError(f"the manifest of the network is incomplete ({error})") from error

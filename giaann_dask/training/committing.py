@@ -21,6 +21,7 @@ from distributed import Future
 from giaann_dask.cluster import result, results
 from giaann_dask.events import RegionMeasured
 from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import RunSize
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import CommitChange, NetworkStore
 from giaann_dask.text.ledger import Ledger
@@ -186,7 +187,7 @@ def commit_regions(
     placement = _placement(regions, snapshot)
     counts = counts_of(countings)
     runs_of = Counter(region for region, _ in kept)
-    totals = counts if last else [sizes[run.identity] for _, run in kept]
+    totals = list(counts.values()) if last else [sizes[run.identity] for _, run in kept]
     manifest = replace(
         progress.manifest,
         runs=tuple(
@@ -199,7 +200,7 @@ def commit_regions(
         rounds=snapshot.rounds,
         splits=placement.splits,
         load=tuple(placement.load.tolist()),
-        counts=tuple(count for count in counts if runs_of[count.region] > 1),
+        counts={region: count for region, count in counts.items() if runs_of[region] > 1},
     )
     change = CommitChange(manifest, progress.vocabulary, progress.ledger.entries, placement)
     commit = store.commit(session, results(written), store.open(place[1]), change)
@@ -262,7 +263,7 @@ def _placement(regions: Regions, snapshot: Snapshot) -> Placement:
     return replace(columns, splits=snapshot.splits)
 
 
-def _sizes(runs: Sequence[tuple[int, RunReference]]) -> list[tasks.RunSize]:
+def _sizes(runs: Sequence[tuple[int, RunReference]]) -> list[RunSize]:
     return sizes_of([run for _, run in runs])
 
 

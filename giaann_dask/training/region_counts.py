@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from distributed import Future
 
 from giaann_dask.cluster import results
-from giaann_dask.store.manifest import Manifest, RegionCount
+from giaann_dask.runs.run import RunSize
+from giaann_dask.store.manifest import Manifest
 from giaann_dask.training import tasks
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.run_references import RunReference
@@ -38,21 +39,20 @@ class Counting:
     more: Future | None = None
 
 
-def known_counts(manifest: Manifest) -> dict[int, tuple[frozenset[str], tasks.RunSize]]:
+def known_counts(manifest: Manifest) -> dict[int, tuple[frozenset[str], RunSize]]:
     """Return the runs of each region of a commit and what they have together, where that has been counted."""
-    counted = {count.region: (count.neurons, count.connections) for count in manifest.counts}
     names: dict[int, list[str]] = {}
     for run in manifest.runs:
         names.setdefault(run.region, []).append(run.identity)
-    alone = {run.region: (run.neurons, run.connections) for run in manifest.runs if len(names[run.region]) == 1}
-    known = counted | alone
-    return {region: (frozenset(names[region]), tasks.RunSize(*known[region])) for region in names if region in known}
+    alone = {run.region: RunSize(run.neurons, run.connections) for run in manifest.runs if len(names[run.region]) == 1}
+    known = {**manifest.counts, **alone}
+    return {region: (frozenset(names[region]), known[region]) for region in names if region in known}
 
 
 def submit_counts(
     regions: Regions,
     runs: Sequence[tuple[int, RunReference]],
-    sizes: Mapping[str, tasks.RunSize],
+    sizes: Mapping[str, RunSize],
     place: tuple[str, str],
 ) -> list[Counting]:
     """Let workers count what the runs of every region have together.
@@ -74,22 +74,22 @@ def submit_counts(
     return [_counting(regions, region, every, sizes, place) for region, every in by_region.items()]
 
 
-def counts_of(countings: Sequence[Counting]) -> list[RegionCount]:
+def counts_of(countings: Sequence[Counting]) -> dict[int, RunSize]:
     """Wait for the counts of regions."""
     found = iter(results([counting.more for counting in countings if counting.more is not None]))
-    none = tasks.RunSize(0, 0)
+    none = RunSize(0, 0)
     more = [none if counting.more is None else next(found) for counting in countings]
-    return [
-        RegionCount(known.region, known.neurons + size.neurons, known.connections + size.connections)
+    return {
+        known.region: RunSize(known.neurons + size.neurons, known.connections + size.connections)
         for known, size in zip(countings, more, strict=True)
-    ]
+    }
 
 
 def _counting(
     regions: Regions,
     region: int,
     runs: Sequence[RunReference],
-    sizes: Mapping[str, tasks.RunSize],
+    sizes: Mapping[str, RunSize],
     place: tuple[str, str],
 ) -> Counting:
     """Begin to count one region."""
@@ -109,14 +109,14 @@ def _counting(
 
 
 def _known(
-    regions: Regions, region: int, runs: Sequence[RunReference], sizes: Mapping[str, tasks.RunSize]
-) -> tuple[frozenset[str], tasks.RunSize]:
+    regions: Regions, region: int, runs: Sequence[RunReference], sizes: Mapping[str, RunSize]
+) -> tuple[frozenset[str], RunSize]:
     """Return stored runs of a region that need not be counted, with their counts: its first ones, or the largest."""
     began = regions.counted.get(region)
     if began is not None and began[0] <= {run.identity for run in runs}:
         return began
     stored = [(sizes[run.identity], run.identity) for run in runs if run.stored]
     if not stored:
-        return frozenset(), tasks.RunSize(0, 0)
+        return frozenset(), RunSize(0, 0)
     size, identity = max(stored, key=lambda pair: (pair[0].connections, pair[1]))
     return frozenset([identity]), size

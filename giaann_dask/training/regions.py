@@ -16,6 +16,7 @@ from giaann_dask.cluster import Roles, data_budget, region_budget, result, task_
 from giaann_dask.events import RegionMeasured
 from giaann_dask.runs.compaction import plan_compaction
 from giaann_dask.runs.placement import Placement, Split
+from giaann_dask.runs.run import RunSize
 from giaann_dask.store.manifest import StoredRun
 from giaann_dask.training import tasks
 from giaann_dask.training.region_owners import RegionOwners
@@ -98,9 +99,9 @@ class Regions:
         self._budgets = budgets or RegionBudgets()
         self._first_regions = placement.first_regions
         self._owners = RegionOwners(client)
-        self._sizes: dict[str, tasks.RunSize] = {}
+        self._sizes: dict[str, RunSize] = {}
         # Sizes of runs before they were packed or stored, for observers until they are measured again.
-        self._sizes_before: dict[str, tasks.RunSize] = {}
+        self._sizes_before: dict[str, RunSize] = {}
         # Where regions that have grown too large are to be split, and those of a single neuron.
         self._pivots: dict[int, Future] = {}
         self._unsplittable: set[int] = set()
@@ -108,7 +109,7 @@ class Regions:
         self.splits = placement.splits
         self.awaited: list[Snapshot] = []
         self.stored: dict[str, RunReference] = {}
-        self.counted: dict[int, tuple[frozenset[str], tasks.RunSize]] = {}
+        self.counted: dict[int, tuple[frozenset[str], RunSize]] = {}
         self.rounds = rounds
         self.short = False
         self.tasks = 0
@@ -150,7 +151,7 @@ class Regions:
     def continue_from(self, run: StoredRun, read: Callable[[], Future]) -> None:
         """Add a stored run to its region, after earlier ones."""
         first, last = (int(number) for number in run.identity.partition(".")[2].split("-"))
-        size = tasks.RunSize(run.neurons, run.connections, run.nbytes)
+        size = RunSize(run.neurons, run.connections, run.nbytes)
         added = RunReference(run.identity, run.rank, first, last, size, read=read, packed=True)
         # Commits leave runs of any ranks; here they are added one by one.
         self.runs[run.region] = self.with_run(run.region, self.runs[run.region], added)

@@ -13,7 +13,7 @@ from distributed import Future
 
 from giaann_dask.cluster import results
 from giaann_dask.runs.placement import Split
-from giaann_dask.training.tasks import RunSize
+from giaann_dask.runs.run import RunSize
 
 Runs: TypeAlias = "tuple[RunReference, ...]"
 

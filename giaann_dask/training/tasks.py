@@ -22,7 +22,7 @@ from giaann_dask.runs.counting import count_added, count_added_neurons, count_un
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack, unpack, unpack_rows
 from giaann_dask.runs.placement import Placement, Split
-from giaann_dask.runs.run import RegionRun, Run
+from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.runs.splitting import choose_pivot, row_weights, split_run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import reading
@@ -34,33 +34,6 @@ from giaann_dask.training.division import Division, assign
 from giaann_dask.training.selection import ColumnTouches, SelectionOptions, join_touches, touches_of
 
 register()
-
-
-@dataclass(frozen=True)
-class RunSize:
-    """Size of a run, or of several runs of a region together.
-
-    Attributes
-    ----------
-    neurons, connections : int
-        Distinct neurons and connections.
-    nbytes : int
-        Bytes in memory; 0 where they are not needed.
-    """
-
-    neurons: int
-    connections: int
-    nbytes: int = 0
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing was added; in profile ``best`` neurons have no strengths of their own."""
-        return not self.neurons and not self.connections
-
-    @property
-    def decoded_bytes(self) -> int:
-        """Bytes of the decoded form, about, whatever form it has now: what compaction needs."""
-        return 12 * self.connections + 64 * self.neurons
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def state(vocabulary: Vocabulary) -> tuple[object, ...]:
 
 @settings(max_examples=150, deadline=None)
 @given(text=sentences, cuts=st.lists(st.integers(0, 14), max_size=5))
-def test_blocks_do_not_matter(text: list[TaggedSentence], cuts: list[int]) -> None:
+def test_encoding_does_not_depend_on_blocks(text: list[TaggedSentence], cuts: list[int]) -> None:
     cuts = [min(cut, len(text)) for cut in cuts]
     once, cut = encode(text, []), encode(text, cuts)
     assert state(once[0]) == state(cut[0])
@@ -114,7 +114,9 @@ def test_segmentation_equals_the_rule_read_literally(text: list[TaggedSentence])
 
 @settings(max_examples=60, deadline=None)
 @given(text=sentences, cuts=st.lists(st.integers(0, 14), max_size=4), regions=st.sampled_from([1, 2, 3, 8]))
-def test_batches_and_regions_do_not_matter(text: list[TaggedSentence], cuts: list[int], regions: int) -> None:
+def test_connections_do_not_depend_on_batches_and_regions(
+    text: list[TaggedSentence], cuts: list[int], regions: int
+) -> None:
     specification = Specification(seed_tokens=6)
     _, blocks = encode(text, [min(cut, len(text)) for cut in cuts])
     cpu = torch.device("cpu")
