@@ -1,18 +1,18 @@
 """Add increments to the regions of a network on a cluster; compact, split and pack their runs.
 
 Nothing here waits for the tasks that it submits. `rounds` makes the increments, `region_owners` assigns regions to
-workers, and `committing` commits the runs.
+workers, `region_budgets` decides what to split and to pack, and `committing` commits the runs.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from distributed import Client, Future
 
-from giaann_dask.cluster import Roles, data_budget, region_budget, result, task_key
+from giaann_dask.cluster import Roles, task_key
 from giaann_dask.events import RegionMeasured
 from giaann_dask.runs.compaction import plan_compaction
 from giaann_dask.runs.placement import Placement, Split
@@ -31,33 +31,8 @@ from giaann_dask.training.run_references import (
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RegionBudgets:
-    """How large regions and their decoded runs may become.
-
-    Attributes
-    ----------
-    region_bytes : int
-        A region is split when its runs take more than this, decoded, or more than a worker can add up.
-    hot_bytes : int or None
-        Decoded runs of all regions together; beyond that, runs are packed, the largest first. None for two
-        thirds of the data budgets of the storage workers, or unlimited without memory limits.
-    regions : int
-        Until there are so many, a region is split as soon as its runs take more than 4 MB, decoded, so that a
-        large network has as many as requested, and a small one few.
-    """
-
-    region_bytes: int = 1 << 28
-    hot_bytes: int | None = None
-    regions: int = 0
-
-
-# Decoded size from which the content of a region costs more than its tasks and files.
-_SMALL_BYTES = 1 << 22
 # Runs of a rank that become one when memory is short: each has to be packed again then, which takes longest.
 _TOGETHER_SHORT = 4
-# Of the storage workers' data budgets; the rest is for packed runs and increments in flight.
-_HOT_SHARE = 2 / 3
 
 
 class Regions:
@@ -71,8 +46,6 @@ class Regions:
         Where neurons belong so far.
     rounds : int
         Rounds that the network has seen.
-    budgets : RegionBudgets, optional
-        Sizes from which regions are split and runs packed.
 
     Attributes
     ----------
@@ -91,20 +64,16 @@ class Regions:
     rounds, tasks : int
         Rounds that the network has seen, and tasks submitted here.
     short : bool
-        Whether memory is short: not all runs could be decoded at the same time.
+        Whether memory is short, so that not all runs could be decoded simultaneously; set by `region_budgets`.
     """
 
-    def __init__(self, client: Client, placement: Placement, rounds: int, budgets: RegionBudgets | None = None) -> None:
+    def __init__(self, client: Client, placement: Placement, rounds: int) -> None:
         self._client = client
-        self._budgets = budgets or RegionBudgets()
         self._first_regions = placement.first_regions
         self._owners = RegionOwners(client)
         self._sizes: dict[str, RunSize] = {}
         # Sizes of runs before they were packed or stored, for observers until they are measured again.
         self._sizes_before: dict[str, RunSize] = {}
-        # Where regions that have grown too large are to be split, and those of a single neuron.
-        self._pivots: dict[int, Future] = {}
-        self._unsplittable: set[int] = set()
         self.columns: Placement | Future = replace(placement, splits=())
         self.splits = placement.splits
         self.awaited: list[Snapshot] = []
@@ -130,7 +99,7 @@ class Regions:
 
     def assign_owners(self) -> None:
         """Assign the regions to the present workers that store columns."""
-        self._owners.assign({region: self._decoded(region) for region in self.runs})
+        self._owners.assign({region: self.decoded_bytes(region) for region in self.runs})
 
     def integrate(self, increments: Sequence[Future]) -> list[Future]:
         """Add a round's increments to every region, and return the newest run of each."""
@@ -155,23 +124,6 @@ class Regions:
         added = RunReference(run.identity, run.rank, first, last, size, read=read, packed=True)
         # Commits leave runs of any ranks; here they are added one by one.
         self.runs[run.region] = self.with_run(run.region, self.runs[run.region], added)
-
-    def keep_within_budgets(self) -> None:
-        """Split regions and pack runs that have grown too large, by the sizes that are known without waiting."""
-        self._learn_sizes()
-        for region in [region for region, pivot in self._pivots.items() if pivot.done()]:
-            self._split(region, self._pivots[region])
-        # No worker can add up a region that takes too much of its memory.
-        limits = [memory.limit for memory in self.roles.memory.values() if memory.limit]
-        region_bytes = min([self._budgets.region_bytes, *map(region_budget, limits)])
-        for region in sorted(self.runs.keys() - self._pivots.keys() - self._unsplittable):
-            few = len(self.runs) + len(self._pivots) < self._budgets.regions
-            if self._decoded(region) > (min(region_bytes, _SMALL_BYTES) if few else region_bytes):
-                futures = [run.future for run in self.runs[region]]
-                self._pivots[region] = self.submit("pivot", tasks.find_pivot, *futures, key_of=_keys(futures))
-        hot_bytes = self._hot_bytes()
-        self.short = sum(map(self._decoded, self.runs)) > hot_bytes
-        self._pack_beyond(hot_bytes)
 
     def hot_and_packed(self) -> tuple[int, int]:
         """Return the bytes of decoded and of packed runs, as far as their sizes are known."""
@@ -258,13 +210,8 @@ class Regions:
         """Submit the task that measures a run."""
         return self.submit("measure", tasks.measure_run, future, key_of=future.key)
 
-    def _split(self, region: int, found: Future) -> None:
-        """Split a region at the pivot that was found, or never if there is none."""
-        pivot: int | None = result(found)
-        del self._pivots[region]
-        if pivot is None:
-            self._unsplittable.add(region)
-            return
+    def split(self, region: int, pivot: int) -> None:
+        """Split a region at a neuron into two new ones."""
         low = self._first_regions + 2 * len(self.splits)
         self.splits = (*self.splits, Split(region, pivot))
         _LOG.info("region %s was split into %s and %s", region, low, low + 1)
@@ -279,7 +226,7 @@ class Regions:
         name = _identity(region, run.first_round, run.last_round)
         return replace(run, identity=name, value=future, read=None, size=self.measure(future), inputs=())
 
-    def _learn_sizes(self) -> None:
+    def fetch_sizes(self) -> None:
         """Fetch the sizes of runs that have been computed since the last time."""
         runs = [run for _, run in self.now().references()]
         known = {run.identity: self._sizes[run.identity] for run in runs if run.identity in self._sizes}
@@ -289,28 +236,14 @@ class Regions:
         before = {**self._sizes_before, **self._sizes}
         self._sizes_before = {run.identity: before[run.identity] for run in runs if run.identity in before}
 
-    def _decoded(self, region: int) -> int:
+    def size_of(self, run: RunReference) -> RunSize | None:
+        """Return the size of a run as of the last `fetch_sizes`, None if it was not known."""
+        return self._sizes.get(run.identity)
+
+    def decoded_bytes(self, region: int) -> int:
+        """Return the bytes of the decoded runs of a region, as far as their sizes are known."""
         sizes = (self._sizes.get(run.identity) for run in self.runs[region])
         return sum(size.decoded_bytes for size in sizes if size)
-
-    def _hot_bytes(self) -> float:
-        if self._budgets.hot_bytes is not None:
-            return self._budgets.hot_bytes
-        limits = [memory.limit for memory in self.roles.memory.values()]
-        return _HOT_SHARE * sum(map(data_budget, limits)) if limits and all(limits) else float("inf")
-
-    def _pack_beyond(self, hot_bytes: float) -> None:
-        """Pack runs until the decoded ones are within a budget, the largest first: they wait longest for compaction."""
-        hot = [run for _, run in self.now().references() if not run.packed]
-        sized = [(self._sizes[run.identity].nbytes, run) for run in hot if run.identity in self._sizes]
-        total = sum(nbytes for nbytes, _ in sized)
-        packed = {}
-        for nbytes, run in sorted(sized, key=lambda pair: (-pair[0], pair[1].identity)):
-            if total <= hot_bytes:
-                break
-            total -= nbytes
-            packed[run.identity] = self.packed(run)
-        self.replace_runs(packed)
 
     def replace_runs(self, changed: Mapping[str, RunReference]) -> None:
         """Replace runs by references of the same identity, with sizes that are not known yet."""

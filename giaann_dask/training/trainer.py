@@ -24,7 +24,8 @@ from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.committing import Progress, commit_regions, load_regions, stored_regions, take_snapshot
 from giaann_dask.training.division import Division, divide
 from giaann_dask.training.options import TrainingOptions
-from giaann_dask.training.regions import RegionBudgets, Regions
+from giaann_dask.training.region_budgets import BudgetPolicy, RegionBudgets
+from giaann_dask.training.regions import Regions
 from giaann_dask.training.round_report import RoundReport
 from giaann_dask.training.rounds import Round, RoundOptions, Rounds
 from giaann_dask.training.run_references import Snapshot
@@ -86,7 +87,8 @@ class Trainer:
         budgets = RegionBudgets(
             region_bytes=options.region_bytes, hot_bytes=options.hot_bytes, regions=target.specification.regions
         )
-        self._regions = Regions(client, target.placement(), self._manifest.rounds, budgets)
+        self._regions = Regions(client, target.placement(), self._manifest.rounds)
+        self._budgets = BudgetPolicy(self._regions, budgets)
         if target.store is not None:
             load_regions(target.store, target.store.head(), self._regions)
         rule = RoundOptions(
@@ -227,7 +229,7 @@ class Trainer:
             for block, counts in zip(done.blocks, statistics, strict=True):
                 self._count(block, counts)
             self._uncommitted += 1
-        self._regions.keep_within_budgets()
+        self._budgets.apply()
         # A round's report is made of all its increments.
         connecting = sum(not submitted.report.done() for submitted, _ in self._in_flight)
         self._observer(report.event(done.number, done.sequences, len(self._in_flight), connecting))
