@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from giaann_dask.increments.connections import connect_batch
 from giaann_dask.inference.evaluation.predicting import PredictionRule, infer
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable
-from giaann_dask.runs.compaction import RankedRun, plan_compaction
+from giaann_dask.runs.compaction import plan_compaction
 from giaann_dask.runs.packing import pack, unpack
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run
@@ -82,20 +82,27 @@ def encode_text(text: str, watch: Stopwatch) -> tuple[Vocabulary, list[EncodedBl
     return vocabulary, blocks, words
 
 
+class RankedRun(NamedTuple):
+    """A run of a region with its rank."""
+
+    rank: int
+    run: RegionRun
+
+
 def train_here(blocks: list[EncodedBlock], watch: Stopwatch) -> tuple[list[Run], int]:
     """Connect and integrate in this process, one batch a round, as the cluster does."""
     specification = Specification()
     placement, cpu = Placement(specification.regions), torch.device("cpu")
-    regions: list[tuple[RankedRun[RegionRun], ...]] = [() for _ in range(specification.regions)]
+    regions: list[tuple[RankedRun, ...]] = [() for _ in range(specification.regions)]
     increments = 0
     for batch in batches(blocks):
         touched = watch.time("connect", connect_batch, batch, specification, placement, cpu)
         increments += sum(table.nbytes for run in touched.values() for table in run)
         for region, run in touched.items():
             plan = plan_compaction(regions[region], RankedRun(0, run))
-            total = watch.time("integrate", add_runs, [each.handle for each in plan.merged])
+            total = watch.time("integrate", add_runs, [each.run for each in plan.merged])
             regions[region] = (*plan.kept, RankedRun(plan.rank, total))
-    return [watch.time("integrate", add_runs, [r.handle for r in runs]).connections for runs in regions], increments
+    return [watch.time("integrate", add_runs, [r.run for r in runs]).connections for runs in regions], increments
 
 
 def batches(blocks: list[EncodedBlock]) -> list[list[EncodedBlock]]:

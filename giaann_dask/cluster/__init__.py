@@ -1,4 +1,4 @@
-"""The way to Dask: connecting to a cluster, its roles, and bounded waiting for what runs there."""
+"""Connect to Dask clusters, assign roles and regions to workers, and wait for tasks with a timeout."""
 
 from giaann_dask.cluster.allocator import driver_allocator, trim_memory
 from giaann_dask.cluster.assignment import assign_regions

@@ -1,15 +1,14 @@
-"""How the memory allocator is set: workers keep what is freed and use it again, who directs them gives it back.
+"""Configure glibc's malloc: workers reuse freed memory, the driver process releases it to the system.
 
-Covers: the environment that workers start with, giving kept memory back when a worker comes
-near its limit, and the process that lives longest, which trains by them. Does not cover: what workers do with memory
-(Dask spills and pauses by its own thresholds).
+This sets the environment of worker processes, trims their heap when the process comes near its memory limit, and sets
+the allocator of the driver, which runs for the whole training. Spilling and pausing are configured in `memory_budget`.
 
 Tasks of training make and free arrays of many megabytes. By default each of them is mapped afresh
 from the kernel and unmapped when freed, and touching new pages costs more than computing what is
-written there, on a virtual machine several times more. So glibc's malloc is told to take large
-arrays from its heap, too, and to give the heap's end back only beyond a share of the worker's limit.
-Huge pages are not asked for, and NumPy is told not to: at best they halve the cost of new memory, but where a
-virtual machine gives free memory back to its host, which does so by huge pages, they are nine times
+written there, on a virtual machine several times more. So glibc's malloc is set to allocate large
+arrays from its heap, too, and to release the top of the heap only beyond a share of the worker's limit.
+Huge pages are not requested, and are disabled in NumPy: at best they halve the cost of new memory, but where a
+virtual machine returns free memory to its host, which does so by huge pages, they are nine times
 dearer than small ones (0.9 s instead of 0.1 s for 200 MB), and training took 1.3 to 1.9 times as long.
 Other allocators ignore these variables.
 """
@@ -28,14 +27,14 @@ from distributed.system import MEMORY_LIMIT
 from tornado.ioloop import PeriodicCallback
 
 _CONFIGURED = "distributed.nanny.pre-spawn-environ"
-# What Dask itself sets: the opposite, small trims at once.
+# Dask's own setting does the opposite: it trims early and in small amounts.
 _REPLACED = {"MALLOC_TRIM_THRESHOLD_": "65536"}
-# The heap's free end may be this share of a worker's limit.
+# The free top of the heap may take this share (1 / 4) of a worker's limit.
 _KEPT_SHARE = 4
-# The heap grows by a share of the limit, so that it grows seldom where there is room.
+# The heap grows by a share of the limit, so that it rarely grows where the limit is large.
 _GROWTH_SHARE = 64
 _LARGEST_GROWTH = 1 << 26
-# Of mallopt(3), by the variables that say the same.
+# Parameters of mallopt(3), by the environment variables of the same meaning.
 _PARAMETERS = {
     "MALLOC_TRIM_THRESHOLD_": -1,
     "MALLOC_TOP_PAD_": -2,
@@ -43,8 +42,8 @@ _PARAMETERS = {
     "MALLOC_ARENA_MAX": -8,
 }
 _MMAP_THRESHOLD = "MALLOC_MMAP_THRESHOLD_", -3
-# Pieces from this size on are given back when they are freed; it is that of a block of text and of what workers
-# are sent. Else glibc raises the size up to the other, by what it has seen freed.
+# Allocations from this size on are unmapped when they are freed: the size of a block of text and of messages to
+# workers. By default glibc raises this threshold up to the second value, as larger allocations are freed.
 _LARGE_PIECE, _LARGEST_KEPT = 1 << 18, 1 << 25
 _LARGEST_INT = (1 << 31) - 1
 # Below Dask's own thresholds (0.6 and up), so that nothing is spilled for memory that is free.
@@ -53,7 +52,7 @@ RELEASE_INTERVAL_S = 0.2
 
 
 def allocator_environment(memory_bytes: int) -> dict[str, str]:
-    """Return the variables by which malloc keeps the memory that a worker process frees.
+    """Return environment variables with which malloc keeps the memory that a worker process frees.
 
     Parameters
     ----------
@@ -81,7 +80,7 @@ def allocator_environment(memory_bytes: int) -> dict[str, str]:
 
 @contextmanager
 def worker_allocator(memory_bytes: int | None, workers: int) -> Iterator[None]:
-    """Let the worker processes that are started meanwhile keep the memory that they free.
+    """Set the allocator of worker processes that are started in this context, so that they keep freed memory.
 
     Parameters
     ----------
@@ -98,42 +97,42 @@ def worker_allocator(memory_bytes: int | None, workers: int) -> Iterator[None]:
     configured: Mapping[str, Any] = dask.config.get(_CONFIGURED, {})
     theirs = {name: value for name, value in configured.items() if _REPLACED.get(name) != str(value)}
     before = {name: os.environ.get(name) for name in ours}
-    # A variable of the environment goes before these (Dask sees to it).
+    # Variables of the environment take precedence over these in Dask.
     with dask.config.set({_CONFIGURED: {**ours, **theirs}}):
         try:
             yield
         finally:
-            # Dask leaves in this process what it sets for its children; the next cluster may have other limits.
+            # Dask leaves the variables of its child processes in this process; the next cluster may have other limits.
             for name, value in before.items():
                 if value is None:
                     os.environ.pop(name, None)
 
 
 def _of_malloc(name: str) -> Any:
-    """Return a function of the C library that only glibc has, else None."""
+    """Return a function of glibc, or None where the C library does not have it."""
     return getattr(ctypes.CDLL(None), name, None)
 
 
 def adopt_environment() -> None:
-    """Let malloc of this process follow the variables above, also in a process that was forked.
+    """Apply the environment variables above to malloc in this process, which may have been forked.
 
-    The C library reads them when a program begins; a fork began with those of another worker.
+    The C library reads them only when a program starts, and the fork server started with those of another worker.
     """
     mallopt = _of_malloc("mallopt")
     for name, parameter in _PARAMETERS.items():
         value = os.environ.get(name, "")
         if mallopt is not None and value.isdecimal():
-            # An int there; -1 stands for what is beyond, which `trim_near_limit` bounds.
+            # mallopt takes an int; -1 means no limit, and `trim_near_limit` bounds the heap then.
             mallopt(parameter, int(value) if int(value) <= _LARGEST_INT else -1)
 
 
 @contextmanager
 def driver_allocator(client: Client) -> Iterator[None]:
-    """Let malloc of this process give large pieces back at once, while it directs workers for a long time.
+    """Unmap large allocations of the driver process as soon as they are freed, in this context.
 
-    Texts and messages otherwise leave holes between small things that stay, which become more and more (measured
-    while a worker was killed three times a minute: 100 MB after a million sequences, 8 to 18 with this). Nothing is
-    changed where workers compute in this process, or where the environment says otherwise.
+    Otherwise freed texts and messages fragment the heap between small long-lived objects, and the process grows
+    (measured while a worker was killed three times a minute: 100 MB after a million sequences, 8 to 18 with this).
+    Nothing is changed where workers run in this process, or where the environment sets the threshold.
 
     Parameters
     ----------
@@ -155,9 +154,9 @@ def driver_allocator(client: Client) -> Iterator[None]:
 
 
 def trim_memory() -> None:
-    """Give memory of this process that is free back to the system, where the C library can do that.
+    """Release free memory of this process to the system, where the C library supports it.
 
-    A process of many threads that lives long otherwise keeps a little more with each of them.
+    Otherwise each thread of a long-running process keeps some free memory in its arena.
     """
     trim = _of_malloc("malloc_trim")
     if trim is not None:
@@ -165,7 +164,7 @@ def trim_memory() -> None:
 
 
 def trim_near_limit(worker: Worker) -> None:
-    """Let a worker give kept memory back to the system whenever it nears its memory limit."""
+    """Trim the heap of a worker periodically while its resident size is near its memory limit."""
     limit = worker.memory_manager.memory_limit
     if not limit:
         return

@@ -1,8 +1,7 @@
-"""Dealing: which storage worker holds which region.
+"""Assign regions to storage workers by memory.
 
-Covers: quotas by memory, keeping regions where they are while their worker lives, and moving as few
-as possible when workers come and go. Does not cover: the tasks that add to a region
-(`giaann_dask.training`).
+A region stays with its worker while that worker is in the cluster; when workers join or leave, as few regions as
+possible move. The tasks that add to regions are in `giaann_dask.training.regions`.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from giaann_dask.cluster.roles import Roles
 
 
 def assign_regions(owners: Mapping[int, str], weights: Mapping[int, int], roles: Roles) -> dict[int, str]:
-    """Deal regions to the present storage workers by memory.
+    """Assign regions to the present storage workers by memory.
 
-    A worker's quota is its share of the memory that is free or taken by regions: a region grows, so
-    what counts is where the room is, and not how much a region takes now.
+    A worker's quota is its share of the memory that is free or used by regions: regions grow, so the
+    available memory counts, and not the present size of a region.
 
     Parameters
     ----------
     owners : mapping of int to str
-        Present owner of each region, as far as it has one; it may be gone.
+        Last owner of each region that had one; it may have left the cluster.
     weights : mapping of int to int
         Bytes of every live region.
     roles : Roles
@@ -41,33 +40,33 @@ def assign_regions(owners: Mapping[int, str], weights: Mapping[int, int], roles:
     if not roles.storage:
         return {}
     kept = {region: owner for region, owner in owners.items() if region in weights and owner in roles.storage}
-    room = _room(kept, weights, roles)
-    quota = {worker: len(weights) * room[worker] / sum(room.values()) for worker in roles.storage}
+    memory = _available_memory(kept, weights, roles)
+    quota = {worker: len(weights) * memory[worker] / sum(memory.values()) for worker in roles.storage}
     count = Counter(kept.values())
 
-    def most_open(workers: Iterable[str]) -> str:
+    def below_quota(workers: Iterable[str]) -> str:
         return max(workers, key=lambda worker: quota[worker] - count[worker])
 
     for region in sorted(set(weights) - set(kept), key=lambda r: (-weights[r], r)):
-        kept[region] = most_open(roles.storage)
+        kept[region] = below_quota(roles.storage)
         count[kept[region]] += 1
-    # A worker that came later takes regions over, the lightest first, until it is near its quota.
-    while quota[taker := most_open(roles.storage)] - count[taker] >= 1:
-        giver = min(roles.storage, key=lambda worker: quota[worker] - count[worker])
-        if count[giver] - quota[giver] <= 0:
+    # A worker that joined later receives regions, the lightest first, until it is near its quota.
+    while quota[receiver := below_quota(roles.storage)] - count[receiver] >= 1:
+        sender = min(roles.storage, key=lambda worker: quota[worker] - count[worker])
+        if count[sender] - quota[sender] <= 0:
             break
-        region = min((r for r in kept if kept[r] == giver), key=lambda r: (weights[r], r))
-        kept[region] = taker
-        count.update({giver: -1, taker: 1})
+        region = min((r for r in kept if kept[r] == sender), key=lambda r: (weights[r], r))
+        kept[region] = receiver
+        count.update({sender: -1, receiver: 1})
     return dict(sorted(kept.items()))
 
 
-def _room(owners: Mapping[int, str], weights: Mapping[int, int], roles: Roles) -> dict[str, float]:
-    """Return for each worker the memory that regions take or could take; equal where there is no limit."""
+def _available_memory(owners: Mapping[int, str], weights: Mapping[int, int], roles: Roles) -> dict[str, float]:
+    """Return for each worker the memory that regions use or could use; equal shares without memory limits."""
     if any(worker not in roles.memory or not roles.memory[worker].limit for worker in roles.storage):
         return dict.fromkeys(roles.storage, 1.0)
-    room = {worker: 1.0 + roles.memory[worker].free for worker in roles.storage}
+    memory = {worker: 1.0 + roles.memory[worker].free for worker in roles.storage}
     for region, owner in owners.items():
-        room[owner] += weights[region]
-    # Differences that come and go with the moment must not move regions.
-    return {worker: max(round(value / 2**28), 1) for worker, value in room.items()}
+        memory[owner] += weights[region]
+    # Rounded to 256 MiB: short-lived differences must not move regions.
+    return {worker: max(round(value / 2**28), 1) for worker, value in memory.items()}

@@ -1,8 +1,7 @@
-"""The one way to a Dask cluster.
+"""Connect to a running Dask scheduler, or start a cluster on this machine.
 
-Covers: joining a running scheduler, starting workers on this machine (a `LocalCUDACluster` where
-there are CUDA devices and dask-cuda, else a `LocalCluster`), and starting a cluster with roles.
-Does not cover: which worker does what (`roles`) and what is computed.
+Workers started here belong to a `LocalCUDACluster` where there are CUDA devices and dask-cuda, else to a
+`LocalCluster`; `start_cluster` starts workers with separate roles (see `roles`).
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from giaann_dask.optional import import_optional
 
 _LOG = logging.getLogger(__name__)
 PRELOAD = ("giaann_dask.worker_setup",)
-# Where HTTP servers of schedulers and workers listen unless a dashboard is asked for: any port of this machine alone.
+# HTTP servers of schedulers and workers listen here unless a dashboard is configured: any port, local only.
 _ANY_LOCAL = "127.0.0.1:0"
-# Workers that we start on one machine hold columns and compute.
+# Workers that are started on one machine both store columns and compute.
 BOTH_ROLES = {STORAGE: 1, COMPUTE: 1}
 
 
@@ -48,7 +47,7 @@ def connect(
     workers : int, optional
         Worker processes to start.
     options : ClusterOptions, optional
-        All options at once, instead of the two above.
+        All options, instead of the two above.
 
     Returns
     -------
@@ -58,7 +57,7 @@ def connect(
     Raises
     ------
     ClusterError
-        If the scheduler does not answer in time, or no cluster can be started here.
+        If the scheduler does not respond in time, or no cluster can be started here.
     InputMissingError, InputFormatError
         If the scheduler file does not exist, or names no address.
 
@@ -75,31 +74,29 @@ def connect(
     _require_device(chosen)
     kept = worker_allocator(chosen.memory_bytes, chosen.workers or _default_workers())
     with warnings.catch_warnings(), kept, _starting():
-        # A busy dashboard port is told below.
+        # A dashboard port that is in use is logged below.
         warnings.simplefilter("ignore")
         if wants_cuda(chosen):
             client: Client = OwningClient(_cuda_cluster(chosen))
         else:
             client = Client(**_local_arguments(chosen))
-    _tell("started", client)
-    _tell_moved(client, chosen)
+    _log_cluster("started", client)
+    _warn_of_other_port(client, chosen)
     return client
 
 
 def prepare(options: ClusterOptions) -> None:
-    """Let what workers are copied from be loaded from now on, while this process does something else.
-
-    `connect` with the same options has to wait less for its workers then.
+    """Start the fork server of the workers in the background, so that `connect` with the same options waits less.
 
     Parameters
     ----------
     options : ClusterOptions
-        Where workers will be started; nothing is done if that is elsewhere, or in this process.
+        Options of the later `connect`; nothing is done where it joins a scheduler or runs workers in this process.
 
     Raises
     ------
     OptionError
-        If the device that is asked for is not here.
+        If this machine does not have the requested device.
     """
     elsewhere = options.scheduler is not None or options.scheduler_file is not None
     set_defaults()
@@ -111,20 +108,20 @@ def prepare(options: ClusterOptions) -> None:
 
 
 def _require_device(options: ClusterOptions) -> None:
-    """Raise an `OptionError` when CUDA is asked for here and there is none; also for this process alone."""
+    """Raise an `OptionError` when CUDA is requested and this machine has none; also for ``workers=0``."""
     if options.device == "cuda":
         select_device(options.device)
 
 
 def wants_cuda(options: ClusterOptions) -> bool:
-    """Return whether workers are to be started one for each GPU.
+    """Return whether to start one worker for each GPU.
 
     Raises
     ------
     OptionError
-        If CUDA is asked for and there is no CUDA device.
+        If CUDA is requested and there is no CUDA device.
     MissingDependencyError
-        If CUDA is asked for and dask-cuda is not installed.
+        If CUDA is requested and dask-cuda is not installed.
     """
     if options.workers == 0 or select_device(options.device).type == "cpu":
         return False
@@ -160,13 +157,13 @@ def _cuda_cluster(options: ClusterOptions) -> Any:
     if options.memory_bytes is not None:
         arguments["memory_limit"] = options.memory_bytes
     _refuse_while_importing()
-    # CUDA does not survive a fork.
+    # A CUDA context cannot be used after a fork.
     dask.config.set({METHOD_KEY: "spawn"})
     return dask_cuda.LocalCUDACluster(**arguments)
 
 
 class OwningClient(Client):  # type: ignore[misc]
-    """A client that stops its cluster when it is closed, as one does that started it itself."""
+    """Client that stops its cluster when it is closed, like a `Client` that has started the cluster itself."""
 
     def close(self, *arguments: Any, **options: Any) -> Any:
         """Close the client, then the cluster."""
@@ -182,10 +179,9 @@ def _local_arguments(options: ClusterOptions) -> dict[str, Any]:
         "threads_per_worker": options.threads,
         "processes": options.workers != 0,
         "resources": BOTH_ROLES,
-        # Without a wish for a dashboard, the scheduler's HTTP server, which then has the metrics only, stays on
-        # this machine, on any port.
+        # Without a dashboard, the scheduler's HTTP server has only the metrics; it listens locally, on any port.
         "dashboard_address": options.dashboard or _ANY_LOCAL,
-        # Workers have a server of their own, which tells anybody of their tasks and takes no key.
+        # The HTTP servers of workers show their tasks without authentication, so they listen locally, too.
         "worker_dashboard_address": _ANY_LOCAL,
         "silence_logs": logging.CRITICAL,
         "scheduler_kwargs": _scheduler_arguments(options),
@@ -203,7 +199,7 @@ def _local_arguments(options: ClusterOptions) -> dict[str, Any]:
 
 
 def _scheduler_arguments(options: ClusterOptions) -> dict[str, Any]:
-    """Return the arguments of a scheduler whose dashboard nobody waits for who did not ask for it."""
+    """Return the arguments of a scheduler; its dashboard is loaded only if it is requested, which saves start time."""
     return {**scheduler_arguments(options.hang_timeout_s), "dashboard": options.dashboard is not None}
 
 
@@ -223,7 +219,7 @@ def _join(options: ClusterOptions) -> Client:
             "the address of a running Dask scheduler",
             "check the address, or leave it out to start workers on this machine",
         ) from error
-    _tell("joined", client)
+    _log_cluster("joined", client)
     return client
 
 
@@ -244,17 +240,17 @@ def _named_by(options: ClusterOptions) -> str:
     return "" if options.scheduler_file is None else f", which {options.scheduler_file} names"
 
 
-def _tell(what: str, client: Client) -> None:
+def _log_cluster(event: str, client: Client) -> None:
     """Log which cluster is used."""
     if _LOG.isEnabledFor(logging.INFO):
         workers = client.scheduler_info(n_workers=-1)["workers"]
         threads = sum(worker["nthreads"] for worker in workers.values())
         address = client.scheduler.address
-        _LOG.info("%s the cluster at %s: %s workers, %s threads", what, address, len(workers), threads)
+        _LOG.info("%s the cluster at %s: %s workers, %s threads", event, address, len(workers), threads)
 
 
-def _tell_moved(client: Client, options: ClusterOptions) -> None:
-    """Say where the dashboard is when its port was taken and Dask has taken another one."""
+def _warn_of_other_port(client: Client, options: ClusterOptions) -> None:
+    """Log a warning with the port of the dashboard when the requested one was in use and Dask chose another."""
     wanted = int((options.dashboard or "0").rpartition(":")[2])
     found = client.cluster.scheduler_info["services"].get("dashboard", wanted)
     if wanted and found != wanted:
@@ -263,14 +259,14 @@ def _tell_moved(client: Client, options: ClusterOptions) -> None:
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """Turn what Dask raises when a cluster cannot start into a `ClusterError`."""
+    """Translate Dask's errors of a cluster that cannot start into a `ClusterError`."""
     try:
         yield
     except RuntimeError as error:
         if isinstance(error, GiaannError):
             raise
         cause = error.__cause__ or error
-        # OSError: nothing can listen there. Else a worker has died while it was started.
+        # OSError: the address cannot be bound. Otherwise a worker died during its start.
         expected, remedy = (
             (
                 "addresses and ports of this machine that are free",
@@ -283,9 +279,9 @@ def _starting() -> Iterator[None]:
 
 
 def _refuse_while_importing() -> None:
-    """Refuse to start processes in a child that `multiprocessing` has import the main module of its parent.
+    """Refuse to start processes in a child of `multiprocessing` while it imports the main module of its parent.
 
-    Python allows no child of it to start processes then. Workers that we start leave the main module out.
+    Python does not allow that. The workers that this package starts do not import the main module.
 
     Raises
     ------
@@ -331,10 +327,10 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
         "nthreads": options.threads,
         "preload": list(PRELOAD),
         "protocol": f"{options.protocol}://",
-        # As the scheduler, for this machine alone.
+        # Local only, like the scheduler.
         "host": "127.0.0.1",
         "dashboard_address": _ANY_LOCAL,
-        # That workers come and go is told here, where it is asked for.
+        # This process logs when workers join or leave.
         "silence_logs": logging.WARNING,
     }
     if options.memory_bytes is not None:

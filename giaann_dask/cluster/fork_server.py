@@ -1,17 +1,15 @@
-"""Worker processes begin as copies of one process that has imported everything already.
+"""Start worker processes by forking a server process that has imported all modules already.
 
-Covers: that process (the fork server of `multiprocessing`): what it imports, the environment it
-has, and what has changed in the environment since; and worker processes that do not import the main
-module. Does not cover: workers with a GPU, which start from nothing because a CUDA context does not
-survive a fork, and workers started by hand.
+This configures the fork server of `multiprocessing` (its imports and its environment) and starts workers without
+importing the main module. Workers with a GPU are spawned instead, because a CUDA context cannot be used after a fork.
 
 PyTorch, Dask, zarr, numba and spaCy take seconds to import and 150 MB that no process changes. A
-copy is there in a tenth of a second, also in the place of a worker that was killed, and shares that
-memory with the others. The fork server itself does nothing but import and fork, so it has one thread.
+fork starts in a tenth of a second, also as the replacement of a worker that was killed, and shares that
+memory with the others. The fork server only imports and forks, so it has one thread.
 
-`multiprocessing` lets every process that it starts import the main module again. A script that
-connects outside ``if __name__ == "__main__":`` would start a cluster in each worker then, so workers
-leave the main module out. They do not need it: Dask sends functions and classes of it by value.
+`multiprocessing` makes every process that it starts import the main module again. A script that
+connects outside ``if __name__ == "__main__":`` would then start a cluster in each worker, so workers
+do not import the main module. They do not need it: Dask sends its functions and classes by value.
 """
 
 from __future__ import annotations
@@ -32,9 +30,9 @@ from distributed.utils import get_mp_context
 
 METHOD = "forkserver"
 METHOD_KEY = "distributed.worker.multiprocessing-method"
-# By the name that Dask gives to the variable for the key above.
+# Dask's environment variable for the key above.
 METHOD_VARIABLE = "DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD"
-# What the tasks of this project import sooner or later.
+# Modules that the tasks of this package import.
 MODULES = (
     "giaann_dask.api.training",
     "giaann_dask.inference.sessions",
@@ -43,20 +41,20 @@ MODULES = (
     "spacy.lang.en",
     "distributed.nanny",
 )
-# As Dask has it, so that hash(str) is the same in all workers.
+# As in Dask, so that hash(str) is the same in all workers.
 HASHING = {"PYTHONHASHSEED": "6640"}
 
-# What `multiprocessing` tells a new process of the main module.
+# Entries of the preparation data of `multiprocessing` that name the main module.
 _MAIN_MODULE = ("init_main_from_name", "init_main_from_path")
 
-# Whether this thread starts a process that leaves the main module out.
+# Whether this thread is starting a process that does not import the main module.
 _thread = threading.local()
-# The environment with which the one fork server of this process was started, as far as it is still like that.
+# The environment with which the fork server of this process was started.
 _started_with: dict[str, str] = {}
 
 
 def default_method() -> dict[str, str]:
-    """Return how Dask is to start worker processes, as far as the user has not said.
+    """Return the default start method of Dask's worker processes, empty where the user has configured one.
 
     Examples
     --------
@@ -69,31 +67,31 @@ def default_method() -> dict[str, str]:
 
 
 def environment_of_workers() -> dict[str, str]:
-    """Return the variables that Dask is configured to start workers with; those of this process go before them."""
+    """Return the variables that Dask sets for workers; those of this process take precedence."""
     configured = dask.config.get("distributed.nanny.pre-spawn-environ", {})
     chosen = {name: str(value) for name, value in configured.items() if value is not None}
     return {**HASHING, **chosen, **{name: os.environ[name] for name in (*HASHING, *chosen) if name in os.environ}}
 
 
 def forks() -> bool:
-    """Return whether workers are to begin as copies."""
+    """Return whether workers are started by the fork server."""
     return bool(dask.config.get(METHOD_KEY) == METHOD)
 
 
 def begin_fork_server(variables: Mapping[str, str]) -> dict[str, str]:
-    """See to it that the fork server runs.
+    """Start the fork server unless it is running.
 
     Parameters
     ----------
     variables : mapping of str to str
-        What its environment has beside that of this process, if it is to be started.
+        Variables that its environment has in addition to that of this process, if it is started now.
 
     Returns
     -------
     dict of str to str
-        Variables of this process that are not as the server, and so a new worker, has them.
+        Variables of this process that differ from the server's, and so from those of a new worker.
     """
-    # Dask names what the server imports when it asks for the first time; ours comes after that.
+    # Dask sets the server's imports when it requests the context for the first time; this replaces them.
     get_mp_context().set_forkserver_preload(list(MODULES))
     with _environment(variables) as whole:
         if not _started_with:
@@ -105,11 +103,11 @@ def begin_fork_server(variables: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def _not_interrupted() -> Iterator[None]:
-    """Hold Ctrl-C back, which the server takes over: a terminal sends it to all, while it imports, too.
+    """Block SIGINT while the server is started, which inherits the mask: a terminal sends Ctrl-C to all processes.
 
-    What this process is to do about it, it does afterwards; its workers stop when it says so.
+    This process handles a pending Ctrl-C afterwards, and stops its workers itself.
     """
-    # When this starts something, it lets Ctrl-C through again; where it runs already, it does nothing.
+    # Starting the resource tracker unblocks SIGINT, so it is started first; if it is running, nothing happens.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -120,7 +118,7 @@ def _not_interrupted() -> Iterator[None]:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Set variables of this process while the server is started, which takes them over."""
+    """Set variables of this process while the server is started, which inherits them."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -133,10 +131,10 @@ def _environment(variables: Mapping[str, str]) -> Iterator[dict[str, str]]:
                 os.environ[name] = value
 
 
-def leave_main_out(process: BaseProcess) -> None:
-    """Let a process that has not been started yet begin without importing the main module of this one.
+def skip_main_import(process: BaseProcess) -> None:
+    """Make a process that has not been started yet skip the import of this process's main module.
 
-    Other processes that `multiprocessing` starts here, also at the same time, are as they were.
+    Other processes that `multiprocessing` starts here, also at the same time, are not affected.
 
     Parameters
     ----------
@@ -144,7 +142,7 @@ def leave_main_out(process: BaseProcess) -> None:
         To be started by the method ``forkserver`` or ``spawn``.
     """
     _filter_preparation_data()
-    # `start` asks the process for what starts it; the attribute goes before the method of its class.
+    # `start` calls `_Popen` of the process; the instance attribute takes precedence over the method of the class.
     vars(process)["_Popen"] = _start_without_main
 
 
@@ -154,24 +152,24 @@ def imports_main() -> bool:
 
 
 def _start_without_main(process: Any) -> Any:
-    """Start a process as its class does, but without the main module."""
-    # The process is sent to the child, which must have the method of its class.
+    """Start a process as its class does, without the import of the main module."""
+    # The process is pickled for the child, which needs the method of the class.
     del vars(process)["_Popen"]
-    _thread.leaves_main_out = True
+    _thread.skips_main_import = True
     try:
         return process._Popen(process)
     finally:
-        _thread.leaves_main_out = False
+        _thread.skips_main_import = False
 
 
 @functools.cache
 def _filter_preparation_data() -> None:
-    """Let `multiprocessing` leave the main module out of what it tells a child, where a thread asks for it."""
+    """Patch `multiprocessing` to omit the main module from the preparation data where a thread has requested it."""
     complete = spawn.get_preparation_data
 
     def preparation_data(name: str) -> dict[str, Any]:
         data = complete(name)
-        if getattr(_thread, "leaves_main_out", False):
+        if getattr(_thread, "skips_main_import", False):
             return {key: value for key, value in data.items() if key not in _MAIN_MODULE}
         return data
 

@@ -1,8 +1,7 @@
-"""What workers tell the scheduler of themselves with their heartbeats, beside what Dask tells.
+"""Add metrics of workers to their heartbeats: device memory, and the counters of a row service.
 
-Covers: device memory, and the counters of a row service. Heartbeats have a rate of their own, about
-one a second and less in large clusters, so nothing here depends on how much is asked or computed. Does not cover:
-who counts (`giaann_dask.inference.rows`) and showing them (`giaann_dask.diagnostics.monitoring`).
+Heartbeats have a fixed rate, about one a second and less in large clusters, so the cost of these metrics does not
+depend on the load. `giaann_dask.inference.rows` counts, and `giaann_dask.diagnostics.monitoring` displays.
 """
 
 from __future__ import annotations
@@ -15,28 +14,28 @@ from giaann_dask.device import device_bytes
 
 DEVICE_METRIC = "giaann-device-bytes"
 ROWS_METRIC = "giaann-rows"
-# Upper bounds of the buckets in which the times of answers are counted, in seconds; one more has no bound.
+# Upper bounds of the buckets of response times, in seconds; one more bucket has no bound.
 ROW_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 def report_device_memory(worker: Worker) -> None:
-    """Let a worker tell how much device memory this process holds."""
+    """Add the device memory of this process to the heartbeats of a worker."""
     worker.metrics[DEVICE_METRIC] = lambda _: device_bytes()
 
 
 def bucket_names() -> list[str]:
-    """Return the names of the counters of answers by the time that they took, the shortest first."""
+    """Return the names of the counters of responses by their duration, the shortest first."""
     return [f"row_seconds_{number}" for number in range(len(ROW_BOUNDS_S) + 1)]
 
 
 class RowServiceMetrics:
-    """Counts what a row service answers and asks, for the heartbeats; used on the event loop of a worker only.
+    """Counters of the row requests and row responses of a worker; used on the event loop of a worker only.
 
     Attributes
     ----------
     counts : dict of str to float
-        Requests answered with their rows, bytes and seconds, the same by duration (`bucket_names`), and
-        requests that tasks of this worker have made, with the seconds until they were answered.
+        Responses with their rows, bytes and seconds, the same by duration (`bucket_names`), and row
+        requests of this worker's own tasks, with the seconds until their response.
 
     Examples
     --------
@@ -51,13 +50,13 @@ class RowServiceMetrics:
         self.counts: dict[str, float] = dict.fromkeys((*names, *bucket_names()), 0)
 
     def answered(self, *, rows: int, nbytes: int, seconds: float) -> None:
-        """Count an answer."""
+        """Count a response to a row request."""
         bucket = f"row_seconds_{bisect_left(ROW_BOUNDS_S, seconds)}"
         for name, more in (("requests", 1), ("rows", rows), ("bytes", nbytes), ("seconds", seconds)):
             self.counts[f"row_{name}"] += more
         self.counts[bucket] += 1
 
     def asked(self, seconds: float) -> None:
-        """Count a request that was answered."""
+        """Count a row request of this worker that has been responded to."""
         self.counts["asked_requests"] += 1
         self.counts["asked_seconds"] += seconds

@@ -1,6 +1,6 @@
-"""Where tasks run: what describes a machine, and is never stored with a network.
+"""Validate the options of a cluster, which describe machines and are never stored with a network.
 
-Covers: the choices of a cluster, validated. Does not cover: making one (`connecting`).
+`connecting` joins or starts a cluster with them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ClusterOptions:
     memory_limit : str, optional
         Memory of each worker, as ``4GiB``; its share of the machine by default.
     protocol : {"tcp", "ucx"}
-        How the workers that are started talk to each other.
+        Network protocol between the workers that are started.
     device : {"auto", "cpu", "cuda"}
         Device of the dense computations. With CUDA devices and dask-cuda, workers are started
         one for each GPU.
@@ -46,9 +46,9 @@ class ClusterOptions:
     connect_timeout_s : float
         Seconds to wait for a scheduler.
     hang_timeout_s : float, optional
-        Seconds without a sign of life after which a worker that was started here is killed and
-        replaced, about: at most twice as many and 5 more. As Dask's configuration says by default
-        (``distributed.scheduler.worker-ttl``, 120 where nobody set it).
+        Seconds without a heartbeat after which a worker that was started here is killed and replaced; it
+        takes at most twice as long and 5 more. The default is that of Dask's configuration
+        (``distributed.scheduler.worker-ttl``, 120 unless set).
 
     Raises
     ------
@@ -99,7 +99,7 @@ class ClusterOptions:
         ):
             if value not in allowed:
                 raise OptionError(f"{parameter(name)} is {value!r}", " or ".join(allowed), "choose one of them")
-        # Asking for the bytes checks the text.
+        # Reading the property checks the text.
         if self.memory_bytes is not None and self.memory_bytes < 1 << 26:
             raise OptionError(f"{parameter('memory_limit')} is {self.memory_limit}", "at least 64MiB", "choose more")
 
@@ -110,7 +110,7 @@ class ClusterOptions:
         Raises
         ------
         OptionError
-            If the limit is no size.
+            If the limit cannot be parsed as a size.
         """
         if self.memory_limit is None:
             return None

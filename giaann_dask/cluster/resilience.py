@@ -1,10 +1,8 @@
-"""What a cluster that we start is told, so that it can be left alone for weeks.
+"""Configure clusters that this package starts so that they run unattended for weeks.
 
-Covers: when a worker counts as hung, how often workers may die of a task before the task is
-blamed, how long a dead worker's place is kept, workers that cannot be started again at once, and
-workers that do not import the main module.
-Does not cover: how results are awaited
-(`waiting`), and schedulers that were started by hand, which read Dask's own configuration.
+This sets when a worker counts as hung, how many workers may die while running a task before it fails, and how long a
+lost worker may take to be replaced; it retries the start of workers with backoff. Schedulers that were
+started separately use Dask's own configuration; timeouts of results are in `waiting`.
 """
 
 from __future__ import annotations
@@ -22,32 +20,32 @@ from distributed.nanny import WorkerProcess
 from distributed.process import AsyncProcess
 from tornado.ioloop import PeriodicCallback
 
-from giaann_dask.cluster.fork_server import begin_fork_server, default_method, forks, leave_main_out
+from giaann_dask.cluster.fork_server import begin_fork_server, default_method, forks, skip_main_import
 
-# Between attempts to start a worker again.
+# Backoff between attempts to start a worker again.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
-# How many things of a span are remembered, and how often the others are forgotten.
-_REMEMBERED, _FORGETTING_S = 100, 30.0
+# How many collections of a span are kept, and how often the others are removed.
+_KEPT_COLLECTIONS, _PRUNING_S = 100, 30.0
 
-# Where the user's own configuration of Dask says otherwise, that is followed.
+# The user's own configuration of Dask takes precedence over these.
 DEFAULTS = {
     "distributed": {
         "scheduler": {
-            # A worker without a sign of life for so long is killed by its nanny and replaced.
+            # A worker without a heartbeat for so long is killed by its nanny and replaced.
             "worker-ttl": "2 minutes",
-            # A task that has never finished and lost so many workers is taken to be what kills them.
+            # A task that has never finished fails after so many workers died while running it.
             "allowed-failures": 30,
-            # Without any worker for so long, tasks fail instead of waiting.
+            # Tasks fail after so long without any worker.
             "no-workers-timeout": "15 minutes",
         },
-        # Dask gives a place up for good when its new worker is not there in time: 15 s by default,
-        # which a busy machine can take to start one.
+        # Dask never replaces a worker whose replacement did not start in time: 15 s by default,
+        # which a busy machine can exceed.
         "deploy": {"lost-worker-timeout": "15 minutes"},
-        # Every connection remembers its last messages, tasks and all: with Dask's 1,000 the process that trains
-        # grows for an hour before it stays as it is.
+        # Every connection keeps its last messages with their tasks: with Dask's default of 1,000 the driver
+        # process grows for an hour before its size is stable.
         "admin": {
             "low-level-log-length": 50,
-            # Figures of the process, twice a second: for ten minutes instead of an hour.
+            # Process statistics, two samples a second: ten minutes instead of an hour.
             "system-monitor": {"log-length": 1200},
         },
     }
@@ -56,20 +54,20 @@ DEFAULTS = {
 
 @functools.cache
 def set_defaults() -> None:
-    """Let Dask's configuration begin, once, from values for long runs."""
+    """Set the defaults of Dask's configuration for long runs, once."""
     dask.config.update_defaults(DEFAULTS)
     dask.config.update_defaults({"distributed": {"worker": default_method()}})
 
 
 class FailureCountReset(SchedulerPlugin):  # type: ignore[misc]
-    """Forgets how many workers died holding a task, when the task finishes, and whom it preferred, when all are gone.
+    """Reset a task's count of lost workers when it finishes, and its preferred workers when there is no worker.
 
-    Dask counts that over the whole life of a task, and blames the task in the end. One that lives
-    for weeks and is computed again after every loss, such as the reading of a large run, would be
-    blamed for what happened to be killed around it.
+    Dask counts lost workers over the whole lifetime of a task, and then fails the task. One that exists
+    for weeks and is computed again after every loss, such as reading a large run, would fail because of
+    workers that were killed for other reasons.
 
-    A task that prefers a worker and finds none at all waits for the address that it preferred, which
-    does not come back: a new worker has another one. So it is let go to any.
+    A task with a preferred worker waits for that address while there is no worker at all, but a new worker
+    has another address. So its preference is removed.
     """
 
     name = "giaann-failure-count-reset"
@@ -78,11 +76,11 @@ class FailureCountReset(SchedulerPlugin):  # type: ignore[misc]
         self._scheduler: Scheduler | None = None
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Keep the scheduler whose tasks are watched."""
+        """Store the scheduler, whose tasks `transition` reads."""
         self._scheduler = scheduler
 
     def transition(self, key: Any, start: str, finish: str, *arguments: Any, **options: Any) -> None:
-        """Forget past failures of a task that has finished, and the preference of one without any worker."""
+        """Reset the failures of a task that has finished, and the preference of one without any worker."""
         task = self._scheduler.tasks.get(key) if self._scheduler is not None else None
         if task is not None and finish == "memory":
             task.suspicious = 0
@@ -91,32 +89,31 @@ class FailureCountReset(SchedulerPlugin):  # type: ignore[misc]
 
 
 class HistoryPruning(SchedulerPlugin):  # type: ignore[misc]
-    """Lets a scheduler forget the names and kinds of what it was asked for long ago.
+    """Limit the history of collections and task names that a scheduler keeps in memory.
 
-    Dask writes the kind of every single thing down for its reports on spans of work (`distributed.spans`) and never
-    forgets it, and it remembers 100,000 names of tasks with what they are short for: a scheduler that lives for weeks
-    is asked millions of times.
+    Dask records the metadata of every collection for its reports on spans (`distributed.spans`) and never removes
+    it, and it caches 100,000 prefixes of task keys: a scheduler that runs for weeks receives millions of tasks.
     """
 
     name = "giaann-history-pruning"
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Begin to forget, once in a while."""
+        """Remove old entries periodically."""
         spans = scheduler.extensions.get("spans")
 
-        def forget() -> None:
+        def prune() -> None:
             key_split.cache_clear()
             for span in spans.spans.values() if spans is not None else ():
                 if span.metadata is not None:
-                    del span.metadata["collections"][:-_REMEMBERED]
+                    del span.metadata["collections"][:-_KEPT_COLLECTIONS]
 
-        # The scheduler stops it with its own.
-        scheduler.periodic_callbacks[self.name] = callback = PeriodicCallback(forget, _FORGETTING_S * 1000)
+        # The scheduler stops it together with its own callbacks.
+        scheduler.periodic_callbacks[self.name] = callback = PeriodicCallback(prune, _PRUNING_S * 1000)
         callback.start()
 
 
 class LoneWorkerProcess(WorkerProcess):  # type: ignore[misc]
-    """A worker process that does not import the main module of the process that starts it."""
+    """Worker process that does not import the main module of the process that starts it."""
 
     @property
     def process(self) -> AsyncProcess | None:
@@ -126,15 +123,15 @@ class LoneWorkerProcess(WorkerProcess):  # type: ignore[misc]
     @process.setter
     def process(self, made: AsyncProcess | None) -> None:
         if made is not None:
-            leave_main_out(made._process)
+            skip_main_import(made._process)
         self._async_process = made
 
 
 class RestartingNanny(Nanny):  # type: ignore[misc]
-    """A nanny that tries again when its worker, having died, cannot be started.
+    """Nanny that retries when its worker has died and cannot be started again.
 
-    Dask's own closes then, and the place of the worker is lost for good: with one worker less after
-    every busy moment of the machine, a cluster of weeks ends without any.
+    Dask's own nanny closes then, and the worker is lost permanently: a cluster that runs for weeks on a busy machine
+    would lose all of its workers one by one.
     """
 
     env: dict[str, str]
@@ -148,32 +145,32 @@ class RestartingNanny(Nanny):  # type: ignore[misc]
     @process.setter
     def process(self, made: WorkerProcess | None) -> None:
         if made is not None:
-            # Dask offers no way to name another class.
+            # Dask has no option for the class.
             made.__class__ = LoneWorkerProcess
             made.process = None
         self._worker_process = made
 
-    def _lasts(self) -> bool:
-        """Return whether a worker of this nanny has been there, and is wanted again."""
+    def _restarts(self) -> bool:
+        """Return whether a worker of this nanny has run before, and is to be restarted."""
         return bool(self.status == Status.running)
 
     async def close(self, timeout: float = 5, reason: str = "nanny-close") -> Any:
-        """Close, unless it is only that the worker could not be started again."""
-        if self._lasts() and reason.startswith("nanny-instantiate"):
+        """Close, except when the reason is that the worker could not be restarted."""
+        if self._restarts() and reason.startswith("nanny-instantiate"):
             return "OK"
         return await super().close(timeout=timeout, reason=reason)
 
     async def instantiate(self) -> Any:
-        """Start the worker process, again and again where it was there before."""
+        """Start the worker process; retry with backoff if it has run before."""
         pause = _FIRST_PAUSE_S
         while True:
             try:
                 if forks():
-                    # These hold what Dask would leave in the environment of this process for its child.
+                    # Passed to the child, instead of left in the environment of this process as by Dask.
                     self.env, self.pre_spawn_env = {**begin_fork_server(self.env), **self.env}, {}
                 return await super().instantiate()
             except Exception:
-                if not self._lasts():
+                if not self._restarts():
                     raise
                 logging.getLogger(__name__).warning("a worker could not be started; trying again in %g s", pause)
             failed = self.process
@@ -185,13 +182,13 @@ class RestartingNanny(Nanny):  # type: ignore[misc]
 
 
 def scheduler_arguments(hang_timeout_s: float | None = None) -> dict[str, Any]:
-    """Return the arguments of a scheduler that survives what happens in weeks.
+    """Return the arguments of a scheduler that runs for weeks.
 
     Parameters
     ----------
     hang_timeout_s : float, optional
-        Seconds without a sign of life after which a worker is replaced; that of Dask's configuration
-        (``distributed.scheduler.worker-ttl``), which begins as 120, by default.
+        Seconds without a heartbeat after which a worker is replaced; by default that of Dask's configuration
+        (``distributed.scheduler.worker-ttl``, 120 unless set).
 
     Examples
     --------

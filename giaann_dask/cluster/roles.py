@@ -1,11 +1,10 @@
-"""Roles: which workers hold columns and which compute.
+"""Read the roles of workers, storage and compute, and restrict tasks to the workers of a role.
 
-Covers: reading the roles that workers declare as Dask resources, with the memory of those that hold
-columns, and what keeps tasks of a role to its workers. Does not cover: starting workers with roles
-(`connecting`) and which storage worker holds which region (`dealing`).
+Workers declare their roles as Dask resources. `connecting` starts workers with roles, and `assignment` assigns regions
+to storage workers.
 
-Roles are asked for as resources, so that a worker that comes back under another address may take
-the tasks; a task must never wait for an address that is gone.
+Tasks require a role as a resource, so that a worker that is restarted under another address may run
+them; a task must never wait for the address of a lost worker.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from giaann_dask.cluster.waiting import ask_scheduler
 STORAGE = "storage"
 COMPUTE = "compute"
 
-# Of a worker's resource: so little that it names the role and never limits how many tasks run.
+# Amount of a resource that a task requires: so small that it never limits how many tasks run.
 _SHARE = 1e-3
 
 
 @dataclass(frozen=True)
 class WorkerMemory:
-    """Memory of a worker process as the scheduler knows it, in bytes.
+    """Memory of a worker process as reported to the scheduler, in bytes.
 
     Attributes
     ----------
     limit : int
-        What it may use; 0 for no limit.
+        Memory limit; 0 for no limit.
     process : int
         Its resident size.
     managed : int
-        Results of tasks that it holds in memory, by their `sizeof`.
+        Results of tasks in its memory, by their `sizeof`.
     spilled : int
         Bytes that it has written to its local disk to stay within the limit.
     """
@@ -58,7 +57,7 @@ class Roles:
     Attributes
     ----------
     storage, compute : tuple of str
-        Workers that hold columns, and workers that compute; all workers where none declares a role.
+        Workers that store columns, and workers that compute; all workers where none declares a role.
     restricted : frozenset of str
         Roles that some workers declare and others do not.
     memory : dict of str to WorkerMemory
@@ -72,13 +71,13 @@ class Roles:
 
     def computing(self) -> dict[str, Any]:
         """Return the arguments of `Client.submit` for tasks that compute; none where all workers do."""
-        return self._asking_for(COMPUTE)
+        return self._requiring(COMPUTE)
 
     def storing(self) -> dict[str, Any]:
-        """Return the arguments of `Client.submit` for tasks that hold columns; none where all workers do."""
-        return self._asking_for(STORAGE)
+        """Return the arguments of `Client.submit` for tasks that store columns; none where all workers do."""
+        return self._requiring(STORAGE)
 
-    def _asking_for(self, role: str) -> dict[str, Any]:
+    def _requiring(self, role: str) -> dict[str, Any]:
         return {"resources": {role: _SHARE}} if role in self.restricted else {}
 
 

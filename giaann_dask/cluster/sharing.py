@@ -1,8 +1,8 @@
-"""Whether the workers of a cluster see the folder of a network that this process has.
+"""Check that the workers of a cluster can access the network folder of this process.
 
-Covers: asking the workers before they write, those that come later, and naming the worker that does not see a
-network in the error of a task. Does not cover: the token that they read (`giaann_dask.store.locking`); a task that
-writes reads it itself, so that nothing is lost whatever becomes of the workers meanwhile.
+Workers are checked before they write and when they join later, by a token in the folder
+(`giaann_dask.store.locking`). A task that writes checks the token itself, too, so that no data is lost when workers
+change in the meantime. Errors of tasks name the worker that cannot access the network.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _NAMED = 3
 
 
 class SharedPlace:
-    """The folder of a network as the workers of a cluster see it.
+    """Folder of a network, as the workers of a cluster access it.
 
     Parameters
     ----------
     client : Client
         Connected to the cluster.
     held : HeldPlace
-        The right to write there.
+        The lock of the folder.
     """
 
     def __init__(self, client: Client, held: HeldPlace) -> None:
         self._client = client
         self.held = held
-        self._asked: set[str] = set()
+        self._checked: set[str] = set()
 
     @property
     def path(self) -> Path:
@@ -49,24 +49,24 @@ class SharedPlace:
         return self.held.path
 
     def require(self) -> None:
-        """Check that all present workers see the folder.
+        """Check that all present workers can access the folder.
 
         Raises
         ------
         StoreUnsharedError
             If one does not, which it names.
         ClusterError
-            If the workers do not answer in time, or one cannot import this package.
+            If the workers do not respond in time, or one cannot import this package.
         """
-        blind, answered = look_from_workers(self._client, self.held.mark())
+        blind, responded = look_from_workers(self._client, self.held.mark())
         if blind:
             raise _unshared(blind)
-        self._asked |= answered
+        self._checked |= responded
 
     def retire_blind(self, present: Set[str]) -> None:
-        """Let those of some workers leave the cluster that have come since and do not see the folder.
+        """Retire workers that have joined since the last check and cannot access the folder.
 
-        Dask moves what they hold to the others, and runs their tasks there.
+        Dask moves their results to the other workers, and runs their tasks there.
 
         Parameters
         ----------
@@ -78,11 +78,11 @@ class SharedPlace:
         StoreUnsharedError
             If none is left.
         """
-        new = present - self._asked
+        new = present - self._checked
         if not new:
             return
-        blind, answered = look_from_workers(self._client, self.held.mark(), new)
-        self._asked |= answered
+        blind, responded = look_from_workers(self._client, self.held.mark(), new)
+        self._checked |= responded
         if not blind:
             return
         error = _unshared(blind)
@@ -95,30 +95,30 @@ class SharedPlace:
 def look_from_workers(
     client: Client, expected: PlaceToken, workers: Set[str] | None = None
 ) -> tuple[dict[str, str], set[str]]:
-    """Ask workers what they see where this process has a network.
+    """Compare the network folder of workers with that of this process.
 
     Parameters
     ----------
     client : Client
         Connected to the cluster.
     expected : PlaceToken
-        What lies there.
+        Token of the folder.
     workers : set of str, optional
         Addresses of some workers; all by default.
 
     Returns
     -------
     dict of str to str, set of str
-        What is wrong, by the address of each worker that does not see the same; and those that answered. A worker
-        that is lost meanwhile does neither.
+        The problem, by the address of each worker that does not have the same folder; and the workers that responded.
+        A worker that is lost in the meantime is in neither.
 
     Raises
     ------
     ClusterError
-        If there is no answer in time, or a worker cannot import this package.
+        If there is no response in time, or a worker cannot import this package.
     """
     deadline = time.monotonic() + _LAG_S
-    seen = _look(client, expected, workers)
+    seen = _check_workers(client, expected, workers)
     while True:
         blind = {worker: problem for worker, sight in seen.items() if (problem := sight.problem(expected))}
         if not blind or time.monotonic() > deadline:
@@ -127,19 +127,19 @@ def look_from_workers(
             )
         time.sleep(_PAUSE_S)
         seen = {worker: sight for worker, sight in seen.items() if worker not in blind}
-        seen |= _look(client, expected, blind.keys())
+        seen |= _check_workers(client, expected, blind.keys())
 
 
-def _look(client: Client, expected: PlaceToken, workers: Set[str] | None) -> dict[str, PlaceSight]:
-    answers = ask_workers(client, look_at, expected.path, workers=workers)
-    for worker, answer in answers.items():
-        if not isinstance(answer, (PlaceSight, OSError)):
+def _check_workers(client: Client, expected: PlaceToken, workers: Set[str] | None) -> dict[str, PlaceSight]:
+    responses = ask_workers(client, look_at, expected.path, workers=workers)
+    for worker, response in responses.items():
+        if not isinstance(response, (PlaceSight, OSError)):
             raise ClusterError(
-                f"worker {worker} cannot look at {expected.path} ({type(answer).__name__}: {answer})",
+                f"worker {worker} cannot look at {expected.path} ({type(response).__name__}: {response})",
                 "workers with this version of giaann-dask",
                 "install it there and start the workers again",
             )
-    return {worker: answer for worker, answer in answers.items() if isinstance(answer, PlaceSight)}
+    return {worker: response for worker, response in responses.items() if isinstance(response, PlaceSight)}
 
 
 def _unshared(blind: Mapping[str, str]) -> StoreUnsharedError:
@@ -150,7 +150,7 @@ def _unshared(blind: Mapping[str, str]) -> StoreUnsharedError:
 
 @contextmanager
 def naming_worker() -> Iterator[None]:
-    """Let the error of a task that does not find a network say on which worker that was.
+    """Name the worker in the error of a task that cannot access a network.
 
     Raises
     ------
@@ -175,7 +175,7 @@ def open_commit(path: str, commit: str) -> CommitReader:
 
 
 def _worker() -> str | None:
-    """Return the address of the worker whose task this is; None outside of tasks and in the process of a client."""
+    """Return the address of the worker that runs this task; None outside of tasks and in a client's own process."""
     try:
         address = str(get_worker().address)
     except ValueError:

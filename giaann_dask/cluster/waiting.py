@@ -1,8 +1,6 @@
-"""Keys of tasks, and bounded waiting for their results.
+"""Make deterministic task keys, wait for results with a timeout, and translate errors of Dask.
 
-Covers: deterministic keys, waiting with a limit for tasks and for the scheduler's answers, and
-translating a cluster's failures into ours.
-Does not cover: what is computed, and how a cluster is reached (`connecting`).
+`connecting` connects to clusters.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ from distributed.scheduler import KilledWorker, NoValidWorkerError
 from giaann_dask.errors import ClusterError, GiaannError, parameter
 
 DEFAULT_TIMEOUT_S = 1800.0
-# Who has waited that long waits so much longer to be told why.
+# After a timeout, the request for the state of the workers may take so much longer.
 _LAST_LOOK_S = 10.0
 
 
 def task_key(name: str, *identity: Any) -> str:
-    """Return the key of a task: its name, as the dashboard shows it, and what determines it.
+    """Return the key of a task: its name, as the dashboard shows it, and a hash of what determines its result.
 
     Examples
     --------
@@ -38,18 +36,18 @@ def task_key(name: str, *identity: Any) -> str:
 
 
 def timeout_s() -> float:
-    """Return how long one result is waited for, in seconds (``giaann.timeout-s`` in Dask's configuration)."""
+    """Return the timeout of one result in seconds (``giaann.timeout-s`` in Dask's configuration)."""
     return float(dask.config.get("giaann.timeout-s", DEFAULT_TIMEOUT_S))
 
 
 @contextmanager
 def lost_cluster() -> Iterator[None]:
-    """Translate what Dask raises when a scheduler or workers are gone; other errors pass.
+    """Translate Dask's errors of lost schedulers and workers; other errors pass unchanged.
 
     Raises
     ------
     ClusterError
-        If the client is closed, the scheduler is gone, workers died of a task, or no worker is left.
+        If the client is closed, the scheduler is lost, workers died while running a task, or there is no worker.
     """
     try:
         yield
@@ -74,7 +72,7 @@ def lost_cluster() -> Iterator[None]:
 
 
 def _closed_client() -> ClusterError:
-    """Return what is to be said of a client that was closed, or that closed itself because it lost its scheduler."""
+    """Return the error for a client that was closed, or that closed itself when it lost its scheduler."""
     return ClusterError(
         "the client is closed",
         "one that is connected to a scheduler",
@@ -84,10 +82,10 @@ def _closed_client() -> ClusterError:
 
 @contextmanager
 def attempt() -> Iterator[None]:
-    """Run what may be run again with the same client after an error of ours; translate as `lost_cluster` does.
+    """Release the futures of failed tasks after an error, so that a retry is possible; translate as `lost_cluster`.
 
-    The frames that an error keeps alive hold futures of tasks that failed. The scheduler would keep
-    these, and answer another attempt, whose tasks have the same keys, with the old failure.
+    The traceback of an error references futures of tasks that failed. The scheduler would keep
+    these, and a retry, whose tasks have the same keys, would get the old failure.
     """
     try:
         with lost_cluster():
@@ -98,7 +96,7 @@ def attempt() -> Iterator[None]:
 
 
 def ask_scheduler(client: Client, question: str, **arguments: Any) -> Any:
-    """Return a scheduler's answer, waiting for a bounded time.
+    """Send a request to the scheduler and return its response, within a timeout.
 
     Parameters
     ----------
@@ -112,7 +110,7 @@ def ask_scheduler(client: Client, question: str, **arguments: Any) -> Any:
     Raises
     ------
     ClusterError
-        If the client is closed, or there is no answer.
+        If the client is closed, or there is no response.
     """
     limit = timeout_s()
     if client.scheduler is None:
@@ -120,7 +118,7 @@ def ask_scheduler(client: Client, question: str, **arguments: Any) -> Any:
     try:
         return client.sync(getattr(client.scheduler, question), callback_timeout=limit, **arguments)
     except OSError as error:
-        # Of these, one is the TimeoutError of a scheduler that hangs.
+        # Includes the TimeoutError of a scheduler that hangs.
         raise ClusterError(
             "the scheduler does not answer",
             "a scheduler that is there",
@@ -135,7 +133,7 @@ def ask_workers(
     workers: Set[str] | None = None,
     limit_s: float | None = None,
 ) -> dict[str, Any]:
-    """Return what workers answer outside of tasks, or the errors with which they do, waiting for a bounded time.
+    """Call a function on workers outside of tasks and return its results or errors, within a timeout.
 
     Parameters
     ----------
@@ -146,21 +144,21 @@ def ask_workers(
     *arguments
         Of the function.
     workers : set of str, optional
-        Addresses of those that are asked; all by default.
+        Addresses of these workers; all by default.
     limit_s : float, optional
         Seconds to wait; as for a task by default.
 
     Raises
     ------
     ClusterError
-        If the client is closed, or one does not answer.
+        If the client is closed, or a worker does not respond.
     """
     if client.scheduler is None:
         raise _closed_client()
     limit = timeout_s() if limit_s is None else limit_s
     some = None if workers is None else sorted(workers)
     try:
-        answers: dict[str, Any] = client.sync(
+        responses: dict[str, Any] = client.sync(
             client._run, question, *arguments, workers=some, on_error="return", callback_timeout=limit
         )
     except OSError as error:
@@ -169,11 +167,11 @@ def ask_workers(
             "a scheduler and workers that are there",
             "what was committed is kept; run the same command again to go on",
         ) from error
-    return answers
+    return responses
 
 
 def result(future: Future) -> Any:
-    """Return a future's result, waiting for a bounded time.
+    """Return a future's result, within a timeout.
 
     Raises
     ------
@@ -184,7 +182,7 @@ def result(future: Future) -> Any:
 
 
 def results(futures: Sequence[Future]) -> list[Any]:
-    """Return the results of several futures, in order, waiting for a bounded time.
+    """Return the results of several futures, in order, within a timeout.
 
     Raises
     ------
@@ -200,13 +198,13 @@ def results(futures: Sequence[Future]) -> list[Any]:
 
 
 def wait_all(futures: Sequence[Future]) -> None:
-    """Wait, for a bounded time, until all futures are finished; raise the first error."""
+    """Wait, with a timeout, until all futures are finished; raise the first error."""
     if not futures:
         return
     limit = timeout_s()
     try:
         for future in as_completed(list(futures), loop=futures[0].client.loop, timeout=limit, raise_errors=False):
-            # Failed, or cancelled because the scheduler is gone.
+            # Failed, or cancelled because the scheduler was lost.
             if future.status != "finished":
                 results([future])
     except TimeoutError as error:
@@ -214,7 +212,7 @@ def wait_all(futures: Sequence[Future]) -> None:
 
 
 def _overdue(client: Client, limit_s: float) -> ClusterError:
-    """Return what is to be said of tasks that have not finished in time."""
+    """Return the error for tasks that have not finished in time."""
     workers: dict[str, Any] = {}
     with suppress(OSError, CommClosedError, AttributeError):
         workers = client.sync(client.scheduler.identity, callback_timeout=_LAST_LOOK_S, n_workers=-1)["workers"]

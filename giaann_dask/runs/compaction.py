@@ -8,57 +8,49 @@ any size. `merging` merges the runs, and `splitting` splits a region that has gr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
-
-Handle = TypeVar("Handle")
+from typing import Generic, Protocol, TypeVar
 
 
-@dataclass(frozen=True)
-class RankedRun(Generic[Handle]):
-    """A run of a region, by a handle (a value, a future, a stored identity).
+class Ranked(Protocol):
+    """A run of a region, or a reference to one, that sums up about ``2 ** rank`` rounds."""
 
-    Attributes
-    ----------
-    rank : int
-        The run has the sums of about ``2 ** rank`` rounds.
-    handle : Handle
-        Value of the run, or a reference to it.
-    """
+    @property
+    def rank(self) -> int:
+        """Its rank."""
+        ...
 
-    rank: int
-    handle: Handle
+
+AnyRun = TypeVar("AnyRun", bound=Ranked)
 
 
 @dataclass(frozen=True)
-class Compaction(Generic[Handle]):
+class Compaction(Generic[AnyRun]):
     """Plan for adding a run to a region.
 
     Attributes
     ----------
-    kept : tuple of RankedRun
+    kept : tuple
         Runs that stay as they are, of falling rank.
-    merged : tuple of RankedRun
-        Runs to be merged into one, oldest first; a single one needs no work.
+    merged : tuple
+        Runs to be added up into one, oldest first; a single one needs no work.
     rank : int
         Rank of the result.
     """
 
-    kept: tuple[RankedRun[Handle], ...]
-    merged: tuple[RankedRun[Handle], ...]
+    kept: tuple[AnyRun, ...]
+    merged: tuple[AnyRun, ...]
     rank: int
 
 
-def plan_compaction(
-    runs: tuple[RankedRun[Handle], ...], added: RankedRun[Handle], together: int = 2
-) -> Compaction[Handle]:
-    """Plan the merges when a run is added to a region, like the carries of a counter: as soon as a rank is full.
+def plan_compaction(runs: tuple[AnyRun, ...], added: AnyRun, together: int = 2) -> Compaction[AnyRun]:
+    """Plan how a region takes one more run, as a counter takes one more: as soon as there are enough of a rank.
 
     Parameters
     ----------
-    runs : tuple of RankedRun
+    runs : tuple
         The region's runs, of falling rank.
-    added : RankedRun
-        The new run; runs of lower ranks are merged with it.
+    added : Ranked
+        The new run; runs of lower ranks are added up with it.
     together : int
         So many runs of a rank become one, 2 or a larger power of two: the more, the more runs a region has, and
         the less often a connection is rewritten (a third less with 4). It may differ from call to call.
@@ -69,11 +61,15 @@ def plan_compaction(
 
     Examples
     --------
-    >>> plan = plan_compaction((RankedRun(2, "a"), RankedRun(1, "b"), RankedRun(0, "c")), RankedRun(0, "d"))
-    >>> plan.kept, [run.handle for run in plan.merged], plan.rank
+    >>> from typing import NamedTuple
+    >>> class Named(NamedTuple):
+    ...     rank: int
+    ...     name: str
+    >>> plan = plan_compaction((Named(2, "a"), Named(1, "b"), Named(0, "c")), Named(0, "d"))
+    >>> plan.kept, [run.name for run in plan.merged], plan.rank
     ((), ['a', 'b', 'c', 'd'], 3)
-    >>> plan_compaction((RankedRun(0, "a"), RankedRun(0, "b")), RankedRun(0, "c"), together=4).merged
-    (RankedRun(rank=0, handle='c'),)
+    >>> plan_compaction((Named(0, "a"), Named(0, "b")), Named(0, "c"), together=4).merged
+    (Named(rank=0, name='c'),)
     """
     assert together.bit_count() == 1 < together, "a power of two"
     rank = added.rank

@@ -87,6 +87,33 @@ class Run:
         return Row(self.target[begin:end], self.strength[begin:end])
 
 
+@dataclass(frozen=True)
+class RunSize:
+    """Size of a run, or of several runs of a region together.
+
+    Attributes
+    ----------
+    neurons, connections : int
+        Distinct neurons and connections.
+    nbytes : int
+        Bytes in memory; 0 where they are not needed.
+    """
+
+    neurons: int
+    connections: int
+    nbytes: int = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was added; in profile ``best`` neurons have no strengths of their own."""
+        return not self.neurons and not self.connections
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Bytes of the decoded form, about, whatever form it has now: what compaction needs."""
+        return 12 * self.connections + 64 * self.neurons
+
+
 class RegionRun(NamedTuple):
     """Run of one region: its connections, and the strengths of its neurons.
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 from giaann_dask.errors import StoreDamagedError
 from giaann_dask.runs.placement import FIRST_REGIONS, Split
+from giaann_dask.runs.run import RunSize
 from giaann_dask.spec import Specification
 from giaann_dask.storage import RESTORE
 from giaann_dask.text.blocks import STATUS_NAMES
@@ -41,23 +42,6 @@ class StoredRun:
     neurons: int
     connections: int
     nbytes: int
-
-
-@dataclass(frozen=True)
-class RegionCount:
-    """What the runs of a region have together.
-
-    Attributes
-    ----------
-    region : int
-        Which.
-    neurons, connections : int
-        Distinct ones.
-    """
-
-    region: int
-    neurons: int
-    connections: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +75,7 @@ class Manifest:
         Of regions that had grown too large.
     load : tuple of int
         What the placement counted of each first region; empty where it counts nothing.
-    counts : tuple of RegionCount
+    counts : mapping of int to RunSize
         Of regions with several runs, as far as these have been counted.
     begun_with : int or None
         Regions before any split where these are fewer than the specification says, as in a network that may have
@@ -113,7 +97,7 @@ class Manifest:
     runs: tuple[StoredRun, ...] = field(default=())
     splits: tuple[Split, ...] = field(default=())
     load: tuple[int, ...] = field(default=())
-    counts: tuple[RegionCount, ...] = field(default=())
+    counts: Mapping[int, RunSize] = field(default_factory=dict)
     begun_with: int | None = None
 
     @classmethod
@@ -165,6 +149,10 @@ class Manifest:
         # What is younger than the first version of the format is stored only where there is any.
         by_status = self.by_status if self.by_status[-1] else self.by_status[:-1]
         values = {**asdict(self), "by_status": by_status, "specification": self.specification.as_dict()}
+        values["counts"] = [
+            {"region": region, "neurons": size.neurons, "connections": size.connections}
+            for region, size in self.counts.items()
+        ]
         absent = {*(() if self.counts else ("counts",)), *(() if self.begun_with is not None else ("begun_with",))}
         return {name: value for name, value in values.items() if name not in absent}
 
@@ -202,7 +190,8 @@ class Manifest:
         values["runs"] = check.rows("runs", StoredRun, values["runs"])
         values["splits"] = tuple(Split(*check.integers("splits", split, 2)) for split in check.items("splits", values))
         values["load"] = check.integers("load", values["load"])
-        values["counts"] = check.rows("counts", RegionCount, values.get("counts", ()))
+        counted = check.rows("counts", _StoredCount, values.get("counts", ()))
+        values["counts"] = {count.region: RunSize(count.neurons, count.connections) for count in counted}
         for name in _COUNTS:
             check.integer(name, values[name])
         check.integer("last_trained", values["last_trained"], -1)
@@ -227,7 +216,18 @@ _COUNTS = (
     "connections",
     "rounds",
 )
-_Row = TypeVar("_Row", StoredRun, RegionCount)
+
+
+@dataclass(frozen=True)
+class _StoredCount:
+    """Connections and neurons of a region, as the manifest stores them."""
+
+    region: int
+    neurons: int
+    connections: int
+
+
+_Row = TypeVar("_Row", StoredRun, _StoredCount)
 _IDENTITY = re.compile(r"[0-9]+\.[0-9]+-[0-9]+")
 
 
@@ -313,7 +313,7 @@ def _check_regions(manifest: Manifest, check: _Check) -> None:
     identities = [run.identity for run in manifest.runs]
     twice = [identity for identity, times in Counter(identities).items() if times > 1]
     check(not twice, "runs", f"a list with {twice[:3]} more than once", "each run once")
-    for name, entries in (("runs", manifest.runs), ("counts", manifest.counts)):
-        gone = sorted({entry.region for entry in entries} - live)
+    for name, regions in (("runs", {run.region for run in manifest.runs}), ("counts", set(manifest.counts))):
+        gone = sorted(regions - live)
         check(not gone, name, f"of the regions {gone[:5]}", "regions that there are")
     check(len(manifest.load) in (0, begun_with), "load", f"of {len(manifest.load)} regions", f"none or {begun_with}")

@@ -1,8 +1,6 @@
-"""Division: how the sequences of some blocks become the batches of one round or of several.
+"""Divide the sequences of some blocks into the batches of one or more rounds.
 
-Covers: how many rounds and batches there are, which is known before anything is encoded, and which
-batch each sequence trains in. Does not cover: what makes a division good (`selection`) and the tasks
-(`rounds`).
+The number of rounds and batches is known before anything is encoded. `selection` assigns sequences to batches.
 
 Blocks are read in one piece, so they are divided further only where batches are to be much smaller.
 Batches of one sequence are the published scheme: a round has one sequence per compute worker, chosen

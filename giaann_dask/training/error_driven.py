@@ -1,15 +1,13 @@
-"""Training on what was not predicted: only connections to tokens that a commit misses are strengthened.
+"""Train only connections to tokens that the network does not predict yet (error-driven training).
 
-Covers: predicting text with its own tokens fed before it is trained, as a mark of every token; the
-steps of such a training, each against the commit that the one before it made.
-Does not cover: how pairs that end at other tokens are left out (`giaann_dask.increments.connections`), and
-the training of a step (`trainer`).
+Each step predicts its text with teacher forcing by the commit of the step before, and marks the tokens that were not
+predicted. `giaann_dask.increments.connections` leaves out pairs that end at other tokens, and `trainer` trains a step.
 
 Which tokens a network misses depends on what it has learnt before, hence on the order of the text.
 Here that order is one of steps: all sequences of a step are predicted by the commit before it, which
 does not change meanwhile. So within a step training stays a sum, the same for any division among
-batches and workers; a step is committed as a whole, so that one that was interrupted is done again
-from where it began; and its increments can be added to any other network.
+batches and workers; a step is committed as a whole, so that an interrupted step is repeated
+from its beginning; and its increments can be added to any other network.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ from giaann_dask.training.trainer import Trainer
 from giaann_dask.training.training_report import TrainingReport, join_reports
 
 Marks = npt.NDArray[np.bool_]
-# Name of training in what Dask reports of spans of work.
+# Name of the span of training in Dask's reports.
 _SPAN = "giaann-dask training"
 
 
@@ -78,7 +76,7 @@ def missed(
     flags : FlagTable
         Stored flags, with what the block's own text added.
     rules : InferenceOptions or V2Options
-        How is predicted; targets must be fed.
+        Options of prediction; targets must be fed.
     network : Specification
         Of the network.
 
@@ -112,13 +110,13 @@ def mark_missed(
     specification: Specification,
     rules: InferenceRules,
 ) -> EncodedBlock:
-    """Return a block of which only the tokens are taught that a commit misses, as a task."""
+    """Return a block in which only the tokens that a commit misses are marked for training, as a task."""
     rows = row_source(placement, regions, projection=RowProjection(strengths=sends_strengths(rules)))
     return replace(block, taught=missed(block, rows, changed_flags(flags, change), rules=rules, network=specification))
 
 
 class MissMarker:
-    """Marks the blocks of a stream by what one commit of a network misses.
+    """Marker of the tokens that one commit of a network misses, for the blocks of a stream.
 
     Parameters
     ----------
@@ -136,7 +134,7 @@ class MissMarker:
         self._flags, self._placement = submit_flags(client, reader), submit_placement(client, reader)
 
     def mark(self, blocks: Iterator[StreamedBlock], vocabulary: Vocabulary) -> Iterator[StreamedBlock]:
-        """Yield blocks with their tokens marked; `vocabulary` is what the stream extends."""
+        """Yield blocks with their tokens marked; `vocabulary` has the dictionaries that the stream extends."""
         for block in blocks:
             change = FlagChange.between(self._base, vocabulary)
             identity = (block.encoded.key, self._flags.key, *astuple(change), self._rules, self._regions.identity)
@@ -157,12 +155,12 @@ def train_network(
     observer: Observer = ignore,
     stop: Event | None = None,
 ) -> TrainingRun:
-    """Return what trains a network as the options say; the parameters are those of `Trainer`."""
+    """Return the training of a network by the options; the parameters are those of `Trainer`."""
     return TrainingRun(client, target, options, observer, stop or Event())
 
 
 class TrainingRun:
-    """One training of a network: of all tokens in one go, or of those that it misses in steps."""
+    """Training of a network: on all tokens in one step, or on the missed ones in several steps."""
 
     def __init__(
         self, client: Client, target: NetworkTarget, options: TrainingOptions, observer: Observer, stop: Event
@@ -171,9 +169,9 @@ class TrainingRun:
         self._observer, self._stop = observer, stop
 
     def train(self, inputs: Sequence[str], sources: SourceOptions) -> TrainingReport:
-        """Train on everything of the inputs that the network does not hold yet; see `Trainer.train`."""
-        # Work without a name gets a new one whenever a cluster was idle, and scheduler and workers keep statistics of
-        # every name for ever.
+        """Train on all parts of the inputs that the network has not been trained on; see `Trainer.train`."""
+        # Dask opens a new span whenever a cluster was idle unless one is named, and scheduler and workers keep
+        # statistics of every span permanently.
         with span(_SPAN), driver_allocator(self._client):
             return self._train(inputs, sources)
 
@@ -194,7 +192,7 @@ class TrainingRun:
                 return replace(join_reports(reports), stopped=not ended)
 
     def _held(self, inputs: Sequence[str], sources: SourceOptions) -> int:
-        """Return how many sequences at the beginning of the inputs the network holds."""
+        """Return on how many sequences at the beginning of the inputs the network has been trained."""
         counted, cursor = 0, self._target.load()[2].cursor()
         if self._target.store is None:
             return 0
@@ -211,10 +209,10 @@ class TrainingRun:
         """Train up to a number of sequences by the last commit; return whether that is all, and how many there are."""
         store = self._target.store
         mark = None if store is None else MissMarker(self._client, store.open(store.head())).mark
-        # A step that is stopped would be another step: only a whole one is committed.
+        # Only whole steps are committed: the next commit would predict the rest of a partial one.
         options = replace(self._options, maximum_sequences=limit, commit_sequences=None, commit_seconds=math.inf)
         trainer = Trainer(self._client, self._target, options, self._observer)
-        # Whether there is anything to train can be said of the whole input only.
+        # An input without trainable sequences is only known after all steps.
         begun = any(report.trained for report in reports)
         try:
             reports.append(trainer.train(inputs, sources, mark, check=not begun))

@@ -1,7 +1,6 @@
-"""Maintenance of a stored network: adding up its runs and removing what no commit needs.
+"""Compact a stored network: add up the runs of each region, and remove data that no commit needs.
 
-Covers: what ``compact`` does. Does not cover: the compaction that training does as it goes
-(`giaann_dask.runs.compaction`).
+`giaann_dask.runs.compaction` plans the compaction during training.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from giaann_dask.runs.packing import RUN_ARRAYS
 from giaann_dask.store.manifest import StoredRun
 from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.text.ledger import Ledger
-from giaann_dask.training.committing import Progress, commit_regions, load_regions
+from giaann_dask.training.committing import Progress, commit_regions, load_regions, take_snapshot
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.run_references import sizes_of
 
-# Of a stored run: connections and neurons, two for each array.
+# Files of a stored run: connections and neurons, two for each array.
 _FILES = 2 * 2 * len(RUN_ARRAYS)
 
 
 @dataclass(frozen=True)
 class CompactionReport:
-    """What compaction did.
+    """Result of the compaction of a stored network.
 
     Attributes
     ----------
@@ -80,18 +79,18 @@ def compact_network(
     keep_commits : int, optional
         Forget all but the last so many commits; all are kept by default, with their runs.
     observer : callable, optional
-        Told of every region that is added up.
+        Called with an event for every region that has been added up.
 
     Raises
     ------
     OptionError
         If no commit would be kept.
     StoreFullError
-        If there is no room for the runs that are written anew; the network stays as it was.
+        If the disk is too full for the new runs; the network stays as it was.
     StoreWriteError
         If another process writes to the network.
     StoreUnsharedError
-        If a worker does not see the network.
+        If a worker cannot access the network.
     """
     check_kept(keep_commits)
     with store.lock() as held:
@@ -102,8 +101,8 @@ def compact_network(
         freed = 0
         if several:
             SharedPlace(client, held).require()
-            with _room_for(store, several):
-                # First what no commit needs, and what was left by one that could not be made: that may be room enough.
+            with _explaining_full_disk(store, several):
+                # Unneeded data first, also that of failed commits: this may free enough space.
                 freed = store.collect(keep_commits)
                 commit = _add_up(client, store, reader, observer)
         freed += store.collect(keep_commits)
@@ -119,19 +118,19 @@ def _add_up(client: Client, store: NetworkStore, reader: CommitReader, observer:
     for region in regions.runs:
         regions.compact_all(region)
     for done, runs in enumerate(regions.runs.values(), 1):
-        sizes_of([run.handle for run in runs])
+        sizes_of(runs)
         observer(StageAdvanced("compact", done, len(regions.runs), "regions"))
     progress = Progress(manifest, reader.vocabulary(), Ledger(reader.ledger()))
-    return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
+    return commit_regions(store, regions, take_snapshot(regions, whole=True), progress, last=True)
 
 
 @contextmanager
-def _room_for(store: NetworkStore, several: Sequence[Sequence[StoredRun]]) -> Iterator[None]:
-    """Say of a full disk what helps there: compaction is no way to free it, as it needs room itself."""
+def _explaining_full_disk(store: NetworkStore, several: Sequence[Sequence[StoredRun]]) -> Iterator[None]:
+    """Name the required space and a remedy in the error of a full disk, as compaction itself needs space."""
     try:
         yield
     except StoreFullError as error:
-        # Of each array that is written a file of values and one that names it, which take whole blocks.
+        # For each array, a file of values and one of metadata are written, which take whole blocks.
         blocks = len(several) * _FILES * os.statvfs(store.path).f_frsize
         nbytes = blocks + sum(run.nbytes for runs in several for run in runs)
         raise StoreFullError(

@@ -1,6 +1,6 @@
-"""How training runs: sizes and times that describe a machine, not the network.
+"""Validate the options of training: sizes and times, which do not change the resulting network.
 
-Covers: the options of the trainer. Does not cover: what is computed (`giaann_dask.spec`).
+`giaann_dask.spec` specifies what is computed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TrainingOptions:
     selection : SelectionOptions
         Which sequences share a batch, and which train at the same time.
     accumulate : int
-        Batches whose increments are added up where they are computed before they travel.
+        Batches whose increments are added up where they are computed before they are sent.
     rounds_in_flight : int
         Rounds that may be computed, moved and integrated at the same time, where there is memory for
         them. With fewer than 4, a worker of a quarter of the others' speed lets these run dry.

@@ -1,10 +1,7 @@
-"""How many distinct neurons and connections each region has at the end of a training.
+"""Count the distinct neurons and connections of each region at the end of a training.
 
-Covers: what is known of a stored network, and which tasks count the rest. Does not cover: how runs are
-counted (`giaann_dask.runs.counting`).
-
-A region is not counted anew where the count of some of its stored runs is known, as that of a single one is:
-its other runs are looked up in these, which reads no more of the store than the rows that both have.
+If the count of some stored runs of a region is known, as that of a single run is, only entries that its other runs add
+are counted, which reads no more of the store than the rows that both have. `giaann_dask.runs.counting` counts runs.
 """
 
 from __future__ import annotations
@@ -15,25 +12,25 @@ from dataclasses import dataclass
 from distributed import Future
 
 from giaann_dask.cluster import results
-from giaann_dask.runs.compaction import RankedRun
-from giaann_dask.store.manifest import Manifest, RegionCount
+from giaann_dask.runs.run import RunSize
+from giaann_dask.store.manifest import Manifest
 from giaann_dask.training import tasks
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.run_references import CountedRuns, RunHandle
+from giaann_dask.training.run_references import RunReference
 
 
 @dataclass(frozen=True, eq=False)
 class Counting:
-    """The count of a region under way.
+    """Count of a region that is being computed.
 
     Attributes
     ----------
     region : int
         Which.
     neurons, connections : int
-        What is known already.
+        Known counts.
     more : Future or None
-        A `RunSize` of what comes to it.
+        A `RunSize` of what is added to it.
     """
 
     region: int
@@ -42,21 +39,20 @@ class Counting:
     more: Future | None = None
 
 
-def known_counts(manifest: Manifest) -> dict[int, CountedRuns]:
-    """Return what the runs of each region of a commit have together, where that has been counted."""
-    counted = {count.region: (count.neurons, count.connections) for count in manifest.counts}
+def known_counts(manifest: Manifest) -> dict[int, tuple[frozenset[str], RunSize]]:
+    """Return the runs of each region of a commit and what they have together, where that has been counted."""
     names: dict[int, list[str]] = {}
     for run in manifest.runs:
         names.setdefault(run.region, []).append(run.identity)
-    alone = {run.region: (run.neurons, run.connections) for run in manifest.runs if len(names[run.region]) == 1}
-    known = counted | alone
-    return {region: CountedRuns(frozenset(names[region]), *known[region]) for region in names if region in known}
+    alone = {run.region: RunSize(run.neurons, run.connections) for run in manifest.runs if len(names[run.region]) == 1}
+    known = {**manifest.counts, **alone}
+    return {region: (frozenset(names[region]), known[region]) for region in names if region in known}
 
 
 def submit_counts(
     regions: Regions,
-    runs: Sequence[tuple[int, RankedRun[RunHandle]]],
-    sizes: Mapping[str, tasks.RunSize],
+    runs: Sequence[tuple[int, RunReference]],
+    sizes: Mapping[str, RunSize],
     place: tuple[str, str],
 ) -> list[Counting]:
     """Let workers count what the runs of every region have together.
@@ -64,63 +60,63 @@ def submit_counts(
     Parameters
     ----------
     regions : Regions
-        Where they are, and what is known of those that it began with.
-    runs : sequence of (int, RankedRun)
+        The regions, with the counts of their first stored runs.
+    runs : sequence of (int, RunReference)
         Packed runs, by region.
     sizes : mapping of str to RunSize
         Of each, by identity.
     place : tuple of (str, str)
         Path of the store and a commit that has all runs that are stored.
     """
-    by_region: dict[int, list[RunHandle]] = {}
+    by_region: dict[int, list[RunReference]] = {}
     for region, run in runs:
-        by_region.setdefault(region, []).append(run.handle)
-    return [_counting(regions, region, handles, sizes, place) for region, handles in by_region.items()]
+        by_region.setdefault(region, []).append(run)
+    return [_counting(regions, region, every, sizes, place) for region, every in by_region.items()]
 
 
-def counts_of(countings: Sequence[Counting]) -> list[RegionCount]:
+def counts_of(countings: Sequence[Counting]) -> dict[int, RunSize]:
     """Wait for the counts of regions."""
     found = iter(results([counting.more for counting in countings if counting.more is not None]))
-    none = tasks.RunSize(0, 0, 0)
+    none = RunSize(0, 0)
     more = [none if counting.more is None else next(found) for counting in countings]
-    return [
-        RegionCount(known.region, known.neurons + size.neurons, known.connections + size.connections)
+    return {
+        known.region: RunSize(known.neurons + size.neurons, known.connections + size.connections)
         for known, size in zip(countings, more, strict=True)
-    ]
+    }
 
 
 def _counting(
     regions: Regions,
     region: int,
-    handles: Sequence[RunHandle],
-    sizes: Mapping[str, tasks.RunSize],
+    runs: Sequence[RunReference],
+    sizes: Mapping[str, RunSize],
     place: tuple[str, str],
 ) -> Counting:
     """Begin to count one region."""
-    if len(handles) == 1:
-        size = sizes[handles[0].identity]
+    if len(runs) == 1:
+        size = sizes[runs[0].identity]
         return Counting(region, size.neurons, size.connections)
-    known = _known(regions, region, handles, sizes)
-    futures = [handle.future for handle in handles if known is None or handle.identity not in known.identities]
+    identities, known = _known(regions, region, runs, sizes)
+    futures = [run.future for run in runs if run.identity not in identities]
     keys = [future.key for future in futures]
-    if known is None:
+    if not identities:
         return Counting(region, 0, 0, regions.submit("count", tasks.count_region, *futures, key_of=keys))
     if not futures:
         return Counting(region, known.neurons, known.connections)
-    stored = sorted(known.identities)
+    stored = sorted(identities)
     more = regions.submit("count", tasks.count_more, *place, stored, *futures, key_of=(*place, stored, keys))
     return Counting(region, known.neurons, known.connections, more)
 
 
 def _known(
-    regions: Regions, region: int, handles: Sequence[RunHandle], sizes: Mapping[str, tasks.RunSize]
-) -> CountedRuns | None:
-    """Return stored runs of a region that need not be counted: those that it began with, or the largest one."""
+    regions: Regions, region: int, runs: Sequence[RunReference], sizes: Mapping[str, RunSize]
+) -> tuple[frozenset[str], RunSize]:
+    """Return stored runs of a region that need not be counted, with their counts: its first ones, or the largest."""
     began = regions.counted.get(region)
-    if began is not None and began.identities <= {handle.identity for handle in handles}:
+    if began is not None and began[0] <= {run.identity for run in runs}:
         return began
-    stored = [(sizes[handle.identity], handle.identity) for handle in handles if handle.stored]
+    stored = [(sizes[run.identity], run.identity) for run in runs if run.stored]
     if not stored:
-        return None
+        return frozenset(), RunSize(0, 0)
     size, identity = max(stored, key=lambda pair: (pair[0].connections, pair[1]))
-    return CountedRuns(frozenset([identity]), size.neurons, size.connections)
+    return frozenset([identity]), size

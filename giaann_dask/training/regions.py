@@ -1,67 +1,38 @@
-"""The regions of a network on a cluster: their runs, who holds them, and their growth.
+"""Add increments to the regions of a network on a cluster; compact, split and pack their runs.
 
-Covers: adding a round's increments, compaction, splitting regions that have grown too large, packing
-runs that take too much memory, and the state as of some round. Nothing here waits for the
-tasks that it submits. Does not cover: where increments come from (`rounds`) and when to commit
-(`trainer`).
+Nothing here waits for the tasks that it submits. `rounds` makes the increments, `region_owners` assigns regions to
+workers, `region_budgets` decides what to split and to pack, and `committing` commits the runs.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from distributed import Client, Future
 
-from giaann_dask.cluster import assign_regions, data_budget, directed, region_budget, result, roles_of, task_key
+from giaann_dask.cluster import Roles, task_key
 from giaann_dask.events import RegionMeasured
-from giaann_dask.runs.compaction import RankedRun, plan_compaction
+from giaann_dask.runs.compaction import plan_compaction
 from giaann_dask.runs.placement import Placement, Split
+from giaann_dask.runs.run import RunSize
 from giaann_dask.store.manifest import StoredRun
 from giaann_dask.training import tasks
+from giaann_dask.training.region_owners import RegionOwners
 from giaann_dask.training.run_references import (
-    CountedRuns,
-    RunHandle,
+    RunReference,
     Runs,
     Snapshot,
-    StoredValue,
-    leaves_of,
+    inputs_of,
     sizes_of,
-    to_commit,
 )
 
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RegionBudgets:
-    """How large regions and their decoded runs may become.
-
-    Attributes
-    ----------
-    region_bytes : int
-        A region is split when its runs take more than this, decoded, or more than a worker can add up.
-    hot_bytes : int or None
-        Decoded runs of all regions together; what is beyond is packed, the largest runs first. None
-        for two thirds of the room that the storage workers' memory limits leave for data, or no end without
-        limits.
-    regions : int
-        Until there are so many, a region is split as soon as its runs take more than 4 MB, decoded, so that those of
-        a large network are as many as were asked for, and those of a small one few.
-    """
-
-    region_bytes: int = 1 << 28
-    hot_bytes: int | None = None
-    regions: int = 0
-
-
-# What a region takes, decoded, when its content begins to cost more than its tasks and files do.
-_SMALL_BYTES = 1 << 22
-# Runs of a rank that become one where memory is short: then each has to be packed again, which takes longest.
+# Runs of a rank that become one when memory is short: each has to be packed again then, which takes longest.
 _TOGETHER_SHORT = 4
-# Of the storage workers' room for data; the rest is for packed runs and increments on their way.
-_HOT_SHARE = 2 / 3
 
 
 class Regions:
@@ -75,8 +46,6 @@ class Regions:
         Where neurons belong so far.
     rounds : int
         Rounds that the network has seen.
-    budgets : RegionBudgets, optional
-        Sizes from which regions are split and runs packed.
 
     Attributes
     ----------
@@ -86,216 +55,120 @@ class Regions:
         Where columns belong, without splits.
     splits : tuple of Split
         Of regions so far.
-    counted : dict of int to CountedRuns
-        What the runs that it began with have together, by region, as far as that is known.
+    counted : dict of int to (frozenset of str, RunSize)
+        Identities of the runs that it began with and their distinct neurons and connections, by region, where known.
+    awaited : list of Snapshot
+        Snapshots that are to be committed; `committing` adds and removes them.
+    stored : dict of str to RunReference
+        Runs that have been stored since the awaited snapshots were taken, by identity; changed by `committing`.
     rounds, tasks : int
         Rounds that the network has seen, and tasks submitted here.
     short : bool
-        Whether memory is short: not all runs could be decoded at the same time.
-    roles : Roles
-        Workers at the last dealing.
+        Whether memory is short, so that not all runs could be decoded simultaneously; set by `region_budgets`.
     """
 
-    def __init__(self, client: Client, placement: Placement, rounds: int, budgets: RegionBudgets | None = None) -> None:
+    def __init__(self, client: Client, placement: Placement, rounds: int) -> None:
         self._client = client
-        self._budgets = budgets or RegionBudgets()
         self._first_regions = placement.first_regions
-        self._owners: dict[int, str] = {}
-        self._sizes: dict[str, tasks.RunSize] = {}
-        # Of what has been packed or stored since it was measured: as good as any for those who look on.
-        self._sizes_before: dict[str, tasks.RunSize] = {}
-        self._homes: dict[int, Future] = {}
-        # Snapshots that are to be committed, and the runs that have been stored since these were taken.
-        self._awaited: list[Snapshot] = []
-        self._stored: dict[str, RunHandle] = {}
-        # Where regions that have grown too large are to be split, and those of a single neuron.
-        self._pivots: dict[int, Future] = {}
-        self._unsplittable: set[int] = set()
+        self._owners = RegionOwners(client)
+        self._sizes: dict[str, RunSize] = {}
+        # Sizes of runs before they were packed or stored, for observers until they are measured again.
+        self._sizes_before: dict[str, RunSize] = {}
         self.columns: Placement | Future = replace(placement, splits=())
         self.splits = placement.splits
-        self.counted: dict[int, CountedRuns] = {}
+        self.awaited: list[Snapshot] = []
+        self.stored: dict[str, RunReference] = {}
+        self.counted: dict[int, tuple[frozenset[str], RunSize]] = {}
         self.rounds = rounds
         self.short = False
         self.tasks = 0
-        self.roles = roles_of(client)
         self.runs: dict[int, Runs] = dict.fromkeys(placement.live(), ())
 
-    def snapshot(self, *, whole: bool = False) -> Snapshot:
-        """Return the runs of all regions as of now, to be committed; later rounds do not change it.
+    @property
+    def roles(self) -> Roles:
+        """Workers at the last assignment of regions."""
+        return self._owners.roles
 
-        Until `settle`, its runs are added to no others: these would go on from what the commit makes superfluous, from
-        the text on, and so would all that follows.
-
-        Parameters
-        ----------
-        whole : bool
-            Whether to wait for stored runs that are being added up, instead of leaving these as they are.
-        """
-        now = self._now()
-        if not whole:
-            # What an earlier one has, the store will have instead of what it adds up.
-            awaited = self._awaited_names()
-            runs = {
-                region: tuple(part for run in runs for part in to_commit(run, awaited))
-                for region, runs in now.runs.items()
-            }
-            now = replace(now, runs=runs)
-        self._awaited.append(now)
-        return now
-
-    def with_stored(self, snapshot: Snapshot) -> Snapshot:
-        """Return a snapshot in which the runs that an earlier commit has stored meanwhile are known as such."""
-        runs = {
-            region: tuple(replace(run, handle=self._stored.get(run.handle.identity, run.handle)) for run in runs)
-            for region, runs in snapshot.runs.items()
-        }
-        return replace(snapshot, runs=runs)
-
-    def settle(self, snapshot: Snapshot, stored: Mapping[str, StoredValue], empty: Set[str]) -> None:
-        """Go on from the commit of a snapshot, and add up what could not be while it was awaited.
-
-        Stored runs are added up with stored runs only, so that neither rounds nor commits wait for that.
-
-        Parameters
-        ----------
-        snapshot : Snapshot
-            What has been committed.
-        stored : mapping of str to StoredValue
-            Its runs that are new in the store, by identity.
-        empty : set of str
-            Identities of those that are in no commit, being empty; they are left out, or would go on from the text.
-        """
-        self._continue_from(stored)
-        self._awaited.remove(snapshot)
-        awaited = self._awaited_names()
-        self._stored = {name: handle for name, handle in self._stored.items() if name in awaited}
-        for region, every in self.runs.items():
-            runs = tuple(run for run in every if run.handle.identity not in empty)
-            self.runs[region] = self._folded(region, runs, awaited)
-
-    def _folded(self, region: int, runs: Runs, awaited: Set[str]) -> Runs:
-        """Return runs of which the stored ones at the beginning are added up as if they came one after the other."""
-        fixed = [self._waits(run.handle, awaited) or not run.handle.settled for run in runs]
-        free = fixed.index(True) if True in fixed else len(runs)
-        folded: Runs = ()
-        for run in runs[:free]:
-            folded = self._with_run(region, folded, run)
-        return (*folded, *runs[free:])
-
-    def _continue_from(self, stored: Mapping[str, StoredValue]) -> None:
-        """Let runs that have been stored, where they still are runs of their own, continue from other futures."""
-        handles = {run.handle.identity: run.handle for _, run in self._now().handles()}
-        continued = {}
-        for identity in stored.keys() & handles.keys():
-            value = stored[identity]
-            # Measured anew, or its size would keep the tasks that the run came from in the scheduler.
-            size = self._measure(value.future())
-            continued[identity] = replace(
-                handles[identity], value=value, size=size, stored=True, packed=True, leaves=()
-            )
-            self._sizes.pop(identity, None)
-        self._replace(continued)
-        self._stored |= continued
-
-    def _now(self) -> Snapshot:
+    def now(self) -> Snapshot:
+        """Return the runs of all regions as of now; later rounds do not change it."""
         return Snapshot(dict(self.runs), self.rounds, self.splits)
 
-    def _awaited_names(self) -> set[str]:
-        return {run.handle.identity for snapshot in self._awaited for _, run in snapshot.handles()}
+    def awaited_names(self) -> set[str]:
+        """Return the identities of the runs that are to be committed."""
+        return {run.identity for snapshot in self.awaited for _, run in snapshot.references()}
 
-    @staticmethod
-    def _waits(handle: RunHandle, awaited: Set[str]) -> bool:
-        return not handle.stored and handle.identity in awaited
-
-    def deal(self) -> None:
-        """Look which workers there are, and deal the regions to those that hold columns."""
-        self.roles = roles_of(self._client)
-        weights = {region: self._decoded(region) for region in self.runs}
-        self._owners = assign_regions(self._owners, weights, self.roles)
+    def assign_owners(self) -> None:
+        """Assign the regions to the present workers that store columns."""
+        self._owners.assign({region: self.decoded_bytes(region) for region in self.runs})
 
     def integrate(self, increments: Sequence[Future]) -> list[Future]:
         """Add a round's increments to every region, and return the newest run of each."""
-        awaited = self._awaited_names()
+        awaited = self.awaited_names()
         newest = [self._integrate(region, increments, awaited) for region in self.runs]
         self.rounds += 1
         return newest
 
     def compact_all(self, region: int) -> None:
         """Add up all runs of a region into one."""
-        # At once, instead of some of them first.
-        runs = tuple(part for run in self.runs[region] for part in to_commit(run, set()))
+        # All in one task, instead of some of them first.
+        runs = tuple(part for run in self.runs[region] for part in run.to_commit(set()))
         if len(runs) > 1:
             rank = max(run.rank for run in runs) + 1
             # All regions decoded at the same time would take ten times as much memory, and a commit follows.
-            self.runs[region] = (RankedRun(rank, self._compact(region, runs, packed=True)),)
+            self.runs[region] = (self._compact(region, runs, rank, packed=True),)
 
-    def continue_from(self, run: StoredRun, value: StoredValue) -> None:
-        """Let a region continue from a stored run, after those before it."""
+    def continue_from(self, run: StoredRun, read: Callable[[], Future]) -> None:
+        """Add a stored run to its region, after earlier ones."""
         first, last = (int(number) for number in run.identity.partition(".")[2].split("-"))
-        size = tasks.RunSize(run.neurons, run.connections, run.nbytes)
-        handle = RunHandle(run.identity, value, size, first, last, stored=True, packed=True)
-        # Commits leave runs of any ranks; here they are as if they had come one after the other.
-        self.runs[run.region] = self._with_run(run.region, self.runs[run.region], RankedRun(run.rank, handle))
-
-    def keep_within_budgets(self) -> None:
-        """Split regions and pack runs that have grown too large, as far as their sizes are known by now."""
-        self._learn_sizes()
-        for region in [region for region, pivot in self._pivots.items() if pivot.done()]:
-            self._split(region, self._pivots[region])
-        # No worker can add up a region that takes too much of its memory.
-        limits = [memory.limit for memory in self.roles.memory.values() if memory.limit]
-        region_bytes = min([self._budgets.region_bytes, *map(region_budget, limits)])
-        for region in sorted(self.runs.keys() - self._pivots.keys() - self._unsplittable):
-            few = len(self.runs) + len(self._pivots) < self._budgets.regions
-            if self._decoded(region) > (min(region_bytes, _SMALL_BYTES) if few else region_bytes):
-                futures = [run.handle.future for run in self.runs[region]]
-                self._pivots[region] = self.submit("pivot", tasks.find_pivot, *futures, key_of=_keys(futures))
-        hot_bytes = self._hot_bytes()
-        self.short = sum(map(self._decoded, self.runs)) > hot_bytes
-        self._pack_beyond(hot_bytes)
+        size = RunSize(run.neurons, run.connections, run.nbytes)
+        added = RunReference(run.identity, run.rank, first, last, size, read=read, packed=True)
+        # Commits leave runs of any ranks; here they are added one by one.
+        self.runs[run.region] = self.with_run(run.region, self.runs[run.region], added)
 
     def hot_and_packed(self) -> tuple[int, int]:
         """Return the bytes of decoded and of packed runs, as far as their sizes are known."""
         totals = [0, 0]
-        for _, run in self._now().handles():
-            size = self._sizes.get(run.handle.identity) if run.handle.held else None
-            totals[run.handle.packed] += size.nbytes if size else 0
+        for _, run in self.now().references():
+            size = self._sizes.get(run.identity) if run.in_memory else None
+            totals[run.packed] += size.nbytes if size else 0
         return totals[0], totals[1]
 
     def measured(self, touches: Mapping[int, int]) -> tuple[RegionMeasured, ...]:
-        """Return what each region holds, as far as sizes are known, with the column touches given by region."""
+        """Return the measured contents of each region, with the column touches given by region."""
         return tuple(self._measured(region, touches.get(region, 0)) for region in sorted(self.runs))
 
     def _measured(self, region: int, touches: int) -> RegionMeasured:
-        handles = [run.handle for run in self.runs[region]]
+        runs = self.runs[region]
         known = self._sizes_before | self._sizes
-        sized = [(known[handle.identity], handle) for handle in handles if handle.identity in known]
-        held = [(size.connections, handle) for size, handle in sized if handle.held]
-        largest = [max(held, key=lambda pair: pair[0])[1]] if held else [each for each in handles[-1:] if each.held]
+        sized = [(known[run.identity], run) for run in runs if run.identity in known]
+        in_memory = [(size.connections, run) for size, run in sized if run.in_memory]
+        largest = (
+            [max(in_memory, key=lambda pair: pair[0])[1]] if in_memory else [run for run in runs[-1:] if run.in_memory]
+        )
         return RegionMeasured(
             region,
             sum(size.connections for size, _ in sized),
             sum(size.neurons for size, _ in sized),
             sum(size.nbytes for size, _ in sized),
-            len(handles),
+            len(runs),
             touches,
             str(largest[0].future.key) if largest else "",
         )
 
-    def packed(self, handle: RunHandle) -> RunHandle:
-        """Return a handle of the packed form of a run."""
-        if handle.packed:
-            return handle
-        future = self.submit("pack", tasks.pack_run, handle.future, key_of=handle.future.key)
-        return replace(handle, value=future, size=self._measure(future), packed=True)
+    def packed(self, run: RunReference) -> RunReference:
+        """Return a reference to the packed form of a run."""
+        if run.packed:
+            return run
+        future = self.submit("pack", tasks.pack_run, run.future, key_of=run.future.key)
+        return replace(run, value=future, size=self.measure(future), packed=True)
 
     def submit(self, name: str, function: object, *arguments: object, key_of: object) -> Future:
-        """Submit a task that holds columns."""
+        """Submit a task whose result is stored on a storage worker."""
         self.tasks += 1
         return self._client.submit(function, *arguments, key=task_key(name, key_of), **self.roles.storing())
 
     def _integrate(self, region: int, increments: Sequence[Future], awaited: set[str]) -> Future:
-        # Where increments were computed, or idle storage workers would fetch all of one to pick their part.
+        # On compute workers: idle storage workers would fetch a whole increment for one part of it.
         computing = self.roles.computing()
         routed = [
             self._client.submit(tasks.route, part, region, key=task_key("route", part.key, region), **computing)
@@ -303,118 +176,81 @@ class Regions:
         ]
         self.tasks += len(routed) + 1
         key = task_key("integrate", _keys(routed))
-        future = self._client.submit(tasks.integrate, *routed, key=key, **self._at_owner(region))
+        future = self._client.submit(tasks.integrate, *routed, key=key, **self._owners.at_owner(region))
         name = _identity(region, self.rounds, self.rounds)
-        added = RunHandle(name, future, self._measure(future), self.rounds, self.rounds)
+        added = RunReference(name, 0, self.rounds, self.rounds, self.measure(future), future)
         runs = self.runs[region]
-        apart = [run.handle.settled or self._waits(run.handle, awaited) for run in runs]
-        waiting = max((at + 1 for at, each in enumerate(apart) if each), default=0)
-        self.runs[region] = (*runs[:waiting], *self._with_run(region, runs[waiting:], RankedRun(0, added)))
-        return self.runs[region][-1].handle.future
+        fixed = [run.persisted or run.waits(awaited) for run in runs]
+        waiting = max((at + 1 for at, each in enumerate(fixed) if each), default=0)
+        self.runs[region] = (*runs[:waiting], *self.with_run(region, runs[waiting:], added))
+        return self.runs[region][-1].future
 
-    def _with_run(self, region: int, runs: Runs, added: RankedRun[RunHandle]) -> Runs:
-        """Return runs of falling rank with one more, added up where there are enough of a rank."""
+    def with_run(self, region: int, runs: Runs, added: RunReference) -> Runs:
+        """Return runs of falling rank with one added, compacted where there are enough of a rank."""
         plan = plan_compaction(runs, added, _TOGETHER_SHORT if self.short else 2)
-        merged = plan.merged[0].handle if len(plan.merged) == 1 else self._compact(region, plan.merged)
-        return (*plan.kept, RankedRun(plan.rank, merged))
+        if len(plan.merged) == 1:
+            return (*plan.kept, *plan.merged)
+        return (*plan.kept, self._compact(region, plan.merged, plan.rank))
 
-    def _at_owner(self, region: int) -> dict[str, object]:
-        """Return arguments of `Client.submit` that bring a task to a region's owner.
-
-        Dask alone would follow the increments. Where all workers hold columns, the owner is preferred.
-        Where some only compute, tasks must keep to those that hold columns whatever happens, which a
-        preference does not assure; so they depend on a value that is kept at the owner, and is made
-        again at another one when that is lost.
-        """
-        owner = (self._owners[region],) if region in self._owners and len(self.roles.storage) > 1 else ()
-        storing = self.roles.storing()
-        if not storing or not owner:
-            return storing or directed(owner)
-        key = task_key("home", region, owner)
-        home = self._homes.get(region)
-        if home is None or home.key != key:
-            # Not with the role as well: a task with both may go to a worker without, which dies of it.
-            home = self._client.submit(tasks.home, region, key=key, **directed(owner))
-            self._homes[region] = home
-        return {**storing, "home": home}
-
-    def _compact(self, region: int, runs: Runs, *, packed: bool = False) -> RunHandle:
-        handles, leaves = [run.handle for run in runs], leaves_of(runs)
-        first, last = handles[0].first_round, handles[-1].last_round
-        futures = [handle.future for handle in handles]
-        # What was packed for want of memory would be packed again, after all regions had been decoded at once; and
-        # what is stored is to be stored again, once it is there.
-        packed = packed or bool(leaves) or (self.short and any(handle.packed for handle in handles))
+    def _compact(self, region: int, runs: Runs, rank: int, *, packed: bool = False) -> RunReference:
+        inputs = inputs_of(runs)
+        first, last = runs[0].first_round, runs[-1].last_round
+        futures = [run.future for run in runs]
+        # A run that was packed because memory is short would be packed again, after all regions had been decoded at
+        # the same time; and the sum of stored runs will be stored, in packed form.
+        packed = packed or bool(inputs) or (self.short and any(run.packed for run in runs))
         function = tasks.compact_packed if packed else tasks.compact
         future = self.submit("compact", function, *futures, key_of=(packed, *_keys(futures)))
-        size = self._measure(future)
-        return RunHandle(_identity(region, first, last), future, size, first, last, packed=packed, leaves=leaves)
+        size = self.measure(future)
+        return RunReference(
+            _identity(region, first, last), rank, first, last, size, future, packed=packed, inputs=inputs
+        )
 
-    def _measure(self, future: Future) -> Future:
+    def measure(self, future: Future) -> Future:
+        """Submit the task that measures a run."""
         return self.submit("measure", tasks.measure_run, future, key_of=future.key)
 
-    def _split(self, region: int, found: Future) -> None:
-        """Divide a region at the pivot that was found, or never where there is none."""
-        pivot: int | None = result(found)
-        del self._pivots[region]
-        if pivot is None:
-            self._unsplittable.add(region)
-            return
+    def split(self, region: int, pivot: int) -> None:
+        """Split a region at a neuron into two new ones."""
         low = self._first_regions + 2 * len(self.splits)
         self.splits = (*self.splits, Split(region, pivot))
         _LOG.info("region %s was split into %s and %s", region, low, low + 1)
         runs = self.runs.pop(region)
-        self._homes.pop(region, None)
         for new, upper in ((low, False), (low + 1, True)):
-            self.runs[new] = tuple(RankedRun(run.rank, self._part(run.handle, new, pivot, upper)) for run in runs)
-        # The first part stays where the whole was; the second goes where there is room.
-        self._owners = {**self._owners, **({low: self._owners[region]} if region in self._owners else {})}
+            self.runs[new] = tuple(self._part(run, new, pivot, upper) for run in runs)
+        self._owners.split(region, low)
 
-    def _part(self, handle: RunHandle, region: int, pivot: int, upper: bool) -> RunHandle:
-        arguments = (handle.future, pivot, upper)
-        future = self.submit("split", tasks.split, *arguments, key_of=(handle.future.key, pivot, upper))
-        name = _identity(region, handle.first_round, handle.last_round)
-        return replace(handle, identity=name, value=future, size=self._measure(future), stored=False, leaves=())
+    def _part(self, run: RunReference, region: int, pivot: int, upper: bool) -> RunReference:
+        arguments = (run.future, pivot, upper)
+        future = self.submit("split", tasks.split, *arguments, key_of=(run.future.key, pivot, upper))
+        name = _identity(region, run.first_round, run.last_round)
+        return replace(run, identity=name, value=future, read=None, size=self.measure(future), inputs=())
 
-    def _learn_sizes(self) -> None:
+    def fetch_sizes(self) -> None:
         """Fetch the sizes of runs that have been computed since the last time."""
-        handles = [run.handle for _, run in self._now().handles()]
-        known = {handle.identity: self._sizes[handle.identity] for handle in handles if handle.identity in self._sizes}
-        new = [handle for handle in handles if handle.identity not in known and handle.measured]
+        runs = [run for _, run in self.now().references()]
+        known = {run.identity: self._sizes[run.identity] for run in runs if run.identity in self._sizes}
+        new = [run for run in runs if run.identity not in known and run.measured]
         found = sizes_of(new)
-        self._sizes = known | {handle.identity: size for handle, size in zip(new, found, strict=True)}
+        self._sizes = known | {run.identity: size for run, size in zip(new, found, strict=True)}
         before = {**self._sizes_before, **self._sizes}
-        self._sizes_before = {
-            handle.identity: before[handle.identity] for handle in handles if handle.identity in before
-        }
+        self._sizes_before = {run.identity: before[run.identity] for run in runs if run.identity in before}
 
-    def _decoded(self, region: int) -> int:
-        sizes = (self._sizes.get(run.handle.identity) for run in self.runs[region])
+    def size_of(self, run: RunReference) -> RunSize | None:
+        """Return the size of a run as of the last `fetch_sizes`, None if it was not known."""
+        return self._sizes.get(run.identity)
+
+    def decoded_bytes(self, region: int) -> int:
+        """Return the bytes of the decoded runs of a region, as far as their sizes are known."""
+        sizes = (self._sizes.get(run.identity) for run in self.runs[region])
         return sum(size.decoded_bytes for size in sizes if size)
 
-    def _hot_bytes(self) -> float:
-        if self._budgets.hot_bytes is not None:
-            return self._budgets.hot_bytes
-        limits = [memory.limit for memory in self.roles.memory.values()]
-        return _HOT_SHARE * sum(map(data_budget, limits)) if limits and all(limits) else float("inf")
-
-    def _pack_beyond(self, hot_bytes: float) -> None:
-        """Pack runs until what is decoded keeps within a budget; the largest wait longest for compaction."""
-        hot = [run.handle for _, run in self._now().handles() if not run.handle.packed]
-        sized = [(self._sizes[handle.identity].nbytes, handle) for handle in hot if handle.identity in self._sizes]
-        total = sum(nbytes for nbytes, _ in sized)
-        packed = {}
-        for nbytes, handle in sorted(sized, key=lambda pair: (-pair[0], pair[1].identity)):
-            if total <= hot_bytes:
-                break
-            total -= nbytes
-            packed[handle.identity] = self.packed(handle)
-            del self._sizes[handle.identity]
-        self._replace(packed)
-
-    def _replace(self, handles: Mapping[str, RunHandle]) -> None:
+    def replace_runs(self, changed: Mapping[str, RunReference]) -> None:
+        """Replace runs by references of the same identity, with sizes that are not known yet."""
+        for identity in changed:
+            self._sizes.pop(identity, None)
         for region, runs in self.runs.items():
-            self.runs[region] = tuple(replace(run, handle=handles.get(run.handle.identity, run.handle)) for run in runs)
+            self.runs[region] = tuple(changed.get(run.identity, run) for run in runs)
 
 
 def _identity(region: int, first_round: int, last_round: int) -> str:

@@ -1,10 +1,9 @@
-"""What a round moved: bytes, messages, overlapping column touches, and the busiest region.
+"""Measure the increments of a round: bytes, messages, overlapping column touches, and the busiest region.
 
-Covers: the figures of the increments that travel to regions, found from their source neurons alone,
-so that they cost next to nothing and hold for every order of selection; and their sums. Pure
-functions of values. Does not cover: which sequences train together (`selection`) and who is told (`trainer`).
+The figures are computed from the source neurons of the increments alone, which costs little and works with every
+order of selection. `trainer` sends them to observers.
 
-What travels together counts once: the increments of a batch, or of several that were accumulated.
+Increments that are sent together count once: those of a batch, or of several that were accumulated.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from giaann_dask.runs.run import RegionRun
 @register_arrays
 @dataclass(frozen=True, slots=True, eq=False)
 class IncrementTouches:
-    """What one increment brings to the regions.
+    """Column touches and bytes of one increment.
 
     Attributes
     ----------
@@ -50,7 +49,7 @@ class IncrementTouches:
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What the increments of a round, or of several, brought to the regions.
+    """Figures of the increments of one or more rounds.
 
     Attributes
     ----------
@@ -102,7 +101,7 @@ class RoundReport:
     def event(
         self, number: int, sequences: int, rounds_in_flight: int = 0, rounds_connecting: int = 0
     ) -> RoundIntegrated:
-        """Return what observers are told when the round is part of its regions."""
+        """Return the event for observers of a round that has been integrated."""
         return RoundIntegrated(
             sequences,
             number,
@@ -118,7 +117,7 @@ class RoundReport:
 
 
 def measure_touches(increments: Mapping[int, RegionRun]) -> IncrementTouches:
-    """Return what an increment brings to the regions.
+    """Measure the column touches and bytes of an increment.
 
     Parameters
     ----------
@@ -142,7 +141,7 @@ def measure_touches(increments: Mapping[int, RegionRun]) -> IncrementTouches:
 
 
 def report_round(*parts: IncrementTouches) -> RoundReport:
-    """Return what the increments of a round brought to the regions together."""
+    """Join the figures of the increments of a round."""
     return RoundReport(
         sum(part.nbytes for part in parts),
         sum(len(part.region) for part in parts),

@@ -1,7 +1,6 @@
-"""Rounds: batches of sequences become increments, and increments become runs of regions.
+"""Submit the tasks of rounds: select and connect batches of sequences, and add their increments to the regions.
 
-Covers: which tasks a round has up to its increments. Does not cover: adding them to regions
-(`regions`), where the blocks come from and when to commit (`trainer`).
+`regions` adds the increments up, and `trainer` provides the blocks and decides when to commit.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from giaann_dask.training.selection import SelectionOptions
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """A round that has been submitted.
+    """Submitted round.
 
     Attributes
     ----------
     blocks : tuple of StreamedBlock
-        What is trained with it; none before the last of several rounds of the same blocks.
+        Blocks that are trained completely with it; empty before the last of several rounds of the same blocks.
     number, sequences : int
         Its number in the network, and its share of the blocks' counted sequences.
     report : Future
@@ -47,7 +46,7 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundOptions:
-    """What the rounds of a training run have in common.
+    """Options that all rounds of a training run share.
 
     Attributes
     ----------
@@ -58,7 +57,7 @@ class RoundOptions:
     selection : SelectionOptions
         Which sequences of a round train in one batch.
     accumulate : int
-        So many consecutive batches are added up before their increments travel.
+        Consecutive batches whose increments are added up on one worker before they are sent.
     """
 
     specification: Specification
@@ -68,16 +67,16 @@ class RoundOptions:
 
 
 class Rounds:
-    """Submits rounds to the regions of a network.
+    """Submitter of rounds to the regions of a network.
 
     Parameters
     ----------
     client : Client
         Where tasks run.
     regions : Regions
-        What the rounds add to.
+        Regions that the increments are added to.
     options : RoundOptions
-        What they have in common.
+        Options of all rounds.
     """
 
     def __init__(self, client: Client, regions: Regions, options: RoundOptions) -> None:
@@ -87,7 +86,7 @@ class Rounds:
         self.tasks = 0
 
     def submit(self, batches: Sequence[Sequence[StreamedBlock]], division: Division) -> Iterator[Round]:
-        """Submit the tasks of the rounds that some blocks are divided into, each when it is asked for.
+        """Submit the tasks of the rounds that some blocks are divided into, one per iteration.
 
         Parameters
         ----------
@@ -103,13 +102,13 @@ class Rounds:
         """
         blocks = tuple(block for batch in batches for block in batch)
         joined = self._options.selection.order == "corpus" and division == Division(1, len(batches))
-        self._regions.deal()
+        self._regions.assign_owners()
         self._place([block.encoded for block in blocks])
         selection = None if joined else self._select(blocks, division)
         total = sum(block.mapping.sequences for block in blocks)
         for number in range(division.rounds):
             if number:
-                self._regions.deal()
+                self._regions.assign_owners()
             if selection is None:
                 increments = [self._connect([block.encoded for block in batch]) for batch in batches]
             else:
@@ -120,15 +119,15 @@ class Rounds:
             yield self._finish(increments, trained, share)
 
     def _finish(self, increments: Sequence[Future], blocks: tuple[StreamedBlock, ...], sequences: int) -> Round:
-        """Submit everything of a round that follows the increments of its batches."""
+        """Submit the tasks of a round that follow the increments of its batches."""
         regions, accumulate = self._regions, self._options.accumulate
-        travelling = [
+        sums = [
             self._accumulate(increments[start : start + accumulate]) for start in range(0, len(increments), accumulate)
         ]
-        touches = [self._compute("measure", measure_touches, part, key_of=(part.key,)) for part in travelling]
+        touches = [self._compute("measure", measure_touches, part, key_of=(part.key,)) for part in sums]
         report = self._submit("report", report_round, *touches, key_of=[part.key for part in touches])
         number = regions.rounds
-        integrated = regions.integrate(travelling)
+        integrated = regions.integrate(sums)
         return Round(blocks, number, sequences, report, tuple(integrated))
 
     def _place(self, blocks: Sequence[Future]) -> None:
@@ -161,7 +160,7 @@ class Rounds:
         return tasks.ConnectOptions(self._options.specification, self._regions.splits, self._options.device)
 
     def _rule(self) -> tuple[object, ...]:
-        """Return what besides the sequences determines the increments of a batch."""
+        """Return the inputs, in addition to the sequences, that determine the increments of a batch."""
         return _identity(self._regions.columns), self._connecting()
 
     def _accumulate(self, increments: Sequence[Future]) -> Future:
@@ -176,7 +175,7 @@ class Rounds:
         return self._client.submit(function, *arguments, key=task_key(name, key_of), **computing)
 
     def _submit(self, name: str, function: object, *arguments: object, key_of: object) -> Future:
-        """Submit a small task that goes where its arguments are."""
+        """Submit a small task, which Dask runs on the worker that has its arguments."""
         self.tasks += 1
         return self._client.submit(function, *arguments, key=task_key(name, key_of))
 

@@ -1,7 +1,6 @@
-"""What stands for the runs of a network on a cluster.
+"""Refer to the runs of a network on a cluster, whose values are futures or are read from the store when needed.
 
-Covers: a run by its future, one that is in the store and not in memory, and all runs as of some round. Does not
-cover: how they come about (`regions`) and how they are committed (`committing`).
+`regions` makes and replaces these references, and `committing` commits them.
 """
 
 from __future__ import annotations
@@ -13,137 +12,102 @@ from typing import TypeAlias
 from distributed import Future
 
 from giaann_dask.cluster import results
-from giaann_dask.runs.compaction import RankedRun
 from giaann_dask.runs.placement import Split
-from giaann_dask.training.tasks import RunSize
+from giaann_dask.runs.run import RunSize
+
+Runs: TypeAlias = "tuple[RunReference, ...]"
 
 
-class StoredValue:
-    """The value of a run that is in the store: a worker reads it when something needs it for the first time.
+@dataclass(eq=False)
+class RunReference:
+    """Reference to a run of a region.
 
-    So what a training adds to a network costs what it touches of it, not what the network has.
-
-    Parameters
-    ----------
-    read : callable
-        Submits the task that reads it.
-    """
-
-    def __init__(self, read: Callable[[], Future]) -> None:
-        self._read = read
-        self._future: Future | None = None
-
-    @property
-    def held(self) -> bool:
-        """Whether a worker holds it, or is about to."""
-        return self._future is not None
-
-    def unread(self) -> StoredValue:
-        """Return the same value, held by no worker on this one's account."""
-        return StoredValue(self._read)
-
-    def future(self) -> Future:
-        """Return the value, and have it read if it has not been."""
-        if self._future is None:
-            self._future = self._read()
-        return self._future
-
-
-Runs: TypeAlias = "tuple[RankedRun[RunHandle], ...]"
-
-
-@dataclass(frozen=True, eq=False)
-class RunHandle:
-    """A run of a region on the cluster.
+    Nothing changes in it but `value`, which is set when a stored run is read for the first time. So what a training
+    adds to a network costs what it touches of it, not the size of the network.
 
     Attributes
     ----------
     identity : str
-        Name in the store: region and the rounds it sums up.
-    value : Future or StoredValue
-        A `RegionRun` or a `PackedRegionRun`.
+        Name in the store: region and the rounds that the run sums up.
+    rank : int
+        The run sums up about ``2 ** rank`` rounds.
+    first_round, last_round : int
+        The rounds that it sums up.
     size : Future or RunSize
         Its size.
-    first_round, last_round : int
-        The rounds it sums up.
-    stored : bool
-        Whether a commit holds it.
+    value : Future or None
+        A `RegionRun` or a `PackedRegionRun`; None for a stored run that has not been read.
+    read : callable or None
+        Submits the task that reads a stored run.
     packed : bool
         Whether its value is the encoded form.
-    leaves : tuple of RankedRun
-        Stored runs that it adds up, if all that it adds up is stored: what a commit takes while it is not there.
+    inputs : tuple of RunReference
+        Stored runs that it adds up, if all that it adds up is stored: a commit takes these until its value is computed.
     """
 
     identity: str
-    value: Future | StoredValue
-    size: Future | RunSize
+    rank: int
     first_round: int
     last_round: int
-    stored: bool = False
+    size: Future | RunSize
+    value: Future | None = None
+    read: Callable[[], Future] | None = None
     packed: bool = False
-    leaves: Runs = ()
+    inputs: Runs = ()
 
     @property
-    def settled(self) -> bool:
-        """Whether all that it adds up is in the store."""
-        return self.stored or bool(self.leaves)
+    def stored(self) -> bool:
+        """Whether a commit has it."""
+        return self.read is not None
+
+    @property
+    def persisted(self) -> bool:
+        """Whether it, or everything that it adds up, is in the store."""
+        return self.stored or bool(self.inputs)
 
     @property
     def future(self) -> Future:
-        """Its value, which is read from now on if it was in the store only."""
-        return self.value.future() if isinstance(self.value, StoredValue) else self.value
+        """Its value, which is read now if it was only in the store."""
+        if self.value is None:
+            assert self.read is not None, "a run without a value is in the store"
+            self.value = self.read()
+        return self.value
 
     @property
-    def held(self) -> bool:
-        """Whether a worker holds its value, or is about to."""
-        return not isinstance(self.value, StoredValue) or self.value.held
+    def in_memory(self) -> bool:
+        """Whether its value is in the memory of a worker, or is being computed."""
+        return self.value is not None
 
     @property
     def measured(self) -> bool:
         """Whether its size is known without waiting."""
         return isinstance(self.size, RunSize) or self.size.done()
 
+    def unread(self) -> RunReference:
+        """Return a reference to the same stored run that does not keep its value in memory."""
+        assert self.stored, "only a stored run can be read again"
+        return replace(self, value=None)
 
-@dataclass(frozen=True)
-class CountedRuns:
-    """How many distinct neurons and connections some runs of a region have together.
+    def waits(self, awaited: Set[str]) -> bool:
+        """Return whether it is to be committed before it may be added to other runs."""
+        return not self.stored and self.identity in awaited
 
-    Attributes
-    ----------
-    identities : frozenset of str
-        Of the runs.
-    neurons, connections : int
-        What they have.
-    """
-
-    identities: frozenset[str]
-    neurons: int
-    connections: int
+    def to_commit(self, awaited: Set[str]) -> Runs:
+        """Return this run, or its stored inputs if its value is not computed yet and no commit awaits it."""
+        return self.inputs if self.inputs and self.identity not in awaited and not self.future.done() else (self,)
 
 
-def leaves_of(runs: Runs) -> Runs:
-    """Return the stored runs that some runs add up, without keeping them in memory; none if one is not settled."""
-    if not all(run.handle.settled for run in runs):
+def inputs_of(runs: Runs) -> Runs:
+    """Return the stored runs that some runs add up, without keeping them in memory; none unless all are persisted."""
+    if not all(run.persisted for run in runs):
         return ()
-    return tuple(leaf for run in runs for leaf in run.handle.leaves or (_unread(run),))
+    return tuple(stored for run in runs for stored in run.inputs or (run.unread(),))
 
 
-def _unread(run: RankedRun[RunHandle]) -> RankedRun[RunHandle]:
-    value = run.handle.value
-    assert isinstance(value, StoredValue), "a stored run can be read again"
-    return replace(run, handle=replace(run.handle, value=value.unread()))
-
-
-def to_commit(run: RankedRun[RunHandle], awaited: Set[str]) -> Runs:
-    """Return a run, or what it adds up if that is in the store, the run is not there, and no commit awaits it."""
-    handle = run.handle
-    return handle.leaves if handle.leaves and handle.identity not in awaited and not handle.future.done() else (run,)
-
-
-def sizes_of(handles: Sequence[RunHandle]) -> list[RunSize]:
+def sizes_of(runs: Sequence[RunReference]) -> list[RunSize]:
     """Return the sizes of runs, and wait for those that are not known yet."""
-    found = iter(results([handle.size for handle in handles if isinstance(handle.size, Future)]))
-    return [handle.size if isinstance(handle.size, RunSize) else next(found) for handle in handles]
+    found = iter(results([run.size for run in runs if isinstance(run.size, Future)]))
+    return [run.size if isinstance(run.size, RunSize) else next(found) for run in runs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +128,6 @@ class Snapshot:
     rounds: int
     splits: tuple[Split, ...]
 
-    def handles(self) -> list[tuple[int, RankedRun[RunHandle]]]:
-        """Return region and run of every run."""
+    def references(self) -> list[tuple[int, RunReference]]:
+        """Return region and reference of every run."""
         return [(region, run) for region, runs in self.runs.items() for run in runs]

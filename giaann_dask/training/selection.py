@@ -1,12 +1,11 @@
-"""Selection: which sequences train at the same time, and which share a batch.
+"""Select which sequences train at the same time and which share a batch, so that they touch different columns.
 
-Covers: the concept columns that each trained sequence touches; an order in which sequences that
-train side by side, one per compute worker, touch different columns (the published scheme); the
-division of a round's sequences into balanced batches that touch different columns; and measures of
-both. Pure functions of arrays. Does not cover: training the batches (`tasks`, `rounds`).
+There are two ways: an order in which sequences that train simultaneously, one per compute worker, touch different
+columns (the published scheme), and the division of a round's sequences into balanced batches. All functions
+are pure functions of arrays; `selection_kernels` has the compiled loops, and `rounds` submits the tasks.
 
-A round is integrated as a whole and strengths are integers, so selection changes which bytes travel
-where, and never a byte of the network.
+A round is integrated as a whole and strengths are integers, so selection changes which bytes are sent
+between workers, and never a byte of the network.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ WINDOW_LIMIT = 65536
 # A batch may cost so much more than the mean (and the heaviest sequence more than that).
 BALANCE_SLACK = 0.02
 
-# Batches times passes of improvement: bounds the cost of a sequence whatever the number of batches.
+# Batches times passes of improvement: bounds the cost of a sequence for any number of batches.
 _EFFORT, _PASSES = 512, 4
-# A column this many times as frequent as there are batches is in all of them whatever one does.
+# A column this many times as frequent as there are batches is in all of them in any division.
 _EVERYWHERE = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionOptions:
-    """How sequences are put together.
+    """Options of the selection.
 
     Parameters
     ----------
@@ -99,14 +98,14 @@ class ColumnTouches:
 
     @property
     def cost(self) -> Integers:
-        """What training costs per sequence: its n (n - 1) / 2 pairs and n tokens; int64."""
+        """Cost of training of each sequence: its n (n - 1) / 2 pairs and n tokens; int64."""
         tokens = self.length.astype(np.int64)
         return tokens * (tokens + 1) // 2
 
 
 @dataclass(frozen=True)
 class BatchOverlap:
-    """What the division of a round into batches means for the regions.
+    """Measures of the division of a round into batches.
 
     Attributes
     ----------

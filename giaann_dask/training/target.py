@@ -1,7 +1,6 @@
-"""The network that training writes to, which may not exist yet.
+"""Open the network that training writes to, or create it when there is something to commit.
 
-Covers: opening it or waiting with its creation until there is something to commit, so that a
-failed first run leaves nothing behind. Does not cover: training (`trainer`).
+A first run that fails before its first commit leaves no files.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from giaann_dask.text.vocabulary import Vocabulary
 
 
 class NetworkTarget:
-    """A network to train, existing or new, whose lock this process holds.
+    """Existing or new network to train, locked by this process.
 
     Parameters
     ----------
     place : SharedPlace
-        Where it is or will be; all workers see it.
+        Its folder, which all workers can access.
     specification : Specification
         Of the network; must equal the stored one.
     ever : EverPos
@@ -42,8 +41,8 @@ class NetworkTarget:
     Raises
     ------
     SpecificationError
-        If the network exists with another specification, lexicon or tokenizer, if what the specification
-        asks for is no sum, or if subwords are its tokens and there is no tokenizer.
+        If the network exists with another specification, lexicon or tokenizer, if the specification
+        needs more than sums, or if its tokens are subwords and there is no tokenizer.
     """
 
     def __init__(
@@ -71,23 +70,23 @@ class NetworkTarget:
             check_same("tokenizer", wanted, stored, path)
 
     def load(self) -> tuple[Manifest, Vocabulary, Ledger]:
-        """Return what the last commit holds besides runs, or what an empty network holds."""
+        """Return the contents of the last commit without its runs, or those of an empty network."""
         if self.store is None:
             return Manifest.new(self.specification), self._new_vocabulary(), Ledger()
         reader = self.store.open(self.store.head())
         found = reader.vocabulary()
-        # A network that nothing has been committed to has no dictionaries yet.
+        # A network without any commit has no dictionaries yet.
         vocabulary = found if found.concepts or len(found.features) > 1 else self._new_vocabulary()
         return reader.manifest(), vocabulary, Ledger(reader.ledger())
 
     def _new_vocabulary(self) -> Vocabulary:
-        """Return the dictionaries that training begins with: empty ones, or those of the tokenizer."""
+        """Return the initial dictionaries: empty ones, or those of the tokenizer."""
         if self.tokenizer is None:
             return Vocabulary()
         return Vocabulary.of_subwords(self.tokenizer.names, self.specification.column_names)
 
     def placement(self) -> Placement:
-        """Return where neurons belong as of the last commit, or in an empty network."""
+        """Return the placement of the last commit, or that of an empty network."""
         if self.store is None:
             return Placement(Manifest.new(self.specification).first_regions)
         return self.store.open(self.store.head()).placement()
@@ -103,7 +102,7 @@ class NetworkTarget:
 
 
 def require_tokenizer(specification: Specification, tokenizer: SubwordTokenizer | None) -> None:
-    """Raise a `SpecificationError` when the tokens that are asked for and the tokenizer do not agree."""
+    """Raise a `SpecificationError` when the kind of tokens and the tokenizer do not agree."""
     if (specification.tokens == "subwords") != (tokenizer is not None):
         raise SpecificationError(
             f"tokens are {specification.tokens} {'without' if tokenizer is None else 'with'} a tokenizer",
@@ -113,12 +112,12 @@ def require_tokenizer(specification: Specification, tokenizer: SubwordTokenizer 
 
 
 def open_store(path: Path) -> NetworkStore | None:
-    """Return the network at a path, or None when nothing is there.
+    """Return the network at a path, or None when the path does not exist or is empty.
 
     Raises
     ------
     StoreExistsError
-        If something else is there.
+        If the path has other files.
     OptionError
         If the path names an object store.
     """
@@ -126,12 +125,12 @@ def open_store(path: Path) -> NetworkStore | None:
     if is_vacant(path):
         return None
     store = NetworkStore(path)
-    # Nothing was ever committed there: what creates the network removes it.
+    # Nothing was ever committed: creating the network replaces it.
     return None if store.blank() else store
 
 
 def check_same(what: str, wanted: object, stored: object, path: Path) -> None:
-    """Raise a `SpecificationError` when what is asked for differs from what is stored."""
+    """Raise a `SpecificationError` when a requested property differs from the stored one."""
     if wanted != stored:
         raise SpecificationError(
             f"network {path} has {what} {str(stored)[:200]}",

@@ -1,7 +1,6 @@
-"""The tasks of training: pure functions of immutable values, named as the dashboard shows them.
+"""Define the tasks of training: pure functions of immutable values, with the names that the dashboard shows.
 
-Covers: what runs on workers. Each of them may run twice and then returns the same bytes. Does not
-cover: which tasks there are and what they depend on (`rounds`, `trainer`).
+Each may run more than once and then returns the same bytes. `rounds` and `regions` submit them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from giaann_dask.runs.counting import count_added, count_added_neurons, count_un
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack, unpack, unpack_rows
 from giaann_dask.runs.placement import Placement, Split
-from giaann_dask.runs.run import RegionRun, Run
+from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.runs.splitting import choose_pivot, row_weights, split_run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import reading
@@ -38,33 +37,8 @@ register()
 
 
 @dataclass(frozen=True)
-class RunSize:
-    """Size of a run, or of several.
-
-    Attributes
-    ----------
-    neurons, connections, nbytes : int
-        Neurons, connections, and bytes in memory.
-    """
-
-    neurons: int
-    connections: int
-    nbytes: int
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing was added; in profile ``best`` neurons have no strengths of their own."""
-        return not self.neurons and not self.connections
-
-    @property
-    def decoded_bytes(self) -> int:
-        """Bytes of the decoded form, about, whatever form it has now: what compaction needs."""
-        return 12 * self.connections + 64 * self.neurons
-
-
-@dataclass(frozen=True)
 class ConnectOptions:
-    """What ``connect`` computes and where.
+    """Options of the task ``connect``.
 
     Attributes
     ----------
@@ -91,7 +65,7 @@ def connect(blocks: Sequence[EncodedBlock], columns: Placement, options: Connect
 
 
 def use(block: EncodedBlock) -> ColumnUsage:
-    """Return what a block's sequences use of each concept column."""
+    """Return the usage of each concept column by the sequences of a block."""
     return column_usage(block)
 
 
@@ -130,7 +104,7 @@ def connect_selected(
 
 
 def accumulate(*increments: dict[int, RegionRun]) -> dict[int, RegionRun]:
-    """Add up the increments of several batches where they were computed, before they travel."""
+    """Add up the increments of several batches where they were computed, before they are sent to other workers."""
     regions = sorted({region for part in increments for region in part})
     return {region: add_runs([part[region] for part in increments if region in part]) for region in regions}
 
@@ -141,12 +115,12 @@ def route(increments: dict[int, RegionRun], region: int) -> RegionRun:
 
 
 def home(region: int) -> int:
-    """Return a value that is kept where a region is, so that what depends on it goes there."""
+    """Return a value that is kept at the owner of a region, so that tasks that depend on it run there."""
     return region
 
 
 def integrate(*increments: RegionRun, home: int | None = None) -> RegionRun:
-    """Add up the increments of a round for one region, where its home is."""
+    """Add up the increments of a round for one region, on its owner."""
     return add_runs(increments)
 
 
@@ -189,7 +163,7 @@ def split(run: RegionRun | PackedRegionRun, pivot: int, upper: bool) -> RegionRu
 
 
 def pack_run(run: RegionRun | PackedRegionRun) -> PackedRegionRun:
-    """Return the encoded form of a run, as it is held and stored."""
+    """Return the encoded form of a run, as it is kept in memory and stored."""
     if isinstance(run, PackedRegionRun):
         return run
     return PackedRegionRun(pack(run.connections), pack(run.neurons))
@@ -226,7 +200,7 @@ def count_more(path: str, commit: str, stored: Sequence[str], *runs: PackedRegio
 
 
 def write_stored(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
-    """Write a run into the store, on the worker that holds it; see `giaann_dask.store.run_io.write_run`."""
+    """Write a run into the store, on the worker that has it (`giaann_dask.store.run_io.write_run`)."""
     with naming_worker():
         return write_run(fork, identity, packed)
 

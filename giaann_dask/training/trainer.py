@@ -1,8 +1,6 @@
-"""The trainer: from inputs to a committed network.
+"""Train a network from inputs: compose rounds, keep a bounded number of them in flight, and commit.
 
-Covers: composing rounds from the encoded stream, keeping a bounded number of them in flight,
-committing in time and at the end, and going on where the last commit was. Does not cover: the
-tasks of a round (`rounds`) and how inputs are read (`giaann_dask.encoding`).
+`rounds` submits the tasks of a round, and `giaann_dask.encoding` reads the inputs.
 """
 
 from __future__ import annotations
@@ -23,10 +21,11 @@ from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, Streame
 from giaann_dask.errors import EmptyInputError, parameter
 from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, RegionsMeasured, ignore
 from giaann_dask.text.vocabulary import Vocabulary
-from giaann_dask.training.committing import Progress, commit_regions, load_regions, stored_regions
+from giaann_dask.training.committing import Progress, commit_regions, load_regions, stored_regions, take_snapshot
 from giaann_dask.training.division import Division, divide
 from giaann_dask.training.options import TrainingOptions
-from giaann_dask.training.regions import RegionBudgets, Regions
+from giaann_dask.training.region_budgets import BudgetPolicy, RegionBudgets
+from giaann_dask.training.regions import Regions
 from giaann_dask.training.round_report import RoundReport
 from giaann_dask.training.rounds import Round, RoundOptions, Rounds
 from giaann_dask.training.run_references import Snapshot
@@ -36,20 +35,20 @@ from giaann_dask.training.training_report import TrainingReport
 _LOG = logging.getLogger(__name__)
 # A region's small runs are added to its largest one at the end when they are not much smaller.
 COMPACT_FRACTION = 1 / 2
-# Of the room for data on the workers that hold columns, for increments that are on their way.
-_FLYING_SHARE = 1 / 3
+# Of the data budgets of the storage workers, for increments in flight.
+_IN_FLIGHT_SHARE = 1 / 3
 # A block of a corpus makes a few batches and gives selection something to choose from. Only whole blocks are
 # committed: larger ones make commits late, and lose more when a worker is lost.
 _BLOCK_BATCHES = 4
 _WINDOW = 2048
-# All regions are told no more often.
+# Least interval between two events with the contents of all regions.
 _REGIONS_S = 5.0
 
 Mark: TypeAlias = Callable[[Iterator[StreamedBlock], Vocabulary], Iterator[StreamedBlock]]
 
 
 class Trainer:
-    """Trains one network on one cluster; use it once.
+    """Training of one network on one cluster; use it once.
 
     Parameters
     ----------
@@ -60,14 +59,14 @@ class Trainer:
     options : TrainingOptions
         Sizes and times.
     observer : callable, optional
-        Told of every block, round and commit.
+        Called with an event for every block, round and commit.
     stop : threading.Event, optional
-        When it is set, training commits what is under way and returns.
+        When it is set, training commits the rounds in flight and returns.
 
     Attributes
     ----------
     counted : int
-        Sequences of the inputs that the network has had, earlier ones included.
+        Sequences of the inputs that the network has been trained on, earlier ones included.
     """
 
     def __init__(
@@ -88,7 +87,8 @@ class Trainer:
         budgets = RegionBudgets(
             region_bytes=options.region_bytes, hot_bytes=options.hot_bytes, regions=target.specification.regions
         )
-        self._regions = Regions(client, target.placement(), self._manifest.rounds, budgets)
+        self._regions = Regions(client, target.placement(), self._manifest.rounds)
+        self._budgets = BudgetPolicy(self._regions, budgets)
         if target.store is not None:
             load_regions(target.store, target.store.head(), self._regions)
         rule = RoundOptions(
@@ -98,7 +98,7 @@ class Trainer:
             accumulate=options.accumulate,
         )
         self._rounds = Rounds(client, self._regions, rule)
-        self._flying: deque[tuple[Round, Snapshot | None]] = deque()
+        self._in_flight: deque[tuple[Round, Snapshot | None]] = deque()
         self._uncommitted = 0
         self._largest_round = 0
         self._moved = RoundReport()
@@ -108,7 +108,7 @@ class Trainer:
         self._peak = MemoryMeasured()
         roles = self._regions.roles
         self._workers = {*roles.storage, *roles.compute}
-        self._regions_told = float("-inf")
+        self._regions_reported = float("-inf")
         self.counted = 0
 
     def train(
@@ -123,7 +123,7 @@ class Trainer:
         sources : SourceOptions
             How they are read.
         mark : callable, optional
-            Says of blocks and the dictionaries that they extend which tokens are taught; all by default.
+            Marks which tokens of blocks are trained, given the dictionaries; all by default.
         check : bool
             Whether input that gives nothing to train is an error.
 
@@ -134,7 +134,7 @@ class Trainer:
         Raises
         ------
         GiaannError
-            Whatever is wrong with inputs, cluster or store; what was committed stays.
+            If inputs, cluster or store have an error; commits remain.
         """
         started = time.perf_counter()
         sources = replace(sources, reading=replace(sources.reading, stop=self._stop))
@@ -142,8 +142,8 @@ class Trainer:
         blocks = stream.blocks(inputs)
         for batches in self._compose(blocks if mark is None else mark(blocks, self._vocabulary)):
             for submitted in self._rounds.submit(batches, self._divide(batches)):
-                self._flying.append((submitted, self._snapshot_if_due(submitted)))
-                while len(self._flying) > self._rounds_in_flight():
+                self._in_flight.append((submitted, self._snapshot_if_due(submitted)))
+                while len(self._in_flight) > self._rounds_in_flight():
                     self._integrate()
             if self._stop.is_set():
                 break
@@ -151,14 +151,14 @@ class Trainer:
         self.counted = stream.counted
         if check and not self._stop.is_set():
             self._check_trained(sources, stream.counted)
-        # The last commit counts what the runs of a region have together, which those before it did not.
+        # The last commit counts distinct neurons and connections of each region, which earlier ones did not.
         if self._uncommitted or not self._manifest.exact:
             if not self._regions.short:
                 self._compact_small_runs()
-            self._commit_runs(self._regions.snapshot(whole=True), last=True)
+            self._commit_runs(take_snapshot(self._regions, whole=True), last=True)
             self._observer(self._memory())
             self._observer(RegionsMeasured(stored_regions(self._manifest, self._moved.region_touches)))
-        # A run that was stopped at once has nothing to commit; its network exists all the same.
+        # A run that was stopped immediately has nothing to commit; its network is created nevertheless.
         return self._report(self._commit or self._target.ensure().head(), time.perf_counter() - started)
 
     def _check_trained(self, sources: SourceOptions, counted: int) -> None:
@@ -192,7 +192,7 @@ class Trainer:
         return divide(sequences, len(batches), self._width(), self._options.batch_sequences)
 
     def _compose(self, blocks: Iterator[StreamedBlock]) -> Iterator[list[list[StreamedBlock]]]:
-        """Join blocks into batches, and as many batches as workers take at once into a round."""
+        """Join blocks into batches, and as many batches as workers run simultaneously into a round."""
         width = self._width()
         batches: list[list[StreamedBlock]] = []
         batch: list[StreamedBlock] = []
@@ -205,7 +205,7 @@ class Trainer:
                 batch = []
             if len(batches) == width:
                 yield batches
-                # Workers may have come or gone.
+                # Workers may have joined or left.
                 batches, width = [], self._width()
         if batch:
             batches.append(batch)
@@ -213,45 +213,45 @@ class Trainer:
             yield batches
 
     def _width(self) -> int:
-        """Return how many batches a round has with the workers that are there now."""
+        """Return how many batches a round has with the present workers."""
         return max(1, len(self._regions.roles.compute)) * self._options.accumulate
 
     def _integrate(self) -> None:
-        """Wait for the oldest round, count what it trained, and commit if it was due then."""
-        done, snapshot = self._flying.popleft()
+        """Wait for the oldest round, count its sequences, and commit if that was due when it was submitted."""
+        done, snapshot = self._in_flight.popleft()
         wait_all(done.integrated)
         report: RoundReport = result(done.report)
         self._moved = self._moved.plus(report)
         self._largest_round = max(self._largest_round, report.increment_bytes)
         if done.blocks:
-            # Before that, the regions hold some of the sequences of the blocks only.
+            # In earlier rounds, the regions have only some of the sequences of the blocks.
             statistics = results([block.statistics for block in done.blocks])
             for block, counts in zip(done.blocks, statistics, strict=True):
                 self._count(block, counts)
             self._uncommitted += 1
-        self._regions.keep_within_budgets()
+        self._budgets.apply()
         # A round's report is made of all its increments.
-        connecting = sum(not flying.report.done() for flying, _ in self._flying)
-        self._observer(report.event(done.number, done.sequences, len(self._flying), connecting))
+        connecting = sum(not submitted.report.done() for submitted, _ in self._in_flight)
+        self._observer(report.event(done.number, done.sequences, len(self._in_flight), connecting))
         self._observer(self._memory())
-        if time.perf_counter() - self._regions_told > _REGIONS_S:
-            self._regions_told = time.perf_counter()
+        if time.perf_counter() - self._regions_reported > _REGIONS_S:
+            self._regions_reported = time.perf_counter()
             self._observer(RegionsMeasured(self._regions.measured(self._moved.region_touches)))
         if snapshot is not None:
             self._commit_runs(snapshot)
 
     def _rounds_in_flight(self) -> int:
-        """Return how many rounds may be under way: as many as their increments have room for, at least 1."""
+        """Return how many rounds may be in flight: at least 1, and as many as memory allows."""
         limits = [memory.limit for memory in self._regions.roles.memory.values()]
         if not limits or not all(limits) or not self._largest_round:
             return self._options.rounds_in_flight
-        room = int(_FLYING_SHARE * sum(map(data_budget, limits))) // self._largest_round
-        return max(1, min(self._options.rounds_in_flight, room))
+        rounds = int(_IN_FLIGHT_SHARE * sum(map(data_budget, limits))) // self._largest_round
+        return max(1, min(self._options.rounds_in_flight, rounds))
 
     def _snapshot_if_due(self, submitted: Round) -> Snapshot | None:
         """Return what to commit after a round that has just been submitted.
 
-        Other rounds keep nothing, so that runs are gone as soon as compaction has added them up.
+        Other rounds keep no references, so that runs are released as soon as compaction has added them up.
         """
         self._submitted += sum(block.mapping.sequences for block in submitted.blocks)
         moment, sequences = self._last_commit
@@ -260,12 +260,12 @@ class Trainer:
         if not submitted.blocks or not (late or (enough is not None and self._submitted - sequences >= enough)):
             return None
         self._last_commit = (time.perf_counter(), self._submitted)
-        return self._regions.snapshot()
+        return take_snapshot(self._regions)
 
     def _memory(self) -> MemoryMeasured:
-        """Return what the workers that hold columns hold now, and remember the most."""
+        """Measure the memory of the storage workers, and record the maximum."""
         roles = roles_of(self._client)
-        self._tell_of_workers({*roles.storage, *roles.compute})
+        self._report_workers({*roles.storage, *roles.compute})
         workers = roles.memory.values()
         hot, packed = self._regions.hot_and_packed()
         now = MemoryMeasured(
@@ -278,12 +278,12 @@ class Trainer:
         self._peak = MemoryMeasured(*(max(pair) for pair in zip(astuple(now), astuple(self._peak), strict=True)))
         return now
 
-    def _tell_of_workers(self, present: set[str]) -> None:
-        """Log which workers were lost and came since the last round; those that do not see the network must leave."""
+    def _report_workers(self, present: set[str]) -> None:
+        """Log the workers that left and joined since the last round; retire those without access to the network."""
         self._target.place.retire_blind(present)
-        for what, changed in (("lost", self._workers - present), ("came", present - self._workers)):
+        for event, changed in (("lost", self._workers - present), ("came", present - self._workers)):
             if changed:
-                _LOG.info("workers %s: %s; now there are %s", what, ", ".join(sorted(changed)), len(present))
+                _LOG.info("workers %s: %s; now there are %s", event, ", ".join(sorted(changed)), len(present))
         self._workers = present
 
     def _count(self, block: StreamedBlock, counts: BlockStatistics) -> None:
@@ -309,7 +309,7 @@ class Trainer:
             self._ledger.record(position, entry)
 
     def _drain(self) -> None:
-        while self._flying:
+        while self._in_flight:
             self._integrate()
 
     def _compact_small_runs(self) -> None:
@@ -321,10 +321,10 @@ class Trainer:
                 self._regions.compact_all(region)
 
     def _commit_runs(self, snapshot: Snapshot, last: bool = False) -> None:
-        """Commit what has been integrated; rounds in flight go on meanwhile."""
+        """Commit a snapshot; rounds in flight continue meanwhile."""
         started = time.perf_counter()
         roles = roles_of(self._client)
-        self._tell_of_workers({*roles.storage, *roles.compute})
+        self._report_workers({*roles.storage, *roles.compute})
         store = self._target.ensure()
         progress = Progress(self._manifest, self._vocabulary, self._ledger)
         self._commit = commit = commit_regions(store, self._regions, snapshot, progress, last=last)

@@ -1,7 +1,6 @@
-"""What a training run did, in numbers.
+"""Report the figures of a training run, and join the reports of successive steps.
 
-Covers: the report that the API and the command return, and the sum of those of steps that followed each other.
-Does not cover: what a single round moved (`round_report`).
+`round_report` has the figures of a single round.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _LARGEST = ("hot_bytes", "packed_bytes", "spilled_bytes")
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """What a training run did.
+    """Figures of a training run.
 
     Attributes
     ----------
@@ -35,11 +34,11 @@ class TrainingReport:
     commit : str
         Identity of the last commit.
     stopped : bool
-        Whether it was asked to stop before the end of the inputs.
+        Whether it was stopped before the end of the inputs.
     tasks : int
         Training tasks that were submitted.
     messages : int
-        Increments of batches (or of accumulated batches) that went to a region which they touch.
+        Increments of batches (or of accumulated batches) that were sent to a region which they touch.
     increment_bytes : int
         Bytes of these increments.
     column_touches, shared_touches : int
@@ -79,7 +78,7 @@ class TrainingReport:
 
 
 def join_reports(reports: Sequence[TrainingReport]) -> TrainingReport:
-    """Return the report of steps that followed each other."""
+    """Return the report of successive steps together."""
     added: dict[str, Any] = {name: sum(getattr(report, name) for report in reports) for name in _ADDED}
     largest = {name: max(getattr(report, name) for report in reports) for name in _LARGEST}
     reasons = {reason for report in reports for reason in report.skipped}

@@ -23,13 +23,13 @@ CONFIGURED = "distributed.nanny.pre-spawn-environ"
 
 
 @pytest.mark.parametrize("limit", [1 << 26, 1 << 30, 1 << 40])
-def test_less_is_kept_than_makes_dask_spill(limit: int) -> None:
+def test_the_kept_heap_is_smaller_than_the_spill_threshold(limit: int) -> None:
     found = allocator_environment(limit)
     assert int(found["MALLOC_TRIM_THRESHOLD_"]) + int(found["MALLOC_TOP_PAD_"]) < allocator.RELEASE_FRACTION * limit
     assert dask.config.get("distributed.worker.memory.target") > allocator.RELEASE_FRACTION
 
 
-def test_what_the_user_configured_stays() -> None:
+def test_configured_allocator_variables_are_kept() -> None:
     with dask.config.set({CONFIGURED: {"MALLOC_ARENA_MAX": 4, "MALLOC_TRIM_THRESHOLD_": 65536, "A": "b"}}):
         with worker_allocator(1 << 30, 1):
             found = dask.config.get(CONFIGURED)
@@ -47,7 +47,7 @@ def test_without_a_limit_a_worker_has_its_share() -> None:
 
 
 @pytest.mark.parametrize(("used", "released"), [(0.4, 0), (0.6, 1)])
-def test_kept_memory_is_given_back_near_the_limit(monkeypatch: pytest.MonkeyPatch, used: float, released: int) -> None:
+def test_the_heap_is_trimmed_near_the_memory_limit(monkeypatch: pytest.MonkeyPatch, used: float, released: int) -> None:
     calls: list[int] = []
     monkeypatch.setattr(allocator.ctypes, "CDLL", lambda _: SimpleNamespace(malloc_trim=calls.append))
     worker: Any = SimpleNamespace(
@@ -104,7 +104,7 @@ class MallocFigures(ctypes.Structure):
 
 @pytest.mark.cluster
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs malloc of glibc 2.33 or later")
-def test_large_pieces_are_given_back_while_a_training_goes_on(tmp_path: Path) -> None:
+def test_large_allocations_are_unmapped_during_training(tmp_path: Path) -> None:
     # malloc takes pieces as large as it has seen freed from its heap from then on.
     assert len(bytes(1 << 24)) == 1 << 24
     seen: list[int] = []
@@ -119,7 +119,7 @@ def test_large_pieces_are_given_back_while_a_training_goes_on(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("workers", "environment"), [({0: 1}, {}), ({}, {"MALLOC_MMAP_THRESHOLD_": "1000000"})])
-def test_malloc_is_left_alone_where_workers_compute_here_or_the_user_has_set_it(
+def test_malloc_is_not_changed_with_workers_in_process_or_when_configured(
     monkeypatch: pytest.MonkeyPatch, workers: dict[int, int], environment: dict[str, str]
 ) -> None:
     calls: list[tuple[int, int]] = []
@@ -139,7 +139,7 @@ def test_malloc_is_left_alone_where_workers_compute_here_or_the_user_has_set_it(
     assert calls == [(-3, 1 << 18), (-3, 1 << 25)]
 
 
-def test_a_small_limit_leaves_data_what_process_and_task_do_not_need() -> None:
+def test_data_budget_of_small_memory_limits() -> None:
     limit = 700 << 20
     assert data_budget(limit) + PROCESS_BYTES + 3 * region_budget(limit) < 0.95 * limit, "else its nanny kills it"
     assert data_budget(1 << 40) == int(0.6 * (1 << 40)), "as Dask has it"
@@ -158,7 +158,7 @@ class NarrowMemory(SimpleNamespace):
 @pytest.mark.parametrize(
     ("limit", "configured", "adapted"), [(700 << 20, 0.6, True), (700 << 20, 0.5, False), (1 << 40, 0.6, False)]
 )
-def test_a_worker_with_little_room_spills_earlier(tmp_path: Path, limit: int, configured: float, adapted: bool) -> None:
+def test_workers_with_small_limits_spill_earlier(tmp_path: Path, limit: int, configured: float, adapted: bool) -> None:
     with SpillBuffer(str(tmp_path), int(configured * limit)) as data:
         worker: Any = SimpleNamespace(
             memory_manager=NarrowMemory(limit),
@@ -174,7 +174,7 @@ def test_a_worker_with_little_room_spills_earlier(tmp_path: Path, limit: int, co
         assert thresholds[-1] < 0.95
 
 
-def test_a_worker_without_limit_or_with_other_data_is_left_alone() -> None:
+def test_workers_without_limit_or_spill_buffer_are_not_changed() -> None:
     for limit, data in ((None, {}), (1 << 28, {})):
         worker: Any = SimpleNamespace(memory_manager=SimpleNamespace(memory_limit=limit), data=data)
         spill_within_budget(worker)
@@ -182,7 +182,7 @@ def test_a_worker_without_limit_or_with_other_data_is_left_alone() -> None:
 
 
 @pytest.mark.cluster
-def test_workers_that_are_started_have_room_for_their_tasks() -> None:
+def test_started_workers_have_lowered_spill_thresholds() -> None:
     limit = 600 << 20
     with gd.connect(options=gd.ClusterOptions(workers=1, memory_limit=str(limit))) as client:
         (room,) = client.run(lambda dask_worker: dask_worker.data.n).values()

@@ -53,7 +53,7 @@ def test_impossible_options(wrong: dict[str, object]) -> None:
         ClusterOptions(**wrong)  # type: ignore[arg-type]
 
 
-def test_nobody_answers(tmp_path: Path) -> None:
+def test_no_scheduler_responds(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"127\.0\.0\.1:9"):
         gd.connect(options=ClusterOptions(scheduler="tcp://127.0.0.1:9", connect_timeout_s=1))
     with pytest.raises(InputMissingError, match=r"none\.json"):
@@ -70,7 +70,7 @@ def test_cuda_where_there_is_none() -> None:
         wants_cuda(ClusterOptions(device="cuda"))
 
 
-def test_what_the_user_configured_is_followed() -> None:
+def test_the_users_configuration_takes_precedence() -> None:
     set_defaults()
     assert dask.config.get("distributed.scheduler.allowed-failures") > 3
     script = (
@@ -83,7 +83,7 @@ def test_what_the_user_configured_is_followed() -> None:
     assert scheduler_arguments(5.0)["worker_ttl"] == 5.0
 
 
-def test_a_closed_client_is_told_to_connect_again(tmp_path: Path) -> None:
+def test_the_error_of_a_closed_client_says_to_connect_again(tmp_path: Path) -> None:
     with gd.connect(workers=0) as client:
         network, _ = gd.train(sample_text(), tmp_path / "net", client=client, options=SHORT)
     uses: list[Callable[[], object]] = [
@@ -102,7 +102,7 @@ def test_a_closed_client_is_told_to_connect_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
-def test_a_task_that_finishes_is_forgiven_the_deaths_around_it() -> None:
+def test_a_finished_task_resets_its_count_of_lost_workers() -> None:
     with gd.connect(options=ClusterOptions(workers=1, hang_timeout_s=30)) as client:
         scheduler = client.cluster.scheduler
         assert scheduler.worker_ttl == 30
@@ -125,7 +125,7 @@ def blame(key: str, dask_scheduler: Scheduler) -> None:
     dask_scheduler.tasks[key].suspicious = 30
 
 
-def test_directions() -> None:
+def test_preferred_workers() -> None:
     assert directed(("a", "b")) == {"workers": ["a", "b"], "allow_other_workers": True}
 
 
@@ -142,7 +142,7 @@ def test_every_local_worker_has_both_roles() -> None:
 
 
 @pytest.mark.cluster
-def test_roles_decide_who_holds_and_who_computes(tmp_path: Path) -> None:
+def test_tasks_run_on_workers_of_their_role(tmp_path: Path) -> None:
     text = write_village(tmp_path / "village.txt", 2000)
     with gd.connect(workers=0) as client:
         plain, _ = gd.train(text, tmp_path / "plain", client=client)
@@ -238,7 +238,7 @@ def test_compaction_changes_no_exported_byte(tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
-def test_a_worker_that_cannot_be_started_again_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_restart_of_a_worker_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     started, failures = WorkerProcess.start, [2]
 
     async def fail_twice(process: WorkerProcess) -> object:
@@ -263,7 +263,7 @@ def take_none(dask_worker: Worker) -> None:
 
 
 @pytest.mark.cluster
-def test_a_wait_that_is_too_long_says_why() -> None:
+def test_the_error_of_a_timeout_names_paused_workers() -> None:
     with gd.connect(workers=1) as client, dask.config.set({"giaann.timeout-s": 0.5}):
         with pytest.raises(ClusterError, match=r"not finished within 0\.5 seconds; expected an answer in time"):
             result(client.submit(time.sleep, 2))
@@ -274,7 +274,7 @@ def test_a_wait_that_is_too_long_says_why() -> None:
 
 
 @pytest.mark.cluster
-def test_a_scheduler_does_not_remember_every_request() -> None:
+def test_the_history_of_a_scheduler_is_limited() -> None:
     with gd.connect(options=ClusterOptions(workers=1, threads=2)) as client:
         scheduler = client.cluster.scheduler
         # As long as anything is under way, all that is asked for counts as one piece of work.

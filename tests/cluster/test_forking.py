@@ -47,13 +47,13 @@ print(next(line.split()[1] for line in status.splitlines() if line.startswith("S
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
-def test_ctrl_c_in_a_terminal_does_not_reach_what_workers_are_copied_from() -> None:
+def test_the_fork_server_ignores_ctrl_c() -> None:
     blocked = subprocess.check_output([sys.executable, "-c", BLOCKED_SIGNALS], text=True)
     assert int(blocked, 16) >> (signal.SIGINT - 1) & 1
 
 
 @pytest.mark.cluster
-def test_copies_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_are_forked_from_the_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[dict[str, Any]] = []
     for value in ("first", "second"):
         monkeypatch.setenv("GIAANN_OF_A_TEST", value)
@@ -70,7 +70,7 @@ def test_copies_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_the_copied_process_is_started_again() -> None:
+def test_a_killed_fork_server_is_restarted() -> None:
     with gd.connect(workers=1) as client:
         (before,) = client.run(describe).values()
     server = psutil.Process(before["parent"])
@@ -84,7 +84,7 @@ def test_the_copied_process_is_started_again() -> None:
     assert after["environment"]["MALLOC_ARENA_MAX"] == "1"
 
 
-def test_malloc_of_a_copy_follows_its_own_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malloc_of_a_fork_uses_the_variables_of_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: dict[int, int] = {}
     monkeypatch.setattr(allocator.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=calls.__setitem__))
     for name, value in allocator_environment(1 << 30).items():
@@ -99,7 +99,7 @@ def test_malloc_of_a_copy_follows_its_own_worker(monkeypatch: pytest.MonkeyPatch
     assert calls == {trim: -1, mapped: 0, arenas: 1}
 
 
-def test_the_user_decides_how_workers_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_configured_start_method_takes_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(METHOD_VARIABLE, raising=False)
     assert default_method() == {"multiprocessing-method": "forkserver"}
     monkeypatch.setenv(METHOD_VARIABLE, "spawn")

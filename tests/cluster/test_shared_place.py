@@ -97,7 +97,7 @@ def test_a_lock_on_what_does_not_exist_leaves_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "mine" / "letter").read_text() == "mine"
 
 
-def test_what_a_killed_attempt_left_is_no_network_and_in_nobodys_way(tmp_path: Path) -> None:
+def test_files_of_a_killed_attempt_are_no_network_and_do_not_block_another(tmp_path: Path) -> None:
     path = tmp_path / "net"
     path.mkdir()
     (path / LOCK_FILE).write_text("a token")
@@ -253,7 +253,7 @@ def other_worker(client: Client) -> str:
 
 
 @pytest.mark.cluster
-def test_workers_that_see_another_folder_are_found_before_any_work(
+def test_workers_with_another_folder_are_reported_before_any_task(
     cluster: Client, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, outside = tmp_path / "shared", tmp_path_factory.mktemp("outside")
@@ -289,7 +289,7 @@ def test_workers_that_see_another_folder_are_found_before_any_work(
 
 
 @pytest.mark.cluster
-def test_a_worker_that_comes_later_and_sees_another_folder_has_to_leave(
+def test_a_worker_that_joins_later_with_another_folder_is_retired(
     cluster: Client, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, outside = tmp_path / "shared", tmp_path_factory.mktemp("outside")

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 import giaann_dask as gd
-from giaann_dask.cluster.fork_server import METHOD_VARIABLE, leave_main_out
+from giaann_dask.cluster.fork_server import METHOD_VARIABLE, skip_main_import
 from giaann_dask.errors import ClusterError
 
 pytestmark = pytest.mark.cluster
@@ -121,12 +121,12 @@ def test_every_way_to_run_a_script(way: str, method: str, tmp_path: Path) -> Non
     assert printed.split() == ["started", "8"]
 
 
-def test_workers_with_a_gpu_leave_the_script_out(tmp_path: Path) -> None:
+def test_workers_with_a_gpu_do_not_import_the_script(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(CUDA, encoding="utf-8")
     assert run(["script.py"], tmp_path).split() == ["started", "8"]
 
 
-def test_other_processes_are_told_of_the_main_module_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_processes_still_import_the_main_module(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[bool] = []
 
     def popen(process: BaseProcess) -> SimpleNamespace:
@@ -137,14 +137,16 @@ def test_other_processes_are_told_of_the_main_module_as_before(monkeypatch: pyte
     monkeypatch.setattr(context.Process, "_Popen", staticmethod(popen))
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name="a_script"))
     ours, other = (context.Process(target=print) for _ in range(2))
-    leave_main_out(ours)
+    skip_main_import(ours)
     for process in (ours, other):
         process.start()
         multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
     assert told == [False, True]
 
 
-def test_a_process_of_the_script_itself_that_imports_it_is_told_of_the_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_imports_an_unguarded_script_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
     with pytest.raises(ClusterError, match='if __name__ == "__main__":'):
         gd.connect(workers=1)

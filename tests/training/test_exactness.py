@@ -34,7 +34,7 @@ pytestmark = pytest.mark.cluster
         pytest.param(4, 1000, 3, 60_000, 1, "random", marks=pytest.mark.slow),
     ],
 )
-def test_workers_batches_and_regions_do_not_matter(
+def test_exports_do_not_depend_on_workers_batches_and_regions(
     tmp_path_factory: pytest.TempPathFactory,
     workers: int,
     batch: int,

@@ -18,7 +18,7 @@ PLANS = 20
 IN_CI = (0, 2, 5)
 
 
-def test_plans_hold_every_action_several_times() -> None:
+def test_fault_plans_have_every_action_several_times() -> None:
     plans = [plan_of(seed) for seed in range(PLANS)]
     assert plans == [plan_of(seed) for seed in range(PLANS)]
     assert all(2 <= len(plan) <= 4 for plan in plans)

@@ -33,7 +33,7 @@ def check_going_on(text: Path, folder: Path, expected: bytes) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_without_counting_twice(undisturbed: Undisturbed, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_without_counting_twice(undisturbed: Undisturbed, tmp_path: Path) -> None:
     text, _, expected = undisturbed
     process = begin(text, tmp_path / "net")
     os.killpg(process.pid, signal.SIGKILL)
@@ -45,7 +45,7 @@ def test_a_killed_run_goes_on_without_counting_twice(undisturbed: Undisturbed, t
     "number",
     [pytest.param(signal.SIGTERM, id="SIGTERM"), pytest.param(signal.SIGINT, marks=pytest.mark.slow, id="Ctrl-C")],
 )
-def test_a_stopped_run_commits_and_goes_on(undisturbed: Undisturbed, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_stopped_run_commits_and_resumes(undisturbed: Undisturbed, tmp_path: Path, number: signal.Signals) -> None:
     text, _, expected = undisturbed
     process = begin(text, tmp_path / "net")
     # A terminal sends Ctrl-C to the whole process group, workers included; a scheduler, to the process.
@@ -135,7 +135,7 @@ def test_one_writer_at_a_time(undisturbed: Undisturbed, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_that_cannot_write_is_one_line(undisturbed: Undisturbed, tmp_path: Path) -> None:
+def test_a_worker_that_cannot_write_is_reported_in_one_line(undisturbed: Undisturbed, tmp_path: Path) -> None:
     text, _, expected = undisturbed
     options = gd.TrainingOptions(maximum_sequences=SENTENCES)
     with gd.connect(workers=1) as client:

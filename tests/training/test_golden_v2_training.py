@@ -120,7 +120,7 @@ def test_words_on_a_cluster(data_folder: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.parametrize("tokens", ["words", "subwords"])
-def test_workers_and_stops_change_nothing(data_folder: Path, tmp_path: Path, tokens: str) -> None:
+def test_exports_do_not_depend_on_workers_and_stops(data_folder: Path, tmp_path: Path, tokens: str) -> None:
     if tokens == "subwords":
         pytest.importorskip("tokenizers")
     golden = synthetic_words(data_folder) if tokens == "words" else synthetic_subwords(data_folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from support.tagged_tokens import EVER, OPTIONS
 from giaann_dask.increments.connections import connect_batch, gather_batch, sum_pairs_on
 from giaann_dask.increments.pair_sums import PairLayout, Tokens
 from giaann_dask.keys import unpack_neuron, unpack_target
-from giaann_dask.runs.compaction import RankedRun, plan_compaction
+from giaann_dask.runs.compaction import plan_compaction
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
@@ -55,7 +56,7 @@ def state(vocabulary: Vocabulary) -> tuple[object, ...]:
 
 @settings(max_examples=150, deadline=None)
 @given(text=sentences, cuts=st.lists(st.integers(0, 14), max_size=5))
-def test_blocks_do_not_matter(text: list[TaggedSentence], cuts: list[int]) -> None:
+def test_encoding_does_not_depend_on_blocks(text: list[TaggedSentence], cuts: list[int]) -> None:
     cuts = [min(cut, len(text)) for cut in cuts]
     once, cut = encode(text, []), encode(text, cuts)
     assert state(once[0]) == state(cut[0])
@@ -113,7 +114,9 @@ def test_segmentation_equals_the_rule_read_literally(text: list[TaggedSentence])
 
 @settings(max_examples=60, deadline=None)
 @given(text=sentences, cuts=st.lists(st.integers(0, 14), max_size=4), regions=st.sampled_from([1, 2, 3, 8]))
-def test_batches_and_regions_do_not_matter(text: list[TaggedSentence], cuts: list[int], regions: int) -> None:
+def test_connections_do_not_depend_on_batches_and_regions(
+    text: list[TaggedSentence], cuts: list[int], regions: int
+) -> None:
     specification = Specification(seed_tokens=6)
     _, blocks = encode(text, [min(cut, len(text)) for cut in cuts])
     cpu = torch.device("cpu")
@@ -197,13 +200,20 @@ def test_neurons_equal_the_rule_read_literally(text: list[TaggedSentence]) -> No
     assert found == expected
 
 
+class RankedRun(NamedTuple):
+    """A run by the rounds that it sums up."""
+
+    rank: int
+    rounds: tuple[int, ...]
+
+
 @given(choices=st.lists(st.sampled_from([2, 4, 8]), min_size=1, max_size=300))
 def test_compaction_by_any_numbers_keeps_everything_in_few_runs(choices: list[int]) -> None:
-    runs: tuple[RankedRun[tuple[int, ...]], ...] = ()
+    runs: tuple[RankedRun, ...] = ()
     for number, together in enumerate(choices):
         plan = plan_compaction(runs, RankedRun(0, (number,)), together)
-        runs = (*plan.kept, RankedRun(plan.rank, tuple(x for part in plan.merged for x in part.handle)))
-    assert [x for run in runs for x in run.handle] == list(range(len(choices)))
+        runs = (*plan.kept, RankedRun(plan.rank, tuple(x for part in plan.merged for x in part.rounds)))
+    assert [x for run in runs for x in run.rounds] == list(range(len(choices)))
     ranks = [run.rank for run in runs]
     assert ranks == sorted(ranks, reverse=True)
     assert max(ranks.count(rank) for rank in ranks) < max(choices)
@@ -212,22 +222,22 @@ def test_compaction_by_any_numbers_keeps_everything_in_few_runs(choices: list[in
 
 @pytest.mark.parametrize(("together", "rewritten"), [(2, 3.5), (4, 2.5), (8, 1.875)])
 def test_how_often_connections_are_rewritten(together: int, rewritten: float) -> None:
-    runs: tuple[RankedRun[int], ...] = ()
+    runs: tuple[RankedRun, ...] = ()
     moved = 0
     for _ in range(64):
-        plan = plan_compaction(runs, RankedRun(0, 1), together)
-        added = sum(run.handle for run in plan.merged)
-        moved += added if len(plan.merged) > 1 else 0
+        plan = plan_compaction(runs, RankedRun(0, (1,)), together)
+        added = sum((run.rounds for run in plan.merged), ())
+        moved += len(added) if len(plan.merged) > 1 else 0
         runs = (*plan.kept, RankedRun(plan.rank, added))
-    assert (runs, moved / 64) == ((RankedRun(6, 64),), rewritten)
+    assert (runs, moved / 64) == ((RankedRun(6, (1,) * 64),), rewritten)
 
 
 @given(rounds=st.integers(1, 200))
 def test_compaction_keeps_everything_in_few_runs(rounds: int) -> None:
-    runs: tuple[RankedRun[tuple[int, ...]], ...] = ()
+    runs: tuple[RankedRun, ...] = ()
     for number in range(rounds):
         plan = plan_compaction(runs, RankedRun(0, (number,)))
-        runs = (*plan.kept, RankedRun(plan.rank, tuple(x for part in plan.merged for x in part.handle)))
-    assert [x for run in runs for x in run.handle] == list(range(rounds))
+        runs = (*plan.kept, RankedRun(plan.rank, tuple(x for part in plan.merged for x in part.rounds)))
+    assert [x for run in runs for x in run.rounds] == list(range(rounds))
     assert len(runs) <= rounds.bit_length()
     assert [run.rank for run in runs] == sorted({run.rank for run in runs}, reverse=True)

@@ -116,7 +116,7 @@ def test_costs_do_not_follow_the_number_of_regions(costs: dict[int, Costs]) -> N
     assert files[1] <= MOST * files[0]
 
 
-def test_many_regions_are_of_a_version_of_their_own(costs: dict[int, Costs]) -> None:
+def test_many_regions_have_their_own_format_version(costs: dict[int, Costs]) -> None:
     few, many = (NetworkStore(costs[regions].network.path) for regions in (8, 1000))
     versions = [store.open(store.head())._root.attrs["version"] for store in (few, many)]
     assert versions == [2, 3], "a network as it has always been is still readable by earlier versions"
@@ -153,7 +153,7 @@ def test_a_network_gets_its_regions_as_it_grows(
     assert exports[25] == exports[manifests.FIRST_REGIONS]
 
 
-def test_a_network_that_began_with_all_its_regions_goes_on(
+def test_a_network_that_began_with_all_its_regions_can_be_resumed(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text, rule = str(sample_test_text()), gd.Specification(regions=40)

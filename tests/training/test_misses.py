@@ -36,7 +36,7 @@ def exported(network: gd.Network) -> list[bytes]:
     return [getattr(table, name).tobytes() for name in names]
 
 
-def test_steps_are_the_same_however_they_are_divided_and_interrupted(text: Path, tmp_path: Path) -> None:
+def test_steps_do_not_depend_on_division_and_interruption(text: Path, tmp_path: Path) -> None:
     ways: dict[str, list[dict[str, Any]]] = {
         "whole": [{}],
         "divided": [{"batch_sequences": 12, "block_characters": 900, "selection": SelectionOptions(order="random")}],
@@ -87,6 +87,6 @@ def test_a_token_is_missed_unless_its_own_neuron_is_predicted() -> None:
 
 
 @pytest.mark.parametrize("options", [{"weakening": 0.1}, {"train_on": "hits"}, {"refresh_sequences": 0}])
-def test_what_is_no_sum_is_refused(options: dict[str, Any]) -> None:
+def test_modes_that_are_not_sums_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         TrainingOptions(**options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import time
@@ -22,13 +23,14 @@ from giaann_dask.events import Event, MemoryMeasured
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.placement import UNASSIGNED, Placement
 from giaann_dask.runs.run import RegionRun, Run
-from giaann_dask.store.manifest import StoredRun
+from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.text.reading import ReadOptions
 from giaann_dask.training import tasks
+from giaann_dask.training.committing import settle, take_snapshot, with_stored
 from giaann_dask.training.maintenance import compact_network
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.run_references import Snapshot, StoredValue
+from giaann_dask.training.run_references import Snapshot
 from giaann_dask.training.tasks import add_runs, compact_packed, measure_run, pack_run
 
 pytestmark = pytest.mark.cluster
@@ -90,7 +92,7 @@ def test_splits_change_no_exported_byte(tmp_path: Path, village: tuple[Path, Pat
     assert (found.prediction_matches, found.prediction_tokens) == (plain.prediction_matches, plain.prediction_tokens)
 
 
-def test_a_giant_column_is_divided_by_feature(tmp_path: Path) -> None:
+def test_a_giant_column_is_split_by_feature(tmp_path: Path) -> None:
     # Every sentence has the noun "miller" alone, so all of it is one column with many features.
     choose = np.random.default_rng(1)
     with (tmp_path / "one.conllu").open("w", encoding="utf-8") as file:
@@ -124,7 +126,7 @@ def test_cold_runs_are_packed(tmp_path: Path, village: tuple[Path, Path, bytes])
     assert len(ranks) > len(set(ranks)), "several runs of a rank wait for others, and are left at the end"
 
 
-def test_going_on_reads_no_more_of_a_network_than_it_needs(
+def test_resumed_training_reads_only_the_runs_it_needs(
     tmp_path: Path, village: tuple[Path, Path, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs stay in the store until something adds them up, and what they have together is counted all the same."""
@@ -141,7 +143,8 @@ def test_going_on_reads_no_more_of_a_network_than_it_needs(
             _, report = gd.train(tmp_path / f"{number}.txt", path, client=client)
         assert not opened & largest
         manifest = store.open(store.head()).manifest()
-        assert len({count.region for count in manifest.counts}) == len(manifest.counts) > 0
+        assert manifest.counts
+        assert Manifest.from_dict(json.loads(json.dumps(manifest.as_dict()))) == manifest
         assert manifest.exact
         sums = [sum(getattr(run, name) for run in manifest.runs) for name in ("neurons", "connections")]
         twin = NetworkStore(shutil.copytree(path, tmp_path / f"twin-{number}"))
@@ -173,7 +176,7 @@ def increments(number: int) -> dict[int, RegionRun]:
 
 def rounds_behind(client: Client, regions: Regions) -> set[int]:
     """Return the rounds whose increments would be made again if all runs were lost."""
-    futures = [run.handle.future for runs in regions.runs.values() for run in runs]
+    futures = [run.future for runs in regions.runs.values() for run in runs]
     assert all(future.result(30) for future in futures), "the scheduler knows of them"
     left, seen = [client.cluster.scheduler.tasks[future.key] for future in futures], set()
     while left:
@@ -185,38 +188,37 @@ def rounds_behind(client: Client, regions: Regions) -> set[int]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_nothing_goes_on_from_what_was_before_a_commit(seed: int) -> None:
+def test_the_lineage_of_runs_begins_at_the_last_commit(seed: int) -> None:
     """Whatever is under way when a commit ends, and however many of them wait."""
     choose, awaited, commits = random.Random(seed), deque[Snapshot](), 0
     with gd.connect(workers=0) as client:
         regions = Regions(client, Placement(2), 0)
-        regions.deal()
+        regions.assign_owners()
         for number in range(80):
             regions.integrate([client.submit(increments, number, key=f"connect-{number}")])
             if choose.random() < (0.2, 0.2, 0.6, 1.0)[seed]:
-                awaited.append(regions.snapshot())
+                awaited.append(take_snapshot(regions))
             if awaited and (len(awaited) > 4 or choose.random() < 0.2):
                 snapshot = awaited.popleft()
-                handles = [run.handle for _, run in regions.with_stored(snapshot).handles()]
-                empty = {handle.identity for handle in handles if handle.size.result(30).empty}
-                new = [handle for handle in handles if not handle.stored and handle.identity not in empty]
-                stored = client.scatter([handle.future.result(30) for handle in new], hash=False)
-                names = [handle.identity for handle in new]
-                values = [StoredValue(lambda future=future: future) for future in stored]
-                regions.settle(snapshot, dict(zip(names, values, strict=True)), empty)
+                runs = [run for _, run in with_stored(regions, snapshot).references()]
+                empty = {run.identity for run in runs if run.size.result(30).empty}
+                new = [run for run in runs if not run.stored and run.identity not in empty]
+                stored = client.scatter([run.future.result(30) for run in new], hash=False)
+                reads = {run.identity: lambda future=future: future for run, future in zip(new, stored, strict=True)}
+                settle(regions, snapshot, reads, empty)
                 commits += 1
                 assert rounds_behind(client, regions) == set(range(snapshot.rounds, number + 1))
-                del stored, values
+                del stored, reads, runs, new
         assert commits > 5
         for region, every in ((0, 1), (1, 16)):
             runs, own = regions.runs[region], range(0, 80, every)
-            total = add_runs([run.handle.future.result(30) for run in runs]).connections
+            total = add_runs([run.future.result(30) for run in runs]).connections
             assert total.target.tolist() == [1, *(2 + number for number in own)]
             assert total.strength.tolist() == [len(own), *[5] * len(own)]
             assert len(runs) < 16, [run.rank for run in runs]
 
 
-def test_no_commit_waits_for_stored_runs_to_be_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_do_not_wait_for_the_compaction_of_stored_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as their sum is not there a commit takes them as they are, and then their sum instead."""
     gate = tmp_path / "gate"
 
@@ -234,44 +236,44 @@ def test_no_commit_waits_for_stored_runs_to_be_added_up(tmp_path: Path, monkeypa
             name, size = f"00000.{number:08d}-{number:08d}", measure_run(packed)
             run = StoredRun(name, 0, 0, size.neurons, size.connections, size.nbytes)
             (future,) = client.scatter([packed], hash=False)
-            regions.continue_from(run, StoredValue(lambda future=future: future))
-        regions.deal()
+            regions.continue_from(run, lambda future=future: future)
+        regions.assign_owners()
         (together,) = regions.runs[0]
         regions.integrate([client.submit(increments, 5, key="connect-5")])
         # What is new is not added to what is stored, so it waits for nothing.
-        assert regions.runs[0][1].handle.future.result(30).connections.target.tolist() == [1, 7]
+        assert regions.runs[0][1].future.result(30).connections.target.tolist() == [1, 7]
         assert [run.rank for run in regions.runs[0]] == [1, 0]
-        early = regions.snapshot()
+        early = take_snapshot(regions)
         assert names_of(early) == ["00000.00000000-00000000", "00000.00000001-00000001", "00000.00000002-00000002"]
-        assert [run.handle.stored for _, run in early.handles()] == [True, True, False]
+        assert [run.stored for _, run in early.references()] == [True, True, False]
         gate.touch()
-        assert together.handle.future.result(30).connections.connections == 3
-        late = regions.snapshot()
+        assert together.future.result(30).connections.connections == 3
+        late = take_snapshot(regions)
         assert names_of(late) == ["00000.00000000-00000001", "00000.00000002-00000002"]
-        assert [run.handle.packed for _, run in late.handles()] == [True, False]
+        assert [run.packed for _, run in late.references()] == [True, False]
         # A commit that awaits it takes its parts out of the store, so the next must not count on these if it is lost.
         gate.unlink()
         lost = client.submit(add_up_late, key="lost")
         newest = regions.runs[0][1:]
-        regions.runs[0] = (replace(together, handle=replace(together.handle, value=lost)), *newest)
+        regions.runs[0] = (replace(together, value=lost), *newest)
         assert not lost.done()
-        after = regions.snapshot()
+        after = take_snapshot(regions)
         assert names_of(after) == names_of(late)
         gate.touch()
         # Stored in its turn, it is one of those that a commit takes.
-        stored = {name: StoredValue(lambda: together.handle.future) for name in names_of(late)[:1]}
+        stored = {name: lambda: together.future for name in names_of(late)[:1]}
         for snapshot in (early, late, after):
-            regions.settle(snapshot, stored, set())
-        assert [(run.handle.stored, run.handle.leaves) for run in regions.runs[0]] == [(True, ()), (False, ())]
+            settle(regions, snapshot, stored, set())
+        assert [(run.stored, run.inputs) for run in regions.runs[0]] == [(True, ()), (False, ())]
 
 
 def names_of(snapshot: Snapshot) -> list[str]:
     """Return the identities of the runs of a snapshot."""
-    return [run.handle.identity for _, run in snapshot.handles()]
+    return [run.identity for _, run in snapshot.references()]
 
 
 @pytest.mark.slow
-def test_old_commits_are_forgotten_while_training(tmp_path: Path, village: tuple[Path, Path, bytes]) -> None:
+def test_old_commits_are_removed_during_training(tmp_path: Path, village: tuple[Path, Path, bytes]) -> None:
     first, second, expected = village
     _, every, _, _ = train([first, second], tmp_path / "all", commit_sequences=200)
     exported, kept, _, _ = train([first, second], tmp_path / "kept", commit_sequences=200, keep_commits=2)

@@ -73,7 +73,7 @@ def test_figures_are_those_of_the_selected_sequences(
     assert report.increment_bytes == sum(a.nbytes for a in arrays)
 
 
-def test_nothing_moved() -> None:
+def test_an_empty_round_report() -> None:
     report = report_round(measure_touches({}), measure_touches({}))
     assert report == RoundReport() == report.plus(RoundReport())
     assert (report.column_touches, report.busiest_region_share) == (0, 0)
@@ -81,7 +81,7 @@ def test_nothing_moved() -> None:
 
 
 @given(st.integers(0, 20_000), st.integers(1, 8), st.integers(1, 8), st.integers(1, 9_000))
-def test_divisions_have_room_and_batches_are_about_as_large_as_asked(
+def test_divisions_fit_all_sequences_in_batches_of_about_the_requested_size(
     sequences: int, joined: int, width: int, batch_sequences: int
 ) -> None:
     division = divide(sequences, min(joined, width), width, batch_sequences)
@@ -155,7 +155,7 @@ def test_the_published_scheme_trains_the_same(tmp_path: Path, order: Order) -> N
 
 
 @pytest.mark.cluster
-def test_the_command_writes_a_line_for_every_round(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_a_line_for_every_round(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, log = write_village(tmp_path / "village.txt", 300), tmp_path / "rounds.jsonl"
     command = ["train", str(text), "--network", str(tmp_path / "net"), "--workers", "0", "--batch-sequences", "60"]
     assert run([*command, "--rounds", str(log), "--json"]) == 0

@@ -218,7 +218,7 @@ def test_measures_against_sets(
         assert found.touches <= measure_overlap(touches, stretches, lambda columns: columns).touches
 
 
-def test_corpus_order_keeps_stretches_and_random_depends_on_the_seed(village: list[EncodedBlock]) -> None:
+def test_corpus_order_keeps_consecutive_sequences_and_random_depends_on_the_seed(village: list[EncodedBlock]) -> None:
     touches = touches_of(village)
     assert (np.diff(assign_batches(touches, 4, CORPUS)) >= 0).all()
     assert choose_rounds(touches, 4, CORPUS).tolist() == list(range(len(touches)))
@@ -227,7 +227,7 @@ def test_corpus_order_keeps_stretches_and_random_depends_on_the_seed(village: li
     assert (assign_batches(touches, 4, RANDOM) != assign_batches(touches, 4, other)).any()
 
 
-def test_two_kinds_of_sequences_are_told_apart() -> None:
+def test_two_kinds_of_sequences_are_separated() -> None:
     """Sequences of two vocabularies in turn: side by side they mix, batches keep them apart."""
     choose = np.random.default_rng(5)
     sequences = [({int(c) + 100 * (q % 2) for c in choose.choice(40, 5)}, 20) for q in range(400)]

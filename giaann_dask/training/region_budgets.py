@@ -1,0 +1,106 @@
+"""Split regions and pack runs that exceed their budgets of memory.
+
+`regions` changes the runs; this decides when.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distributed import Future
+
+from giaann_dask.cluster import data_budget, region_budget, result
+from giaann_dask.training import tasks
+from giaann_dask.training.regions import Regions
+
+# Decoded size from which the content of a region costs more than its tasks and files.
+_SMALL_BYTES = 1 << 22
+# Of the storage workers' data budgets; the rest is for packed runs and increments in flight.
+_HOT_SHARE = 2 / 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegionBudgets:
+    """How large regions and their decoded runs may become.
+
+    Attributes
+    ----------
+    region_bytes : int
+        A region is split when its runs take more than this, decoded, or more than a worker can add up.
+    hot_bytes : int or None
+        Decoded runs of all regions together; beyond that, runs are packed, the largest first. None for two
+        thirds of the data budgets of the storage workers, or unlimited without memory limits.
+    regions : int
+        Until there are so many, a region is split as soon as its runs take more than 4 MB, decoded, so that a
+        large network has as many as requested, and a small one few.
+    """
+
+    region_bytes: int = 1 << 28
+    hot_bytes: int | None = None
+    regions: int = 0
+
+
+class BudgetPolicy:
+    """Decide which regions to split and which runs to pack.
+
+    Parameters
+    ----------
+    regions : Regions
+        Regions of a network on a cluster.
+    budgets : RegionBudgets
+        Sizes from which regions are split and runs packed.
+    """
+
+    def __init__(self, regions: Regions, budgets: RegionBudgets) -> None:
+        self._regions = regions
+        self._budgets = budgets
+        # The neurons at which regions that have grown too large are to be split, and regions of a single neuron.
+        self._pivots: dict[int, Future] = {}
+        self._unsplittable: set[int] = set()
+
+    def apply(self) -> None:
+        """Split regions and pack runs that have grown too large, by the sizes that are known without waiting."""
+        regions = self._regions
+        regions.fetch_sizes()
+        for region in [region for region, pivot in self._pivots.items() if pivot.done()]:
+            self._split(region, self._pivots[region])
+        # No worker can add up a region that takes too much of its memory.
+        limits = [memory.limit for memory in regions.roles.memory.values() if memory.limit]
+        region_bytes = min([self._budgets.region_bytes, *map(region_budget, limits)])
+        for region in sorted(regions.runs.keys() - self._pivots.keys() - self._unsplittable):
+            few = len(regions.runs) + len(self._pivots) < self._budgets.regions
+            if regions.decoded_bytes(region) > (min(region_bytes, _SMALL_BYTES) if few else region_bytes):
+                futures = [run.future for run in regions.runs[region]]
+                keys = [future.key for future in futures]
+                self._pivots[region] = regions.submit("pivot", tasks.find_pivot, *futures, key_of=keys)
+        hot_bytes = self._hot_bytes()
+        regions.short = sum(map(regions.decoded_bytes, regions.runs)) > hot_bytes
+        self._pack_beyond(hot_bytes)
+
+    def _split(self, region: int, found: Future) -> None:
+        """Split a region at the pivot that was found, or never if there is none."""
+        pivot: int | None = result(found)
+        del self._pivots[region]
+        if pivot is None:
+            self._unsplittable.add(region)
+        else:
+            self._regions.split(region, pivot)
+
+    def _hot_bytes(self) -> float:
+        if self._budgets.hot_bytes is not None:
+            return self._budgets.hot_bytes
+        limits = [memory.limit for memory in self._regions.roles.memory.values()]
+        return _HOT_SHARE * sum(map(data_budget, limits)) if limits and all(limits) else float("inf")
+
+    def _pack_beyond(self, hot_bytes: float) -> None:
+        """Pack runs until the decoded ones are within a budget, the largest first: they wait longest for compaction."""
+        hot = [run for _, run in self._regions.now().references() if not run.packed]
+        sized = [(size.nbytes, run) for run in hot if (size := self._regions.size_of(run)) is not None]
+        total = sum(nbytes for nbytes, _ in sized)
+        packed = {}
+        for nbytes, run in sorted(sized, key=lambda pair: (-pair[0], pair[1].identity)):
+            if total <= hot_bytes:
+                break
+            total -= nbytes
+            packed[run.identity] = self._regions.packed(run)
+        self._regions.replace_runs(packed)
