@@ -13,7 +13,7 @@ from typing import Any
 
 from distributed import Client
 
-from giaann_dask.cluster import attempt
+from giaann_dask.cluster import attempt, roles_of
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import OptionError, StoreFullError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
@@ -93,6 +93,8 @@ def compact_network(
         If a worker cannot access the network.
     """
     check_kept(keep_commits)
+    # A lost or closed cluster is an error before anything is removed, also when there is nothing to add up.
+    roles_of(client)
     with store.lock() as held:
         commit = store.head()
         reader = store.open(commit)
@@ -100,10 +102,10 @@ def compact_network(
         several = [runs for runs in manifest.runs_by_region().values() if len(runs) > 1]
         freed = 0
         if several:
-            SharedPlace(client, held).require()
             with _explaining_full_disk(store, several):
                 # Unneeded data first, also that of failed commits: this may free enough space.
                 freed = store.collect(keep_commits)
+                SharedPlace(client, held).require()
                 commit = _add_up(client, store, reader, observer)
         freed += store.collect(keep_commits)
         after = store.open(commit).manifest()

@@ -17,7 +17,7 @@ INFERENCE = (
     ("--settings train", "profile v1"),
     ("--settings train --timing exact", "leave one kind out"),
     ("--auxiliary nonsense", "nonsense"),
-    ("--strict-reference --enforce-delimiter", "enforce_delimiter"),
+    ("--strict-reference --enforce-delimiter", "enforce-delimiter with"),
 )
 TEXT = (
     ("--tagger nonsense", "tagger is 'nonsense'"),

@@ -142,7 +142,7 @@ def test_blocks_batches_regions_and_stops_do_not_matter(network: gd.Network, tmp
             partly = trained(TRAIN, folder, maximum_sequences=101, commit_seconds=0.01, **options)
             assert partly.manifest.sequences == 101
         whole = trained(TRAIN, folder, **options)
-        assert [a == b for a, b in zip(exported(whole, tmp_path), expected, strict=True)] == [True, number > 0, True]
+        assert [a == b for a, b in zip(exported(whole, tmp_path), expected, strict=True)] == [True, True, True]
         assert trained(TRAIN, folder, **options).commit == whole.commit, "nothing is left to count"
     assert whole.describe()["regions"] > 8, "regions of counts are split as others are"
 

@@ -18,7 +18,7 @@ from giaann_dask.data import sample_test_text
 from giaann_dask.store import manifest as manifests
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.training import regions as region_growth
+from giaann_dask.training import region_budgets
 from giaann_dask.training.training_report import TrainingReport
 
 pytestmark = pytest.mark.cluster
@@ -144,7 +144,7 @@ def test_a_network_gets_its_regions_as_it_grows(
     options = gd.TrainingOptions(batch_sequences=50, block_characters=3000, commit_sequences=150)
     exports = {}
     for small in (1 << 22, 2000):
-        monkeypatch.setattr(region_growth, "_SMALL_BYTES", small)
+        monkeypatch.setattr(region_budgets, "_SMALL_BYTES", small)
         path, rule = tmp_path / str(small), gd.Specification(regions=25)
         network, report = gd.train(str(text), path, client=client, specification=rule, options=options)
         exports[report.regions] = [file.read_bytes() for file in network.export(path.with_suffix(".npz"))]
