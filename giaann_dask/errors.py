@@ -128,7 +128,7 @@ class StoreWriteError(GiaannError, OSError):
 
 
 class StoreFullError(StoreWriteError):
-    """There is no room left where something was to be written: the disk is full, or a quota is used up."""
+    """A disk is full, or a quota is used up."""
 
 
 class StoreRefusedError(GiaannError, PermissionError):

@@ -59,7 +59,7 @@ _MODES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Specification:
-    """What a network computes while training, stored with the network.
+    """Specification of a network: the numbers that define training, stored with the network.
 
     Parameters
     ----------

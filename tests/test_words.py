@@ -14,7 +14,7 @@ BANNED = re.compile(
     re.IGNORECASE,
 )
 # Descriptions by a subordinate clause: say what the object is or does instead.
-CLAUSE = re.compile(r"^(What|Which|Who|Whether|Where|When|How) ")
+CLAUSE = re.compile(r"^(What|Which|Who|Where|When|How) ")
 
 
 def described() -> list[tuple[str, str]]:

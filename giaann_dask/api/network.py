@@ -88,7 +88,7 @@ class Network(Summarised):
 
     @property
     def specification(self) -> Specification:
-        """What training computes."""
+        """Specification of the network: the numbers that define training."""
         return self.manifest.specification
 
     def commits(self) -> list[tuple[str, str]]:

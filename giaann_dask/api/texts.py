@@ -30,7 +30,7 @@ Inputs = str | Path | Sequence[str | Path]
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    """How text becomes tagged sentences.
+    """Options of reading and tagging text.
 
     Parameters
     ----------

@@ -71,7 +71,7 @@ class Prompt:
 
 @dataclass(frozen=True, eq=False)
 class Advance:
-    """What one step of a batch did for one of its sequences.
+    """Result of one step of a batch for one of its sequences.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ class Batch(Protocol):
         ...  # pragma: no cover
 
     @property
-    def room(self) -> int:
+    def free_slots(self) -> int:
         """Number of free slots."""
         ...  # pragma: no cover
 
@@ -159,7 +159,7 @@ def run_prompts(batch: Batch, prompts: Iterable[Prompt]) -> Iterator[Advance]:
     waiting = iter(prompts)
     more = True
     while more or len(batch):
-        while more and batch.room:
+        while more and batch.free_slots:
             prompt = next(waiting, None)
             more = prompt is not None
             if prompt is not None:

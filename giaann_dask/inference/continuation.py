@@ -97,7 +97,7 @@ class SamplingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions:
-    """How a prompt is continued.
+    """Options of continuing a prompt.
 
     Parameters
     ----------

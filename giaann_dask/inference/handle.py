@@ -34,7 +34,7 @@ register()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlagChange:
-    """How an expanded vocabulary's flags differ from those of a commit.
+    """Difference of an expanded vocabulary's flags from those of a commit.
 
     Attributes
     ----------

@@ -22,7 +22,7 @@ from giaann_dask.store.network_store import CommitReader
 
 @dataclass(frozen=True)
 class _Implementation:
-    """How networks of a profile are opened for many prompts, and how one prompt is continued as a task."""
+    """Functions of a profile: open a network for many prompts, and continue one prompt as a task."""
 
     open: Callable[[CommitReader, Client | None, GenerationOptions, Observer], OpenNetwork]
     generate: Callable[[Client, CommitReader, str, GenerationOptions], Continuation]

@@ -196,9 +196,9 @@ class ColumnBatch:
         return len(self._texts)
 
     @property
-    def room(self) -> int:
+    def free_slots(self) -> int:
         """Number of free slots."""
-        return self._batch.room
+        return self._batch.free_slots
 
     def enter(self, prompt: str, options: GenerationOptions) -> EnteredPrompt:
         """Divide a prompt into columns and add it; see `ContinuationBatch.enter`."""
@@ -296,7 +296,7 @@ class Sessions(ContinuationStream):
         waiting = enumerate(prompts)
         more = True
         while more or len(self._batch):
-            while more and self._batch.room:
+            while more and self._batch.free_slots:
                 index, prompt = next(waiting, (-1, ""))
                 more = index >= 0
                 if more:

@@ -19,7 +19,7 @@ from giaann_dask.inference.continuation import Continuation, GeneratedToken, Gen
 
 @dataclass(frozen=True)
 class TokenEvent:
-    """What is new of one of many continuations.
+    """New token, end or error of one of many continuations.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class ContinuationBatch(Protocol):
         ...  # pragma: no cover
 
     @property
-    def room(self) -> int:
+    def free_slots(self) -> int:
         """Number of free slots."""
         ...  # pragma: no cover
 
@@ -161,7 +161,7 @@ class ContinuationStream:
         self.close()
 
     def close(self) -> None:
-        """End all that is under way; nothing comes after that."""
+        """End all continuations in progress."""
         self._pieces.close()
 
     def continuations(self) -> Iterator[Continuation]:

@@ -33,7 +33,7 @@ SLACK = 1.1
 @register_arrays
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnUsage:
-    """What the trained sequences of a block use of each concept column.
+    """Usage of each concept column by the trained sequences of a block.
 
     Attributes
     ----------

@@ -66,7 +66,7 @@ def _even_chunks(pieces: Sequence[npt.NDArray[Any]], chunk: npt.NDArray[Any]) ->
 
 
 class ArrayLayout(NamedTuple):
-    """What the metadata of an array says.
+    """Metadata of an array.
 
     Attributes
     ----------

@@ -37,7 +37,7 @@ Phase = Literal["head", "body", "answer", "idle", "closing"]
 
 @dataclass(frozen=True, kw_only=True)
 class Timeouts:
-    """How long a connection may stay in each of its phases.
+    """Timeouts of a connection's phases.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class Connections:
 
     @property
     def crowded(self) -> bool:
-        """Whether there are too many, all of which have an answer under way."""
+        """Whether there are too many, all of which have a response in progress."""
         return len(self._open) > self.limit
 
     def renew(self, connection: Connection) -> None:
@@ -124,7 +124,7 @@ class Connection(H11Protocol):
 
     @property
     def dispensable(self) -> bool:
-        """Whether no answer is under way that the client reads."""
+        """Whether no response is in progress that the client reads."""
         return self._phase is None or self._phase[0] != "answer" or self.flow.write_paused
 
     def drop(self) -> None:
@@ -192,7 +192,7 @@ class Connection(H11Protocol):
             self.drop()
 
 
-def room_for(connections: int) -> int:
+def connection_limit(connections: int) -> int:
     """Return how many of so many connections the process may have open, raising its limit of files where it may.
 
     Parameters

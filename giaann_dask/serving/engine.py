@@ -14,7 +14,7 @@ from giaann_dask.inference.continuation import Candidate, SamplingOptions
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionOptions:
-    """How much of a continuation is requested.
+    """Requested extent of a continuation.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ _HEALTH_S = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """How a network is opened and which rules of inference it follows.
+    """Options of opening a network, and its rules of inference.
 
     Parameters
     ----------

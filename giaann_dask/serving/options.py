@@ -52,7 +52,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueOptions:
-    """How many prompts are continued at once, and how many wait.
+    """Limits of the prompts that are continued at the same time, and of those that wait.
 
     Parameters
     ----------

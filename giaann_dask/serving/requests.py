@@ -69,7 +69,7 @@ class CompletionRequest:
 
     @property
     def seed(self) -> int | None:
-        """What words are drawn with, given or random; None where nothing is drawn."""
+        """Seed of sampling, given or random; None where nothing is drawn."""
         return self.options.sampling.seed
 
     def choices(self) -> list[tuple[str, CompletionOptions]]:

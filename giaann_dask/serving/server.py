@@ -15,7 +15,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from giaann_dask.errors import OptionError
-from giaann_dask.serving.connections import ACCEPTED_AT_ONCE, Connections, Timeouts, room_for
+from giaann_dask.serving.connections import ACCEPTED_AT_ONCE, Connections, Timeouts, connection_limit
 from giaann_dask.serving.options import ServingOptions
 
 _POLL_S = 0.05
@@ -92,7 +92,7 @@ def serve(
     ready : callable, optional
         Called when the server accepts requests.
     """
-    connections = Connections(room_for(options.connections), _timeouts(options))
+    connections = Connections(connection_limit(options.connections), _timeouts(options))
     config = uvicorn.Config(
         app,
         http=connections.protocol(),

@@ -100,7 +100,7 @@ class SharedBatch:
                 while True:
                     self._take(self._arriving.get_nowait())
             self._remove_abandoned()
-            while self._waiting and self._batch.room:
+            while self._waiting and self._batch.free_slots:
                 slot = self._waiting.pop(0)
                 self._under[self._batch.enter(slot.prompt)] = slot
             self._step()

@@ -94,7 +94,7 @@ class _Entries:
 
 
 class NetworkPlace:
-    """Where a network is or will be: a folder, or a prefix in an S3 bucket.
+    """Location of a network: a folder, or a prefix in an S3 bucket.
 
     Parameters
     ----------

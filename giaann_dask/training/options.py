@@ -16,7 +16,7 @@ TRAIN_ON = ("all", "misses")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """How training is spread over tasks and when it commits.
+    """Options of dividing training into tasks, and of commits.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ _HOT_SHARE = 2 / 3
 
 @dataclass(frozen=True, kw_only=True)
 class RegionBudgets:
-    """How large regions and their decoded runs may become.
+    """Size limits of regions and their decoded runs.
 
     Attributes
     ----------

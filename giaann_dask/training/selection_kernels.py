@@ -28,7 +28,7 @@ _POSITIONS[[(int(_DE_BRUIJN) << i & 0xFFFFFFFFFFFFFFFF) >> 58 for i in range(64)
 
 
 class Sequences(NamedTuple):
-    """What sequences touch, by numbers from 0, and what they cost or how they rank."""
+    """Columns that sequences touch, by numbers from 0, and their costs or ranks."""
 
     offsets: Integers
     column: Integers

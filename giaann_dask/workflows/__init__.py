@@ -1,1 +1,1 @@
-"""What the scripts in ``workflows/`` share: settings, locks, histories, exit codes, and the work of each."""
+"""Implement the scripts in ``workflows/``: settings, locks, histories, exit codes, and the work of each."""

@@ -100,7 +100,7 @@ class NightlyOptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run is going to do.
+    """Plan of a run.
 
     Attributes
     ----------

@@ -210,7 +210,7 @@ def test_a_full_batch_takes_no_more_and_one_may_leave() -> None:
         batch.enter(prompt)
     batch.step()
     batch.leave(number)
-    assert (len(batch), batch.room) == (0, 1)
+    assert (len(batch), batch.free_slots) == (0, 1)
     assert batch.step() == []
     assert batch.enter(prompt) == number + 1
     with pytest.raises(OptionError, match="slots is 0"):

@@ -265,10 +265,10 @@ def test_a_full_batch_takes_no_more_and_a_prompt_that_leaves_frees_its_slot(open
     with pytest.raises(OptionError, match="full batch"):
         batch.enter("A boat", options)
     (event,) = batch.step()
-    assert (event.number, event.finished, len(batch), batch.room) == (first.number, False, 1, 0)
+    assert (event.number, event.finished, len(batch), batch.free_slots) == (first.number, False, 1, 0)
     batch.leave(first.number)
     batch.leave(first.number)
-    assert (len(batch), batch.room, batch.step()) == (0, 1, [])
+    assert (len(batch), batch.free_slots, batch.step()) == (0, 1, [])
     second = batch.enter(PROMPT, options)
     assert second.number != first.number
     events = [event for _ in range(3) for event in batch.step()]

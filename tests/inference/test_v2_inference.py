@@ -86,7 +86,7 @@ def test_a_batch_answers_what_sessions_do(golden: Golden) -> None:
     batch = V2Batch(cast(Specification, golden.network), golden.rows, options=options, batch=BatchOptions(slots=5))
     waiting, found = list(golden.sequences), dict[int, list[Any]]()
     while waiting or len(batch):
-        while waiting and batch.room:
+        while waiting and batch.free_slots:
             batch.enter(Prompt(sequence=start(waiting.pop(0)), flags=golden.flags, tokens=9))
         for advance in batch.step():
             found.setdefault(advance.number, []).extend(trace.result for trace in advance.traces)

@@ -17,7 +17,7 @@ import pytest
 from support.serving_engines import ScriptedEngine
 
 from giaann_dask.serving.app import build_app
-from giaann_dask.serving.connections import room_for
+from giaann_dask.serving.connections import connection_limit
 from giaann_dask.serving.options import ServingOptions
 from giaann_dask.serving.server import bind, serve
 
@@ -234,6 +234,6 @@ def test_as_many_connections_as_files_may_be_open(
 
     monkeypatch.setattr(resource, "getrlimit", lambda kind: state[0])
     monkeypatch.setattr(resource, "setrlimit", change)
-    assert room_for(1000) == room
+    assert connection_limit(1000) == room
     assert [each for each in set_to if each != limits[0]] == ([] if raised is None else [raised])
     assert state[0][1] == limits[1]

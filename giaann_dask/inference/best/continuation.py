@@ -68,13 +68,13 @@ class TextContinuation:
         stream = TokenStream.from_documents([sentences])
         unknown, number = model.number_words(stream)
         self._names = (*model.tables.words, *unknown)
-        self._text = self._with_room(model.words_with(unknown), number[stream.index])
+        self._text = self._with_capacity(model.words_with(unknown), number[stream.index])
         self._sentence = [word.lower() for word in sentences[-1]]
         self.seed = options.sampling.seeded().seed
         self._draws = np.random.default_rng(self.seed)
 
-    def _with_room(self, words: Text, given: npt.NDArray[np.int64]) -> Text:
-        """Return a text of the given tokens with room for those to come."""
+    def _with_capacity(self, words: Text, given: npt.NDArray[np.int64]) -> Text:
+        """Return a text of the given tokens with capacity for the generated ones."""
         length = len(given) + self._options.tokens
         rows = np.full((length, self._model.tables.kinds), NONE, np.int64)
         number = np.concatenate([given, np.zeros(self._options.tokens, np.int64)])

@@ -43,7 +43,7 @@ NGRAM = "ngram"
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringOptions:
-    """What is scored.
+    """Options of scoring.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class Baseline:
 
 @dataclass(frozen=True, repr=False)
 class ScoreReport(Summarised):
-    """How probable a text is to a network of profile ``best``.
+    """Probability of a text by a network of profile ``best``.
 
     Attributes
     ----------
@@ -229,7 +229,7 @@ def score_network(
     sources : SourceOptions
         How it is read.
     options : ScoringOptions
-        What is scored.
+        Options of scoring.
     observer : callable, optional
         Told of progress.
 

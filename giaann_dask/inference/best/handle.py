@@ -85,13 +85,13 @@ class WordBatch:
         return len(self._texts)
 
     @property
-    def room(self) -> int:
+    def free_slots(self) -> int:
         """Number of free slots."""
         return self._slots - len(self._texts)
 
     def enter(self, prompt: str, options: GenerationOptions) -> EnteredPrompt:
         """Add a prompt; see `giaann_dask.inference.token_events.ContinuationBatch.enter`."""
-        if not self.room:
+        if not self.free_slots:
             raise OptionError("a prompt enters a full batch", "a free slot", "step until one has finished")
         text = TextContinuation(self._opened.model, prompt, options.seeded())
         number = self._entered

@@ -105,7 +105,7 @@ def _work_space(words: int) -> _State:
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _visit(word: int, now: int, state: _State) -> None:
+def _add_word(word: int, now: int, state: _State) -> None:
     """Note that something speaks for a word."""
     if state.stamp[word] != now:
         state.stamp[word] = now
@@ -122,14 +122,14 @@ def _gather(now: int, text: Text, table: Evidence, weights: Floats, state: _Stat
         row = rows[now, kind]
         if row >= 0:
             for entry in range(table.pointer[row], table.pointer[row + 1]):
-                _visit(table.word[entry], now, state)
+                _add_word(table.word[entry], now, state)
                 state.direct[table.word[entry]] += left * table.discounted[entry]
             left *= table.freed[row]
     for kind in range(rows.shape[1]):
         row, weight = rows[now, kind], weights[kind]
         if row >= 0 and weight != 0.0:
             for entry in range(table.pointer[row], table.pointer[row + 1]):
-                _visit(table.word[entry], now, state)
+                _add_word(table.word[entry], now, state)
                 state.score[table.word[entry]] += weight * table.evidence[entry]
     return left
 
@@ -143,7 +143,7 @@ def _remember(now: int, text: Text, pooling: Pooling, state: _State) -> None:
             continue
         word = words[at]
         if recent[0, word] == 0.0:
-            _visit(word, now, state)
+            _add_word(word, now, state)
             state.remembered[state.counters[1]] = word
             state.counters[1] += 1
         recent[0, word] += pooling.fading[now - at]

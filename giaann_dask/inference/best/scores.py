@@ -39,7 +39,7 @@ def _require(valid: bool, name: str, value: object, expected: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolingOptions:
-    """How evidence is pooled.
+    """Options of pooling evidence.
 
     Parameters
     ----------
@@ -266,7 +266,7 @@ class PooledModel:
 
     @property
     def evidence(self) -> Evidence:
-        """What of the tables the compiled pass reads."""
+        """Tables that the compiled pass reads."""
         tables = self.tables
         arrays = (tables.pointer, tables.word, tables.evidence, tables.discounted, tables.freed)
         return Evidence(*arrays, min(self.options.chain, tables.kinds))

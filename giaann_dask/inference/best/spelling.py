@@ -1,4 +1,4 @@
-"""How probable it is that an unknown word is spelled as it is: bytes by the bytes before them.
+"""Estimate the probability of the spelling of an unknown word: each byte by the bytes before it.
 
 Covers: a small model of the UTF-8 bytes of words, made of counts, that gives every string of bytes a
 probability, all of which sum to 1. Does not cover: how probable an unknown word is (`best.tables`).

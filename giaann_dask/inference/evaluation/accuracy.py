@@ -1,4 +1,4 @@
-"""What predictions add up to: top-k accuracy in all, by place in the sequence and by part of speech.
+"""Compute top-k accuracy: overall, by position in the sequence and by part of speech.
 
 Covers: counting the steps of tasks in integers, so that any number of tasks in any order adds up to
 the same, and the report of these counts. Does not cover: which prediction is right (`evaluating.matching`), how

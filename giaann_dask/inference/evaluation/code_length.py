@@ -1,4 +1,4 @@
-"""How probable a network of columns holds the tokens that come, in bits per byte.
+"""Compute the code length of a text by a network of columns, in bits per byte.
 
 Covers: the probability that a step gives its token, two forms of bits per byte made of these, and the bytes
 of tokens. Does not cover: collecting the steps (`evaluating.recording`), and the probabilities of profile

@@ -146,7 +146,7 @@ class EvaluationReport(Summarised):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationOptions:
-    """What is evaluated and how.
+    """Options of an evaluation.
 
     Parameters
     ----------

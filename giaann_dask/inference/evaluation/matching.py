@@ -1,4 +1,4 @@
-"""When a prediction is right: the rule of section 8, "Match".
+"""Decide whether a prediction is correct: the rule of section 8, "Match".
 
 Covers: comparing predicted neurons with the tokens of encoded sequences by their words, the best
 prediction alone or the best few. Does not cover: making predictions (`session`), collecting them in
@@ -21,7 +21,7 @@ NO_PREDICTION = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predictions:
-    """What was predicted for the tokens of some sequences, without words.
+    """Predictions for the tokens of some sequences, as neuron keys.
 
     Attributes
     ----------

@@ -51,7 +51,7 @@ class StepRecords:
         return self._ranks > 1 or self._shares is not None
 
     def observe(self, trace: StepTrace) -> None:
-        """Keep the best candidates of a step of the sequence that is under way; an observer of sessions.
+        """Record the best candidates of a step of the current sequence; an observer of sessions.
 
         Where only the best one is kept, which results tell as well, there is nothing to observe.
         """

@@ -1,4 +1,4 @@
-"""What sources send together with their auxiliary neurons.
+"""Merge the rows of sources with those of their auxiliary neurons.
 
 Covers: rows that have the connections of a neuron and, weighted, those of its auxiliary source
 neurons, as a source of rows in front of another one.

@@ -25,7 +25,7 @@ Rows = dict[int, Row | None]
 
 @dataclass(frozen=True, slots=True)
 class RowStatistics:
-    """How rows were come by in one process.
+    """Counts of row requests and cache hits in one process.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class RowCounter:
 
     @property
     def figures(self) -> RowStatistics:
-        """What was counted so far."""
+        """Counts so far."""
         with self._lock:
             return RowStatistics(**self._counts)
 
@@ -126,7 +126,7 @@ class RowCache:
 
     @property
     def figures(self) -> RowStatistics:
-        """What was counted so far."""
+        """Counts so far."""
         return self._counter.figures
 
     def count(self, **more: int) -> None:
@@ -134,7 +134,7 @@ class RowCache:
         self._counter.count(**more)
 
     def look_up(self, snapshot: str, neurons: Iterable[int], *, ahead: bool) -> tuple[Rows, dict[int, Future[Rows]]]:
-        """Return the rows that are here and, by neuron, the answers under way.
+        """Return the cached rows and, by neuron, the responses in flight.
 
         Parameters
         ----------
@@ -163,7 +163,7 @@ class RowCache:
         return found, coming
 
     def expect(self, snapshot: str, neurons: Iterable[int], answer: Future[Rows]) -> None:
-        """Note that an answer with these rows is under way; they are kept as soon as it is here."""
+        """Register a response in flight; its rows are cached when it arrives."""
         names = [(snapshot, neuron) for neuron in neurons]
         with self._lock:
             self._under_way.update(dict.fromkeys(names, answer))

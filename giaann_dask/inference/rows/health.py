@@ -1,4 +1,4 @@
-"""Whether the rows of an opened network can be had now.
+"""Check whether the rows of an opened network are available.
 
 Covers: looking at the connection to a cluster, at its scheduler and at the workers that hold regions,
 within a bounded time. Does not cover: asking for rows (`rows.remote`), and mending anything: Dask does that, and

@@ -41,7 +41,7 @@ _LAST_PAUSE_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class RowOptions:
-    """How tasks of inference come by rows.
+    """Options of the access of inference tasks to rows.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class RowOptions:
 
 @dataclass(frozen=True)
 class RegionKeys:
-    """Which tasks hold the regions of a commit: what a task is given instead of the regions.
+    """Keys of the tasks whose results are the regions of a commit.
 
     Attributes
     ----------
@@ -175,12 +175,12 @@ class RemoteRows:
 
     @property
     def figures(self) -> RowStatistics:
-        """What this process has counted so far, over all its tasks."""
+        """Counts of this process so far, over all its tasks."""
         return self._hot.figures
 
     @property
     def own_figures(self) -> RowStatistics:
-        """What was counted through this object, so in one task; each request is counted where it was made."""
+        """Counts of the requests made through this object, as in one task."""
         return self._counter.figures
 
     def row(self, neuron: int) -> Row | None:
@@ -254,7 +254,7 @@ class RemoteRows:
             raise _disconnected()
 
     def _require_kept(self) -> None:
-        """Raise a ClusterError when the regions are lost for good, as the client's futures are with its scheduler."""
+        """Raise a ClusterError when the regions are lost, as the client's futures are with its scheduler."""
         self._require_connected()
         if self._kept and not all(key in self._home.futures for keys in self._regions.keys.values() for key in keys):
             raise _disconnected()

@@ -36,7 +36,7 @@ ANSWER_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class RowProjection:
-    """Which part of rows is wanted.
+    """Requested part of rows.
 
     Attributes
     ----------

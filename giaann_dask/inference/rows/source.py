@@ -1,4 +1,4 @@
-"""Where inference gets the outgoing connections of a neuron from.
+"""Define the source of a neuron's outgoing connections, and read them from local runs.
 
 Covers: the protocol that a session asks for rows, its simplest answer (merged runs held in this
 process), and the copy-free way from a row's array to a tensor.

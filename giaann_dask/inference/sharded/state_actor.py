@@ -38,7 +38,7 @@ Entries = tuple[Integers, npt.NDArray[np.float32], Integers]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """What is to be done with a part.
+    """Operation on a part of the state.
 
     Attributes
     ----------

@@ -43,7 +43,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, kw_only=True)
 class StateOptions:
-    """How large the state of a sequence may become in this process.
+    """Options of the size of a sequence's state in this process.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class StateOptions:
 
 @dataclass(eq=False)
 class HeldState:
-    """Where the parts of a sequence's state are; changed from step to step.
+    """Locations of the parts of a sequence's state; updated every step.
 
     Attributes
     ----------

@@ -28,7 +28,7 @@ _ONE_SEGMENT = 1 << SEGMENT_SHIFT
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """What the functions of this package read of a specification, as tensors on one device.
+    """Values of a specification that the functions of this package read, as tensors on one device.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ class ActivationState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulse:
-    """What a source sends along its connections in one step.
+    """Signal that a source sends along its connections in one step.
 
     Attributes
     ----------

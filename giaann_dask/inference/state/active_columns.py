@@ -1,4 +1,4 @@
-"""Which concept columns a state of activation lights up.
+"""Compute the activation of concept columns.
 
 Covers: the activation of every concept column of a state, and joining what parts of a divided state say of
 theirs. Does not cover: names of columns (`giaann_dask.serving`, the command line).

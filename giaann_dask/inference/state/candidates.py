@@ -1,4 +1,4 @@
-"""Which neurons can be predicted in a step, and with what value.
+"""Find the neurons that can be predicted in a step, and their values.
 
 Covers: the connected set, the candidates and their values (contract, sections 8.3 and 8.6b), and
 our rule for ties: the first maximum in (column, feature) order, on every device.

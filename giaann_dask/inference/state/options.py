@@ -1,4 +1,4 @@
-"""How a prediction is made: the choices of inference that a network does not store.
+"""Define the options of inference that a network does not store.
 
 Covers: the rules of inference that sections 7 and 8 of the contract leave open, validated.
 Does not cover: what training computed (`giaann_dask.spec`) or the device (`giaann_dask.device`).

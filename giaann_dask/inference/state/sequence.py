@@ -113,7 +113,7 @@ class FlagTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What happened in one step.
+    """Record of one step.
 
     Attributes
     ----------

@@ -55,7 +55,7 @@ MAXIMUM_DEPTH = 20
 
 @dataclass(frozen=True, kw_only=True)
 class BeamOptions:
-    """How far generation looks ahead (see `giaann_dask.inference.v1.beam`).
+    """Options of beam search (see `giaann_dask.inference.v1.beam`).
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class _Path:
 
     @property
     def rank(self) -> tuple[float, tuple[int, ...]]:
-        """What paths are ordered by, the best first."""
+        """Sort key of paths, the best first."""
         return -self.score, self.neurons
 
 

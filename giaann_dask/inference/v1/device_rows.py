@@ -1,4 +1,4 @@
-"""The rows that a batch holds, once more on a device, and searches in them.
+"""Copy the rows of a batch to a device, and search in them.
 
 Covers: following what `BatchRows` holds, what a row reaches in the last segment, and which of many rows reach
 which of many neurons. Does not cover: where rows come from (`replay.held_rows`) and what follows from what is

@@ -37,7 +37,7 @@ _STOPS: tuple[StopReason | None, ...] = (None, "no connections", "no candidates"
 
 @dataclass(eq=False)
 class _Under:
-    """A sequence under way."""
+    """A sequence in progress."""
 
     number: int
     prompt: Prompt
@@ -88,12 +88,12 @@ class PullBatch:
         self._entered = 0
 
     def __len__(self) -> int:
-        """Return the number of sequences under way."""
+        """Return the number of sequences in progress."""
         return len(self._under)
 
     @property
-    def room(self) -> int:
-        """How many sequences may enter now."""
+    def free_slots(self) -> int:
+        """Number of free slots."""
         return len(self._free)
 
     def enter(self, prompt: Prompt) -> int:
@@ -165,7 +165,7 @@ class PullBatch:
         return found
 
     def feed(self, number: int, neuron: int) -> None:
-        """Feed a sequence another neuron than the one that it has just predicted, if it is under way."""
+        """Feed a sequence another neuron than the one that it has just predicted, if it is in progress."""
         for slot, under in self._under.items():
             if under.number == number:
                 last = int(self._slots.done[slot])

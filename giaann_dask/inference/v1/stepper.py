@@ -42,7 +42,7 @@ State = TypeVar("State")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Token:
-    """What a step is told about the token it predicts."""
+    """Known properties of the token that a step predicts."""
 
     times: TokenTimes
     seed: bool

@@ -25,7 +25,7 @@ GOES_ON, NO_CONNECTIONS, NO_CANDIDATES, REJECTED = range(4)
 
 
 class KernelRules(NamedTuple):
-    """What the kernels read of a specification and of options, as integers.
+    """Values of a specification and of options that the kernels read, as integers.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class KernelRules(NamedTuple):
 
 
 class RowTable(NamedTuple):
-    """Where rows are in memory, by a row's place in the table.
+    """Addresses of rows in memory, by a row's index in the table.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class Slots(NamedTuple):
 
 
 def empty_slots(slots: int, steps: int) -> Slots:
-    """Return slots with room for some steps each."""
+    """Return slots with capacity for some steps each."""
     shape, longer = (slots, steps), (slots, steps + 1)
     return Slots(
         source=np.zeros(longer, np.int64),
@@ -153,7 +153,7 @@ def empty_slots(slots: int, steps: int) -> Slots:
 
 
 def widened(slots: Slots, steps: int) -> Slots:
-    """Return the slots with room for more steps."""
+    """Return the slots with capacity for more steps."""
     wide = empty_slots(len(slots.done), steps)
     arrays: zip[tuple[npt.NDArray[Any], npt.NDArray[Any]]] = zip(slots, wide, strict=True)
     for old, new in arrays:

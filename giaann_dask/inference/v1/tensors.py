@@ -43,7 +43,7 @@ _NOTHING: Found = (np.zeros(0, np.int64), np.zeros(0, np.float32))
 
 @dataclass(frozen=True, eq=False)
 class _History:
-    """What the sequences of some pairs did, by step and sequence; shape ``(steps, sequences)``.
+    """History of the sequences of some pairs, by step and sequence; shape ``(steps, sequences)``.
 
     Attributes
     ----------

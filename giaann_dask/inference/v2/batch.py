@@ -22,7 +22,7 @@ from giaann_dask.spec import Specification
 
 @dataclass(eq=False)
 class _Under:
-    """A sequence under way: its steps to come, and how many there are with those of the prompt."""
+    """A sequence in progress: its remaining steps, and their number with those of the prompt."""
 
     steps: Iterator[StepTrace]
     seeds: int
@@ -55,12 +55,12 @@ class V2Batch:
         self._entered = 0
 
     def __len__(self) -> int:
-        """Return the number of sequences under way."""
+        """Return the number of sequences in progress."""
         return len(self._under)
 
     @property
-    def room(self) -> int:
-        """How many sequences may enter now."""
+    def free_slots(self) -> int:
+        """Number of free slots."""
         return self._slots - len(self._under)
 
     def enter(self, prompt: Prompt) -> int:
@@ -71,7 +71,7 @@ class V2Batch:
         OptionError
             If all slots are taken, or nothing is to be generated after it.
         """
-        if not self.room:
+        if not self.free_slots:
             raise OptionError("a sequence enters a full batch", "a free slot", "step until one has finished")
         if prompt.tokens is None:
             raise OptionError("a sequence without tokens to generate", "a prompt", "run sequences with V2Session")

@@ -28,7 +28,7 @@ RowOf = Callable[[int], tuple[Integers, Floats]]
 
 @dataclass(frozen=True)
 class _Sent:
-    """What a connection sent, where it is now and what is left of it."""
+    """Signal of a connection, its present location and what remains of it."""
 
     origin: Contribution
     segment: int

@@ -1,4 +1,4 @@
-"""How a network of profile ``v2`` predicts: its two dynamics and the rule that selects a candidate.
+"""Define how a network of profile ``v2`` predicts: two dynamics and the rule that selects a candidate.
 
 Covers: the constants of sections 7 and 8 of the contract of profile ``v2`` with the reference's two
 sets of them, and the selection rules of its section 9, validated.
@@ -110,7 +110,7 @@ class LegacyOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateSelection:
-    """Which candidates a mode lets pass (contract, sections 7g and 9).
+    """Rules by which a mode accepts candidates (contract, sections 7g and 9).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which candidate of a step is predicted under profile ``v2``.
+"""Select the candidate that a step predicts under profile ``v2``.
 
 Covers: the tests that modes ask of candidates (sections 7g and 9 of the contract of profile ``v2``), the
 best of those that pass, and the order of equal ones: the first in (column, feature) order.

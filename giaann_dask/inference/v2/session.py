@@ -47,7 +47,7 @@ _NO_STRENGTHS: Floats = np.zeros(0, np.float32)
 
 
 class _Token(NamedTuple):
-    """What a step is told about the token it predicts."""
+    """Known properties of the token that a step predicts."""
 
     clock: Clock
     seed: bool

@@ -1,4 +1,4 @@
-"""What the compiled steps of profile ``v2`` work on: entries of neurons, constants and times.
+"""Define the data of the compiled steps of profile ``v2``: entries of neurons, constants and times.
 
 Covers: the tuples that `giaann_dask.inference.v2.dynamics` takes, as plain arrays and numbers.
 Does not cover: what is done with them there, and who makes them (`giaann_dask.inference.v2.states`).
