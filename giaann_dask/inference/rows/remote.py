@@ -123,7 +123,7 @@ class RemoteRows:
         Whose connections and event loop are used.
     hot : RowCache
         Cache shared by this process.
-    trim : Trim, optional
+    projection : RowProjection, optional
         Which part of the rows is wanted.
     """
 

@@ -48,7 +48,7 @@ class RowProjection:
 
     Examples
     --------
-    >>> Trim(strengths=False).segments is None
+    >>> RowProjection(strengths=False).segments is None
     True
     """
 
@@ -124,7 +124,7 @@ class RowService(WorkerPlugin):  # type: ignore[misc]
         ----------
         questions : sequence of RowRequest
             For one region each.
-        trim : Trim
+        projection : RowProjection
             Which part of the rows is wanted.
 
         Returns
@@ -201,7 +201,7 @@ def select_rows(runs: Sequence[Run], neurons: Integers, projection: RowProjectio
     Examples
     --------
     >>> run = Run(np.array([5]), np.array([0, 2]), np.array([1, 3]), np.array([10, 20], np.int32))
-    >>> select_rows([run, run], np.array([4, 5]), Trim(), 1000).rows.strength
+    >>> select_rows([run, run], np.array([4, 5]), RowProjection(), 1000).rows.strength
     array([20, 40], dtype=int32)
     """
     places = [_places(run, neurons) for run in runs]

@@ -73,8 +73,8 @@ def select(
     Examples
     --------
     >>> neuron, score, passes = np.array([3, 5, 7]), np.float32([1, 2, 2]), np.array([True, False, True])
-    >>> select(neuron, score, passes, SelectionOptions()).best, select(
-    ...     neuron, score, passes, SelectionOptions.reference()
+    >>> select(neuron, score, passes, CandidateSelection()).best, select(
+    ...     neuron, score, passes, CandidateSelection.reference()
     ... ).best
     (1, None)
     """
