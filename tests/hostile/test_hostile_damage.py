@@ -15,7 +15,7 @@ from support.hostile_matrix import drawn, repeated_by
 
 import giaann_dask as gd
 
-IN_CI = 24
+IN_CI = 12
 
 
 @pytest.fixture(scope="module")

@@ -50,4 +50,4 @@ def repeated_by(file: str, identities: Sequence[str], stores: object = None) -> 
     """Return the command that tries some cases again alone."""
     kept = "" if stores is None else f"GIAANN_HOSTILE_STORES={stores} "
     cases = ",".join(identities)
-    return f"{kept}GIAANN_HOSTILE_SEED={SEED} GIAANN_HOSTILE_CASES='{cases}' pytest -m 'not slow' tests/{file}"
+    return f"{kept}GIAANN_HOSTILE_SEED={SEED} GIAANN_HOSTILE_CASES='{cases}' pytest -m 'not slow' tests/hostile/{file}"
