@@ -17,8 +17,7 @@ import torch
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
-
-Integers = npt.NDArray[np.int64]
+from giaann_dask.keys import Integers
 
 
 @dataclass(frozen=True, kw_only=True)

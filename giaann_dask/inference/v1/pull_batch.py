@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.batch import Advance, BatchOptions, Integers, Prompt
+from giaann_dask.inference.batch import Advance, BatchOptions, Prompt
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.activation import Layout
 from giaann_dask.inference.state.options import InferenceOptions
@@ -28,7 +28,7 @@ from giaann_dask.inference.v1.held_rows import BatchRows
 from giaann_dask.inference.v1.kernels import advance
 from giaann_dask.inference.v1.tables import INTERNAL, NO_CONNECTIONS, NONE, KernelRules, empty_slots, widened
 from giaann_dask.inference.v1.tensors import TensorSteps
-from giaann_dask.keys import FEATURE_MASK
+from giaann_dask.keys import FEATURE_MASK, Integers
 from giaann_dask.spec import FEATURE_BITS, Specification
 
 _MODES: tuple[Mode | None, ...] = (None, "delimiter", "internal")
