@@ -88,7 +88,7 @@ soak: $(READY)
 
 # Half an hour or more. GIAANN_HOSTILE_SEED=N tries other positions, moments and combinations.
 hostile: $(COMPILED)
-	$(BIN)/pytest tests/test_hostile_*.py
+	$(BIN)/pytest tests/hostile
 
 # Carries to any machine with a GPU: uses the Python, torch, NumPy, numba and pytest that are there.
 gpu-check:
