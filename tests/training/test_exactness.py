@@ -203,15 +203,15 @@ def test_lexicon_from_the_corpus_itself(two_workers: Client, data_folder: Path, 
 
 
 def test_resume_on_other_numbers_of_workers(tmp_path: Path) -> None:
-    text = write_village(tmp_path / "village.txt", 1500)
+    text = write_village(tmp_path / "village.txt", 900)
     reading = gd.TextOptions(reading=ReadOptions(part_characters=8000))
     with gd.connect(workers=0) as client:
         networks = [gd.train(text, tmp_path / "once", client=client)[0]]
-    for workers, limit in ((2, 500), (1, 900), (4, None)):
+    for workers, limit in ((1, 400), (3, None)):
         options = gd.TrainingOptions(batch_sequences=100, block_characters=8000, maximum_sequences=limit)
         with gd.connect(workers=workers) as client:
             network, report = gd.train(text, tmp_path / "parts", client=client, text=reading, options=options)
-        assert 0 < report.sequences < 1500
+        assert 0 < report.sequences < 900
     networks.append(network)
     exports = [each.export(tmp_path / f"{each.path.name}.npz").connections.read_bytes() for each in networks]
     assert exports[0] == exports[1]

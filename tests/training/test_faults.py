@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.training_commands import begin, command, slow_command
+from support.training_commands import begin, command
 from support.village import SENTENCES, Undisturbed, write_village
 
 import giaann_dask as gd
@@ -23,13 +23,13 @@ pytestmark = pytest.mark.cluster
 
 
 def check_going_on(text: Path, folder: Path, expected: bytes) -> None:
-    """Run the command again: it reads the rest, and the network is that of an undisturbed run."""
+    """Train again: the rest is read, and the network is that of an undisturbed run."""
     before = gd.Network(folder / "net").manifest.sequences
     assert 0 < before < SENTENCES
-    done = subprocess.run(slow_command(text, folder / "net"), capture_output=True, text=True, timeout=240, check=True)
-    assert json.loads(done.stdout)["sequences"] + before == SENTENCES
-    exported = gd.Network(folder / "net").export(folder / "net.npz")
-    assert exported.connections.read_bytes() == expected
+    with gd.connect(workers=0) as client:
+        network, report = gd.train(text, folder / "net", client=client)
+    assert report.sequences + before == SENTENCES
+    assert network.export(folder / "net.npz").connections.read_bytes() == expected
 
 
 @pytest.mark.slow
