@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.choose_weights import choose_weights
 from giaann_dask.errors import EmptyInputError, OptionError
 from giaann_dask.increments.context_counts import count_contexts
 from giaann_dask.increments.contexts import EXTENDS, TokenStream
 from giaann_dask.inference.best.kernel import score_tokens
 from giaann_dask.inference.best.ngram import backoff_matches, kneser_ney
-from giaann_dask.inference.best.scores import NAMES, PooledModel, PoolingOptions, choose_weights, sequence_weights
+from giaann_dask.inference.best.scores import NAMES, PooledModel, PoolingOptions
 from giaann_dask.inference.best.spelling import Spelling
 from giaann_dask.inference.best.tables import build_tables
 from giaann_dask.keys import pack_target, unpack_target
@@ -202,8 +203,6 @@ def test_no_word_is_too_long() -> None:
 def test_refusals() -> None:
     with pytest.raises(OptionError, match="weights"):
         PoolingOptions(weights=(1.0,))
-    with pytest.raises(OptionError, match="some of"):
-        sequence_weights([("7+9", 1.0)])
     with pytest.raises(EmptyInputError):
         build_tables([Run.empty()], [])
     with pytest.raises(EmptyInputError):

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ import giaann_dask as gd
 from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sharded.workers import HeldState, ShardedSession, StateOptions
+from giaann_dask.inference.state.activation import ActivationState
+from giaann_dask.inference.state.active_columns import ActiveColumns
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.v1.push_session import Session
@@ -191,3 +194,32 @@ def test_a_golden_file_and_lost_workers() -> None:
                 list(steps)
             if number == signal.SIGSTOP:
                 os.kill(next(iter(pid.values())), signal.SIGCONT)
+
+
+@given(
+    st.dictionaries(st.tuples(st.integers(0, 4), st.integers(0, 3)), st.integers(0, 5), max_size=20),
+    st.lists(st.integers(0, 20), max_size=4),
+    st.integers(1, 6),
+)
+def test_parts_say_enough_to_know_the_strongest_columns(
+    values: dict[tuple[int, int], int], cuts: list[int], count: int
+) -> None:
+    """Also where a column is cut in two, and where several are equally strong."""
+    neurons = sorted(values)
+    keys = pack_neuron(np.array([c for c, _ in neurons], np.int64), np.array([f for _, f in neurons], np.int64)) << 7
+    state = ActivationState(
+        torch.from_numpy(keys),
+        torch.tensor([values[n] for n in neurons], dtype=torch.float32),
+        torch.zeros(len(neurons), dtype=torch.int64),
+    )
+    edges = sorted({0, len(neurons), *(min(cut, len(neurons)) for cut in cuts)})
+    places = [slice(low, high) for low, high in pairwise(edges)] or [slice(0, 0)]
+    parts = [ActivationState(state.key[p], state.value[p], state.time[p]) for p in places]
+    whole = ActiveColumns.of(state).strongest(count)
+    joined = ActiveColumns.joined([ActiveColumns.of(part).needed(count) for part in parts]).strongest(count)
+    totals: dict[int, int] = {}
+    for (column, _), value in values.items():
+        totals[column] = totals.get(column, 0) + value
+    expected = sorted(((-total, column) for column, total in totals.items() if total))[:count]
+    assert [(-a, c) for c, a in zip(whole.column, whole.activation, strict=True)] == expected
+    assert [(-a, c) for c, a in zip(joined.column, joined.activation, strict=True)] == expected

@@ -16,7 +16,7 @@ from support.v2_records import V2Dictionary, V2Network, native_first, v2_folder,
 from giaann_dask.cli.options import read_inference_options
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.batch import BatchOptions, Prompt
-from giaann_dask.inference.evaluation.matching import Predictions, match_predictions
+from giaann_dask.inference.evaluation.matching import Predictions, match_ranks
 from giaann_dask.inference.profiles import fitting_rules, require_v1, sends_strengths
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
@@ -261,8 +261,8 @@ def test_a_match_of_names_is_that_of_the_concept() -> None:
         tokens=3,
         stopped=0,
     )
-    assert match_predictions(predictions, vocabulary).tolist() == [True, False, True]
-    assert match_predictions(predictions, vocabulary, by_name=True).tolist() == [False, True, True]
+    assert match_ranks(predictions, vocabulary).tolist() == [1, 0, 1]
+    assert match_ranks(predictions, vocabulary, by_name=True).tolist() == [0, 1, 1]
 
 
 def test_segments_of_columns_alone_or_of_features_alone() -> None:

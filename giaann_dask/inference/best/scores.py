@@ -1,11 +1,11 @@
 """Prediction by pooled counts: profile ``best``, with true perplexity and bits per byte.
 
-Covers: the weights of each kind of context, their defaults and how they are chosen on a validation text,
-scoring a text and what the scores add up to. Does not cover: counts
-(`giaann_dask.increments.context_counts`), tables (`best.tables`) and the compiled pass (`best.kernel`).
+Has the weights of each kind of context and their defaults, the scores of a text and their sums. Counts are in
+`giaann_dask.increments.context_counts`, tables in `giaann_dask.inference.best.tables` and the compiled pass in
+`giaann_dask.inference.best.kernel`.
 
-Nothing here changes what was learnt. Weights are a score of constants for a whole profile, like the
-decays and thresholds of other profiles; they are chosen once, on text that is neither trained on nor
+Weights do not change what was learnt. They are about twenty constants for a whole profile, like the decays and
+thresholds of other profiles, chosen once by `benchmarks/choose_weights.py` on text that is neither trained on nor
 reported on.
 """
 
@@ -89,8 +89,8 @@ class PoolingOptions:
         return replace(self, weights=rounded[: len(NAMES)], recent_weights=rounded[len(NAMES) :])
 
 
-# Chosen by `choose_weights` on every fourth document of EWT dev, with the counts of EWT train. Kinds that it
-# gave less than 0.03 are left out but for one: on the other documents of dev nothing is lost by it (top-1
+# Chosen by `benchmarks/choose_weights.py` on every fourth document of EWT dev, with the counts of EWT train. Kinds
+# that it gave less than 0.03 are left out but for one: on the other documents of dev nothing is lost by it (top-1
 # 0.1454 for 0.1459) and scoring takes half the time.
 BEST = PoolingOptions(
     weights=(
@@ -290,46 +290,3 @@ def join_scores(parts: Sequence[TextScores]) -> TextScores:
     no, none = np.zeros(0, np.bool_), np.zeros(0, np.int64)
     every = (TextScores(np.zeros(0), no, none, none, no, none), *parts)
     return TextScores(*(np.concatenate([getattr(part, each.name) for part in every]) for each in fields(TextScores)))
-
-
-def choose_weights(model: PooledModel, validation: TokenStream, *, steps: int = 40, rate: float = 0.06) -> PooledModel:
-    """Choose the weights under which a validation text is most probable.
-
-    Parameters
-    ----------
-    model : PooledModel
-        Tables that have not seen the validation text, and weights to begin with; those of 0 stay so.
-    validation : TokenStream
-        Text that is neither trained on nor reported on.
-    steps : int
-        Steps of ascent, each of which scores the whole text.
-    rate : float
-        Largest change of a weight in the first step; it falls to a tenth.
-
-    Returns
-    -------
-    PooledModel
-        The same tables with the best weights found, rounded to thousandths.
-    """
-    if not len(validation):
-        raise EmptyInputError("the validation text is empty", "some sentences", "give a longer text")
-    values = np.array((*model.options.weights, *model.options.recent_weights))
-    used, text = values != 0, model.text(validation)
-    mean, square, best = np.zeros(len(values)), np.zeros(len(values)), (-math.inf, values)
-    for step in range(1, steps + 1):
-        # A weight that crosses 0 is not taken for one that is left out.
-        given = np.where(used & (np.abs(values) < 1e-3), 1e-3, values)
-        value, slope = replace(model, options=model.options.with_weights(given)).gradient(validation, text)
-        best = max(best, (value, values.copy()), key=lambda pair: pair[0])
-        mean, square = 0.8 * mean + 0.2 * slope * used, 0.95 * square + 0.05 * slope**2
-        scale = np.sqrt(square / (1 - 0.95**step)) + 1e-9
-        values = np.clip(values + rate * (1 - 0.9 * step / steps) * mean / (1 - 0.8**step) / scale, -10, 10)
-    return replace(model, options=model.options.with_weights(best[1]))
-
-
-def sequence_weights(named: Sequence[tuple[str, float]]) -> tuple[float, ...]:
-    """Return weights in the order of `NAMES` from pairs of names and weights; those not named are 0."""
-    given = dict(named)
-    unknown = sorted(set(given) - set(NAMES))
-    _require(not unknown, "a kind of context", unknown, f"some of {', '.join(NAMES)}")
-    return tuple(given.get(name, 0.0) for name in NAMES)

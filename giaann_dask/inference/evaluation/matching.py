@@ -67,35 +67,12 @@ class Predictions:
     probability: npt.NDArray[np.float64] | None = None
 
 
-def match_predictions(
-    predictions: Predictions, vocabulary: Vocabulary, *, by_name: bool = False
-) -> npt.NDArray[np.bool_]:
-    """Return which predictions are right.
-
-    A prediction's word is the lemma of its column for the prime concept neuron, else its feature's
-    word. It is right if it equals the token's word; for a noun also if it is the concept itself,
-    so that other inflections match through their lemma. The column of any other token does not
-    have to be right.
-
-    Parameters
-    ----------
-    predictions : Predictions
-        Steps of the prediction phase.
-    vocabulary : Vocabulary
-        Dictionaries, expanded by the sequences.
-    by_name : bool
-        Whether a noun's word is its concept, as in profile ``v2``, and not the form it has in the text.
-
-    Returns
-    -------
-    ndarray of bool
-        Shape ``(steps,)``.
-    """
-    return _match(predictions.predicted, predictions, vocabulary, by_name)
-
-
 def match_ranks(predictions: Predictions, vocabulary: Vocabulary, *, by_name: bool = False) -> npt.NDArray[np.int64]:
-    """Return at which rank the first right candidate of each step is.
+    """Return the rank of the first right candidate of each step.
+
+    A candidate's word is the lemma of its column for the prime concept neuron, else its feature's word. It is right if
+    it equals the token's word; for a noun also if it is the concept itself, so that other inflections match through
+    their lemma. The column of any other token does not have to be right.
 
     Parameters
     ----------
@@ -104,7 +81,7 @@ def match_ranks(predictions: Predictions, vocabulary: Vocabulary, *, by_name: bo
     vocabulary : Vocabulary
         Dictionaries, expanded by the sequences.
     by_name : bool
-        See `match_predictions`.
+        Whether a noun's word is its concept, as in profile ``v2``, and not the form it has in the text.
 
     Returns
     -------

@@ -1,7 +1,9 @@
-"""Parts of the states of sequences, in a process that others ask to change them: a Dask actor.
+"""Store parts of the activation states of sequences on a worker and change them, as a Dask actor.
 
-Covers: the functions of one part (`activation`, `candidates`) by the name of a part. Does not cover: which
-neurons belong to which part, and where parts are (`spread.workers`).
+All that a step does to an entry depends on the step's source and on other entries of the same neuron, and these are in
+one part. So each part does the step by itself, with the targets that lie in it, and the parts together have the
+entries and values of the undivided state. `giaann_dask.inference.sharded.workers` decides which neurons belong to
+which part, and where parts are.
 """
 
 from __future__ import annotations
@@ -13,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from giaann_dask.errors import ClusterError
 from giaann_dask.inference.rows.source import as_tensor
-from giaann_dask.inference.sharded.session import chosen_entries, pivot_of
 from giaann_dask.inference.state.activation import (
     ActivationState,
     Layout,
@@ -30,7 +32,7 @@ from giaann_dask.inference.state.active_columns import ActiveColumns
 from giaann_dask.inference.state.candidates import TokenTimes, score_candidates
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.keys import NEURON_MASK, Integers
-from giaann_dask.spec import BRANCH_BITS, Specification
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 
 # Keys, values and times of entries.
 Entries = tuple[Integers, npt.NDArray[np.float32], Integers]
@@ -149,3 +151,22 @@ class StateActor:
     def _keep(self, part: int, state: ActivationState) -> int:
         self._parts[part] = state
         return len(state)
+
+
+def chosen_entries(part: ActivationState, chosen: Tensor) -> ActivationState:
+    """Return the entries of a part for which a boolean is true."""
+    return ActivationState(part.key[chosen], part.value[chosen], part.time[chosen])
+
+
+def pivot_of(part: ActivationState) -> int | None:
+    """Return the neuron from which on a part's entries belong to another, or None when it is one neuron.
+
+    The begin of a column where there are two, for a column's entries change together.
+    """
+    neuron = (part.key >> BRANCH_BITS) & NEURON_MASK
+    lowest, middle, highest = int(neuron.min()), int(neuron.median()), int(neuron.max())
+    column = middle >> FEATURE_BITS
+    for pivot in (column << FEATURE_BITS, (column + 1) << FEATURE_BITS, middle, highest):
+        if lowest < pivot <= highest:
+            return pivot
+    return None

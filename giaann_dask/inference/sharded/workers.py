@@ -1,9 +1,9 @@
-"""One sequence whose state is larger than this process may hold: the rest of it is on the workers of a cluster.
+"""Advance one sequence whose activation state exceeds the memory budget of this process, with the rest on workers.
 
-Covers: dividing the pushed state of a sequence by target column as soon as it passes a budget, giving the
-upper parts to workers in turn, and reducing over the parts what can be predicted. Does not cover: what
-happens to a part (`spread.holder`), and parts on the devices of one process (`spread.session`, which says why the
-answers are those of the undivided state).
+The pushed state of a sequence is divided by target column as soon as it exceeds the budget, the upper parts are given
+to workers in turn, and the candidates are reduced over the parts. Parts are in the order of their columns, so that the
+first maximum over the parts is the first maximum of all. `giaann_dask.inference.sharded.state_actor` changes a part,
+and says why the results are those of the undivided state.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from torch import Tensor
 from giaann_dask.cluster import results, roles_of
 from giaann_dask.errors import ClusterError, OptionError, parameter
 from giaann_dask.inference.rows.source import RowSource, as_tensor
-from giaann_dask.inference.sharded.session import ENTRY_BYTES, reduce_candidates
 from giaann_dask.inference.sharded.state_actor import Call, StateActor
 from giaann_dask.inference.state.activation import ActivationState, Pulse
 from giaann_dask.inference.state.active_columns import ActiveColumns
@@ -37,6 +36,8 @@ from giaann_dask.inference.v1.stepper import Stepper
 from giaann_dask.keys import NEURON_MASK
 from giaann_dask.spec import BRANCH_BITS, Specification
 
+# Of a key, a value and a time.
+ENTRY_BYTES = 16
 _HERE = 0
 _numbers = itertools.count()
 
@@ -266,3 +267,24 @@ def _drop(holders: Sequence[Any], parts: Sequence[tuple[int, int]]) -> None:
     for holder, part in parts:
         with suppress(Exception):
             holders[holder].act([Call("drop", part)])
+
+
+def reduce_candidates(found: Sequence[Candidates], device: torch.device) -> Candidates | None:
+    """Return the candidates of all parts, whose neurons follow each other; the first of equal maxima wins.
+
+    Parameters
+    ----------
+    found : sequence of Candidates
+        Of the parts that have any, in the order of their neurons.
+    device : torch.device
+        Where the result shall be.
+    """
+    if not found:
+        return None
+    tops = [float(some.value[some.best]) for some in found]
+    winner = tops.index(max(tops))
+    return Candidates(
+        torch.cat([some.neuron.to(device) for some in found]),
+        torch.cat([some.value.to(device) for some in found]),
+        sum(map(len, found[:winner])) + found[winner].best,
+    )
