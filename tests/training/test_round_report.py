@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.overlap import measure_overlap, overlap_share
 from support.village import write_village
 
 import giaann_dask as gd
@@ -32,7 +33,7 @@ from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 from giaann_dask.training.division import Division, assign, divide
 from giaann_dask.training.round_report import RoundReport, measure_touches, report_round
-from giaann_dask.training.selection import Order, SelectionOptions, measure_overlap, overlap_share, touches_of
+from giaann_dask.training.selection import Order, SelectionOptions, touches_of
 
 ORDERS = get_args(Order)
 

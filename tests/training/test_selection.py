@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.golden_training import synthetic_set
+from support.overlap import measure_overlap, overlap_share, unavoidable_share
 from support.village import write_village
 
 from giaann_dask.dask_types import measure
@@ -37,10 +38,7 @@ from giaann_dask.training.selection import (
     assign_batches,
     choose_rounds,
     join_touches,
-    measure_overlap,
-    overlap_share,
     touches_of,
-    unavoidable_share,
 )
 from giaann_dask.training.tasks import add_runs
 
@@ -142,8 +140,6 @@ def test_sizes_are_checked() -> None:
     touches = make_touches([({1}, 9)])
     with pytest.raises(OptionError):
         choose_rounds(touches, 0, LEAST)
-    with pytest.raises(OptionError):
-        overlap_share(touches, [0], 0)
     with pytest.raises(OptionError):
         assign_batches(touches, 0, LEAST)
 
