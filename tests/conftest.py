@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.examples import QUICK, THOROUGH
 from support.village import SENTENCES, SMALL_PARTS, Undisturbed, write_village
 
 import giaann_dask as gd
@@ -15,8 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # Examples take as long as the machine and its other users let them: what is tested is what they give.
 # Few of them in the ordinary tests, others in every run; many where there is time, `make test-all`.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("quick", patient, max_examples=40)
-settings.register_profile("thorough", patient, max_examples=200)
+settings.register_profile("quick", patient, max_examples=QUICK)
+settings.register_profile("thorough", patient, max_examples=THOROUGH)
 settings.load_profile("quick")
 
 

@@ -57,3 +57,45 @@ def test_every_module_that_text_names_is_there() -> None:
             if end < len(parts) and parts[end] not in defined[".".join(parts[:end])]:
                 missing.append((path.name, named))
     assert missing == []
+
+
+# Names of libraries that docstrings use without importing them.
+ELSEWHERE = {"KeyboardInterrupt", "KneserNeyInterpolated", "LocalCUDACluster", "LocalCluster", "sizeof"}
+LIBRARIES = {"dask", "difflib", "distributed", "multiprocessing", "threading"}
+
+
+def test_docstrings_name_modules_and_objects_that_exist() -> None:
+    """Also by the last parts of their names, as in `rows.remote`; a renamed module leaves no reference behind."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.rglob("*.py")}
+    modules: set[str] = set()
+    defined: set[str] = set()
+    for path, tree in trees.items():
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        modules |= {".".join(parts[at:]).removesuffix(".__init__") for at in range(len(parts))}
+        for node in ast.walk(tree):
+            match node:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    defined.add(name)
+                case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                    defined.add(name)
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    stale = []
+    for path, tree in trees.items():
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        imported = {(each.asname or each.name).split(".")[0] for node in imports for each in node.names}
+        outside = imported | LIBRARIES | ELSEWHERE
+        for node in ast.walk(tree):
+            text = (ast.get_docstring(node) or "") if isinstance(node, documented) else ""
+            for named in re.findall(r"(?<!`)`([A-Za-z_]\w*(?:\.\w+)*)`(?!`)", text):
+                *owner, last = named.split(".")
+                owned = not owner or owner[-1] in defined or ".".join(owner) in modules
+                if named not in modules and named.split(".")[0] not in outside and not (owned and last in defined):
+                    stale.append((path.name, named))
+    assert stale == []
+
+
+def test_profiles_of_hypothesis_decide_how_many_examples_are_tried() -> None:
+    """A number in `settings` would be the same for `make test-all`; `support.examples.examples` scales it."""
+    tests = Path(__file__).resolve().parent
+    pinned = [path.name for path in tests.rglob("*.py") if re.search(r"max_examples=\d", path.read_text("utf-8"))]
+    assert pinned == []

@@ -54,8 +54,6 @@ class TrainingOptions:
         not predict (see `giaann_dask.training.error_driven`).
     refresh_sequences : int
         With ``"misses"``, so many sequences are predicted by one commit; then there is another.
-    weakening : float
-        By which share connections that were active for a prediction are weakened. Not 0: refused.
 
     Raises
     ------
@@ -82,7 +80,6 @@ class TrainingOptions:
     device: str = "auto"
     train_on: str = "all"
     refresh_sequences: int = 10_000
-    weakening: float = 0.0
 
     def __post_init__(self) -> None:
         check_limits(self.maximum_sequences)
@@ -102,12 +99,4 @@ class TrainingOptions:
         if self.train_on not in TRAIN_ON:
             raise OptionError(
                 f"{parameter('train_on')} is {self.train_on!r}", " or ".join(TRAIN_ON), "choose one of them"
-            )
-        if self.weakening:
-            # Each token would take a share of what earlier ones left: 10 and 10 % twice is not 10 and 20 % once.
-            raise OptionError(
-                f"{parameter('weakening')} is {self.weakening}: "
-                "a share of a strength depends on the sequences before it",
-                "0: training adds up sequences in parallel, in any order",
-                f"leave it out; {parameter('train_on')} misses strengthens only what was not predicted",
             )

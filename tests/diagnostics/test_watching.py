@@ -15,8 +15,9 @@ from typing import Any, get_args
 
 import pytest
 from distributed import Client
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.village import write_village
 
 import giaann_dask as gd
@@ -64,7 +65,7 @@ def region(number: int, nbytes: int, touches: int, task: str = "") -> RegionMeas
     return RegionMeasured(number, nbytes // 12, nbytes // 64, nbytes, 1, touches, task)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(st.tuples(st.integers(0, 2), happenings, st.booleans()), max_size=30))
 def test_lost_messages_cost_nothing(told: list[tuple[int, Event, bool]]) -> None:
     """Three processes tell of events, some messages are lost, the last ones arrive."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from giaann_dask.increments.aggregation import KeyLayout, sum_connections, sum_on_device
 from giaann_dask.keys import unpack_target
@@ -19,7 +20,7 @@ entries = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(found=entries)
 def test_three_ways_agree(found: list[tuple[int, int, int, int, int]]) -> None:
     expected: dict[tuple[int, int, int, int], int] = {}

@@ -6,8 +6,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from giaann_dask.errors import OptionError
 from giaann_dask.increments.context_counts import ContextCounts, add_counts, count_contexts, subtract_counts
@@ -46,7 +47,7 @@ def found_pairs(counts: ContextCounts, distance: int) -> Counter[tuple[str, str]
     return Counter({(name[s], word[n]): count for s, n, count in entries})
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(DOCUMENTS, DOCUMENTS)
 def test_parts_add_up_to_the_whole_and_can_be_taken_away(first: Documents, second: Documents) -> None:
     one, two, whole = counted(first), counted(second), counted(first + second)
@@ -55,13 +56,13 @@ def test_parts_add_up_to_the_whole_and_can_be_taken_away(first: Documents, secon
     assert plain(subtract_counts(whole, whole)) == plain(ContextCounts.empty())
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(DOCUMENTS, st.integers(1, 7))
 def test_blocks_do_not_matter(documents: Documents, block_tokens: int) -> None:
     assert plain(counted(documents, block_tokens)) == plain(counted(documents))
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(DOCUMENTS)
 def test_counts_are_those_of_a_dictionary(documents: Documents) -> None:
     counts = counted(documents)

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.plain_training import arrays, naive_connections, sentences
 from support.tagged_tokens import EVER
 from support.village import write_village
@@ -164,7 +165,7 @@ def test_permanence_depends_on_the_order_and_is_refused() -> None:
     require_sums(scaled("all", 2.0))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     pairs=st.lists(st.tuples(st.integers(1, 79), st.sampled_from([0.5, 1.0, 10.0])), min_size=1, max_size=60),
     limit=st.floats(2.0**-20, 200.0),
@@ -197,14 +198,14 @@ def test_the_squash_rises_to_the_limit_and_leaves_the_sums_alone() -> None:
     assert per_pair.strengths(units).tolist() == (units / 2**20).tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(text=sentences, scope=scopes, limit=limits)
 def test_scaling_equals_the_rule_read_literally(text: list[TaggedSentence], scope: str, limit: float | None) -> None:
     specification, (block,) = scaled(scope, limit), encode(text)
     assert table_of(connect_batch([block], specification, Placement(4), CPU)) == literally(block, specification)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(text=sentences, scope=scopes, cuts=st.tuples(st.integers(0, 14), st.integers(0, 14)), regions=st.integers(1, 8))
 def test_batches_and_regions_do_not_matter_to_scaling(
     text: list[TaggedSentence], scope: str, cuts: tuple[int, int], regions: int
@@ -217,7 +218,7 @@ def test_batches_and_regions_do_not_matter_to_scaling(
             assert joined([once], table) == joined(parts, table)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(text=sentences, scope=scopes)
 def test_the_operations_of_a_device_agree(text: list[TaggedSentence], scope: str) -> None:
     specification, blocks = scaled(scope), encode(text)
@@ -232,7 +233,7 @@ def test_the_operations_of_a_device_agree(text: list[TaggedSentence], scope: str
             assert arrays(first) == arrays(second)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(text=sentences)
 def test_without_factors_nothing_changes(text: list[TaggedSentence]) -> None:
     (plain,), (tagged,) = encode(text, parts_of_speech=False), encode(text)

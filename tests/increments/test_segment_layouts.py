@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from giaann_dask.errors import SpecificationError
 from giaann_dask.increments import connections
@@ -116,7 +117,7 @@ def table_of(runs: list[Run]) -> dict[Key, int]:
     return found
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(block=encoded(), specification=specifications())
 def test_kernels_follow_the_rule(block: EncodedBlock, specification: Specification) -> None:
     limited = np.minimum(block.branch, specification.branches - 1).astype(np.uint8)
@@ -171,7 +172,7 @@ def test_what_has_no_meaning_is_refused(fields: dict[str, Any], expected: str) -
         Specification(**fields)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(text=st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=9), min_size=1, max_size=8), at=st.integers(0, 7))
 def test_random_branches_depend_on_their_sequence_alone(text: list[list[int]], at: int) -> None:
     neuron = np.concatenate(text)

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, both, random_run
 from support.village import write_village
 
@@ -91,7 +92,7 @@ def share_plainly(trace: StepTrace, target: int) -> float:
     return float(positive.get(target, Fraction(0))) / float(sum(positive.values())) if positive else 0.0
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.integers(0, 2**32),
     st.sampled_from(SPECIFICATIONS),

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 from support.conformance import golden_run, inference_files
+from support.examples import examples
 from support.golden_steps import (
     EWT_FOLDERS,
     EWT_SAMPLE,
@@ -69,7 +70,7 @@ class CountingRows:
         self.ahead.append(list(neurons))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.integers(0, 2**32),
     st.sampled_from(SPECIFICATIONS),

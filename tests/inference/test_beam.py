@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, random_run
 from support.village import write_village
 
@@ -71,7 +72,7 @@ def assert_same(one: Generation, other: Generation) -> None:
 networks = st.builds(Setting, seeds, st.sampled_from(SPECIFICATIONS), st.sampled_from([0.1, 0.3, 0.5]))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(networks, st.sampled_from(FED), st.integers(1, 4), st.sampled_from(SCORES))
 def test_one_path_is_plain_generation(setting: Setting, options: InferenceOptions, depth: int, score: Any) -> None:
     plain = setting.generated(options, None)
@@ -90,7 +91,7 @@ class Always(BeamOptions):
     searches = True
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(networks, st.sampled_from(FED), st.integers(1, 5))
 def test_no_depth_scored_by_activation_is_plain_generation(
     setting: Setting, options: InferenceOptions, width: int
@@ -179,7 +180,7 @@ class Following:
         return best[0][1][0] if best else None
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     st.builds(Setting, seeds, st.sampled_from(SPECIFICATIONS), st.sampled_from([0.2, 0.4]), st.just(5)),
     st.sampled_from(FED),
@@ -197,7 +198,7 @@ def test_a_wide_search_finds_the_best_of_all_paths(setting: Setting, options: In
     event(f"generated {len(found.tokens)}")
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(networks, st.sampled_from(FED), st.integers(2, 3), st.integers(1, 4), st.sampled_from(SCORES))
 def test_a_narrow_search_follows_the_rules(
     setting: Setting, options: InferenceOptions, width: int, depth: int, score: Any
@@ -213,7 +214,7 @@ def test_a_narrow_search_follows_the_rules(
     event(f"differs from plain {found.tokens != setting.generated(options, None, 3).tokens}")
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(networks, st.sampled_from(FED), st.sampled_from(SCORES))
 def test_asking_for_more_tokens_changes_none_before(setting: Setting, options: InferenceOptions, score: Any) -> None:
     beam = BeamOptions(width=2, depth=3, score=score)

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from distributed import Client
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 from support.conformance import golden_run, inference_files
+from support.examples import examples
 from support.golden_steps import EWT_FOLDERS, SYN_FOLDER, BatchFollower, alone, follow
 from support.held_networks import HeldNetwork
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, random_prompts, random_run
@@ -38,7 +39,7 @@ def three_workers() -> Iterator[Client]:
         yield client
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.integers(0, 2**32),
     st.sampled_from(SPECIFICATIONS),

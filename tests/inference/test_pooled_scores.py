@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from benchmarks.choose_weights import choose_weights
 from giaann_dask.errors import EmptyInputError, OptionError
@@ -48,7 +49,7 @@ def synthetic(name: str) -> Documents:
     return [[sentence] for sentence in sentences if sentence]
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(SOME, OTHERS, WEIGHTS, st.integers(0, 4), st.sampled_from([0, 2, 50]))
 def test_probabilities_sum_to_one(
     trained: Documents, text: Documents, weights: list[float], chain: int, remembered: int

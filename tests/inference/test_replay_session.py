@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, both, random_run
 
 from giaann_dask.inference.profiles import open_session
@@ -61,13 +62,13 @@ def require_the_same_steps(
         assert pulled.explain(other.steps, step.index) == pushed.explain(one.steps, step.index)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(NETWORKS)
 def test_the_same_steps_as_pushing(network: tuple[Any, ...]) -> None:
     require_the_same_steps(*network)
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(NETWORKS)
 def test_the_same_steps_as_tensors(network: tuple[Any, ...]) -> None:
     require_the_same_steps(*network, torch.device("cpu"))

@@ -17,6 +17,7 @@ import pytest
 from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.village import write_village
 
 import giaann_dask as gd
@@ -165,7 +166,7 @@ def regions() -> Iterator[Regions]:
         yield Regions(client)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     wanted=st.lists(st.lists(st.integers(0, 44), max_size=12), min_size=1, max_size=5),
     ahead=st.lists(st.integers(0, 44), max_size=12),

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 import torch
 from distributed import Client
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 from support.conformance import golden_run
+from support.examples import examples
 from support.golden_steps import SYN_FOLDER, Follower, follow
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, random_run
 from support.village import write_village
@@ -64,7 +65,7 @@ def workers() -> Iterator[Client]:
         yield client
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(
     st.integers(0, 2**32),
     st.sampled_from(SPECIFICATIONS),

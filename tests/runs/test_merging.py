@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from giaann_dask.errors import StoreDamagedError, StrengthOverflowError
 from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
@@ -185,7 +186,7 @@ def test_result_keeps_no_larger_buffer_alive() -> None:
         assert base.nbytes == array.nbytes
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.lists(st.tuples(PLAIN_RUNS, st.booleans()), min_size=1, max_size=5))
 def test_runs_that_may_be_written_are_not(items: list[tuple[Plain, bool]]) -> None:
     runs = []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from giaann_dask.cluster import Roles, WorkerMemory, assign_regions
 from giaann_dask.keys import pack_neuron, unpack_neuron
@@ -127,7 +128,7 @@ def test_columns_that_occur_together_share_a_region() -> None:
     assert placement.load.max() <= 1.2 * placement.load.mean()
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(data=st.data(), kind=st.sampled_from(["balanced", "co-occurrence"]))
 def test_a_column_stays_where_it_is(data: st.DataObject, kind: Kind) -> None:
     def draw() -> ColumnUsage:

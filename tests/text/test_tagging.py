@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from giaann_dask.errors import InputFormatError, MissingDependencyError, OptionError
 from giaann_dask.spec import PARTS_OF_SPEECH
@@ -160,7 +161,7 @@ def test_tables_are_consistent() -> None:
 
 @given(st.lists(st.lists(st.text(max_size=8), max_size=12), max_size=4))
 @example([["IF"]])
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_any_tokens_get_known_tags(sentences: list[list[str]]) -> None:
     tagged = make_tagger("lexicon").tag(sentences)
     assert [list(sentence.forms) for sentence in tagged] == sentences

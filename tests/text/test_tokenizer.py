@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.conformance import read_json
+from support.examples import examples
 from support.golden_v2 import synthetic_subwords, synthetic_words
 
 import giaann_dask as gd
@@ -68,7 +69,7 @@ def test_sequences_of_the_golden_set(data_folder: Path, golden_tokenizer: Subwor
         assert [golden_tokenizer.names[number] for number in divided.numbers] == line["words"]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(text=st.text(st.characters(exclude_categories=("Cs",)), max_size=40))
 def test_subwords_are_the_bytes_of_the_text(golden_tokenizer: SubwordTokenizer, text: str) -> None:
     numbers = golden_tokenizer.encode(text)
@@ -133,7 +134,7 @@ def test_invalid_tokenizers_are_rejected(golden_tokenizer: SubwordTokenizer, tmp
             require_tokenizer(gd.Specification(profile="v2", tokens=tokens), tokenizer)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     words=st.lists(st.tuples(st.text("aé ", min_size=1, max_size=4), st.booleans()), min_size=1, max_size=6),
     cuts=st.lists(st.integers(1, 30), max_size=8),

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.plain_training import arrays, naive_connections, sentences
 from support.tagged_tokens import EVER, OPTIONS
 
@@ -54,7 +55,7 @@ def state(vocabulary: Vocabulary) -> tuple[object, ...]:
     return v.concepts, v.features, v.delimiter, v.probable_since, v.sequences
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(text=sentences, cuts=st.lists(st.integers(0, 14), max_size=5))
 def test_encoding_does_not_depend_on_blocks(text: list[TaggedSentence], cuts: list[int]) -> None:
     cuts = [min(cut, len(text)) for cut in cuts]
@@ -63,7 +64,7 @@ def test_encoding_does_not_depend_on_blocks(text: list[TaggedSentence], cuts: li
     assert flat(once[1]) == flat(cut[1])
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(text=sentences, cuts=st.lists(st.integers(0, 14), max_size=3), limit=st.integers(1, 14))
 def test_a_limit_equals_a_shorter_text(text: list[TaggedSentence], cuts: list[int], limit: int) -> None:
     cuts = [min(cut, len(text)) for cut in cuts]
@@ -99,7 +100,7 @@ def sequential_boundaries(text: list[TaggedSentence]) -> list[list[int] | None]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(text=sentences)
 def test_segmentation_equals_the_rule_read_literally(text: list[TaggedSentence]) -> None:
     _, blocks = encode(text, [])
@@ -112,7 +113,7 @@ def test_segmentation_equals_the_rule_read_literally(text: list[TaggedSentence])
             assert block.occurrence[slice(*block.offsets[q : q + 2])].tolist() == oracle
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(text=sentences, cuts=st.lists(st.integers(0, 14), max_size=4), regions=st.sampled_from([1, 2, 3, 8]))
 def test_connections_do_not_depend_on_batches_and_regions(
     text: list[TaggedSentence], cuts: list[int], regions: int
@@ -127,7 +128,7 @@ def test_connections_do_not_depend_on_batches_and_regions(
         assert arrays(merge_runs(whole)) == arrays(merge_runs(summed))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(text=sentences)
 def test_connections_equal_the_rule_read_literally(text: list[TaggedSentence]) -> None:
     specification = Specification(seed_tokens=6)
@@ -143,7 +144,7 @@ def test_connections_equal_the_rule_read_literally(text: list[TaggedSentence]) -
     assert found == expected
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     text=sentences,
     seed=st.integers(6, 40),
@@ -174,7 +175,7 @@ def test_processor_and_device_sum_the_same_pairs(
     assert PairLayout.of(1 << 26, specification).bits == 64
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(text=sentences)
 def test_neurons_equal_the_rule_read_literally(text: list[TaggedSentence]) -> None:
     specification = Specification(seed_tokens=6)

@@ -12,8 +12,9 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.overlap import measure_overlap, overlap_share
 from support.village import write_village
 
@@ -48,7 +49,7 @@ def block(tmp_path_factory: pytest.TempPathFactory) -> EncodedBlock:
     return encode_block(built, Vocabulary().extend(summarise(built)), 2)
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(st.integers(0, 9), st.integers(1, 5), st.integers(1, 9))
 def test_figures_are_those_of_the_selected_sequences(
     block: EncodedBlock, seed: int, batches: int, regions: int

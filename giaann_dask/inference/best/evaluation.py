@@ -2,7 +2,7 @@
 
 Covers: tables from the counts of a commit, scoring stretches of a text as tasks, n-grams made of the same
 counts beside it, and the report. Does not cover: probabilities (`best.scores`), n-grams (`best.ngram`), and
-networks of columns (`evaluating.evaluation`).
+networks of columns (`evaluation.evaluation`).
 
 The tokens of the text, not its network, bound what fits: each of them takes about 250 bytes on a worker.
 """

@@ -1,8 +1,8 @@
 """Compute top-k accuracy: overall, by position in the sequence and by part of speech.
 
 Covers: counting the steps of tasks in integers, so that any number of tasks in any order adds up to
-the same, and the report of these counts. Does not cover: which prediction is right (`evaluating.matching`), how
-the tasks are spread (`evaluating.evaluation`) and pictures (`giaann_dask.diagnostics.evaluation_report`).
+the same, and the report of these counts. Does not cover: which prediction is right (`evaluation.matching`), how
+the tasks are spread (`evaluation.evaluation`) and pictures (`giaann_dask.diagnostics.evaluation_report`).
 """
 
 from __future__ import annotations

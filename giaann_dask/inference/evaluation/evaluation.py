@@ -1,9 +1,9 @@
 """Evaluation: accuracy of next-token prediction on given text.
 
 Covers: preparing sequences by section 7 of the contract, spreading them over a cluster and putting
-the report together. Does not cover: the tasks (`evaluating.predicting`), what they keep
-(`evaluating.recording`), when a prediction is right (`evaluating.matching`), counting by section 8
-(`evaluating.accuracy`) and pictures of a report (`giaann_dask.diagnostics.evaluation_report`).
+the report together. Does not cover: the tasks (`evaluation.predicting`), what they keep
+(`evaluation.recording`), when a prediction is right (`evaluation.matching`), counting by section 8
+(`evaluation.accuracy`) and pictures of a report (`giaann_dask.diagnostics.evaluation_report`).
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class EvaluationOptions:
         Every k for which it is counted how often one of the k best candidates is right, up to 1,000; 1 is
         always among them. Candidates are ranked by value, then in (column, feature) order.
     bits_per_byte : bool
-        Whether the probabilities of tokens are summed up, too (`evaluating.code_length`).
+        Whether the probabilities of tokens are summed up, too (`evaluation.code_length`).
 
     Raises
     ------

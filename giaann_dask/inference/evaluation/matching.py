@@ -2,7 +2,7 @@
 
 Covers: comparing predicted neurons with the tokens of encoded sequences by their words, the best
 prediction alone or the best few. Does not cover: making predictions (`session`), collecting them in
-a task (`evaluating.recording`), and what they add up to (`evaluating.accuracy`).
+a task (`evaluation.recording`), and what they add up to (`evaluation.accuracy`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Predictions:
     rows : RowStatistics or None
         How rows were come by; None where all were here.
     probability : ndarray or None
-        That of each token (see `evaluating.code_length`), float64; None where it was not asked for.
+        That of each token (see `evaluation.code_length`), float64; None where it was not asked for.
     """
 
     sequence: npt.NDArray[np.int64]

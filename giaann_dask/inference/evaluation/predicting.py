@@ -1,8 +1,8 @@
 """The tasks of an evaluation: predicting the tokens of some sequences of a block.
 
 Covers: sequence after sequence with compiled steps on the CPU, all together as tensors on other devices, and asking
-ahead for the rows of given sources. Does not cover: which tasks there are (`evaluating.evaluation`), what is kept
-of the steps (`evaluating.recording`) and the steps.
+ahead for the rows of given sources. Does not cover: which tasks there are (`evaluation.evaluation`), what is kept
+of the steps (`evaluation.recording`) and the steps.
 """
 
 from __future__ import annotations

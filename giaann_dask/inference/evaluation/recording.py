@@ -2,7 +2,7 @@
 
 Covers: from the steps of sessions to `giaann_dask.inference.evaluation.matching.Predictions`: which steps count,
 the words and parts of speech of their tokens, and the best few candidates where these are wanted.
-Does not cover: making predictions (`steps`) and judging them (`evaluating.matching`).
+Does not cover: making predictions (`steps`) and judging them (`evaluation.matching`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Copy the rows of a batch to a device, and search in them.
 
 Covers: following what `BatchRows` holds, what a row reaches in the last segment, and which of many rows reach
-which of many neurons. Does not cover: where rows come from (`replay.held_rows`) and what follows from what is
-found (`replay.tensors`).
+which of many neurons. Does not cover: where rows come from (`v1.held_rows`) and what follows from what is
+found (`v1.tensors`).
 """
 
 from __future__ import annotations

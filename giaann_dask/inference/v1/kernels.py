@@ -3,7 +3,7 @@
 Covers: sections 8.1 to 8.6 of the contract for sequences whose rows are here, as numba kernels: the
 activity of a source, the connected neurons, their state from the sequence's history, their values
 and the first largest of them.
-Does not cover: which sequences advance, where rows come from and what is fed (`replay.batch`), the same on
+Does not cover: which sequences advance, where rows come from and what is fed (`v1.pull_batch`), the same on
 other devices (`session`), or the state of all neurons (`activation`).
 
 The history of a neuron depends on the sources of its sequence and on its own bursts and

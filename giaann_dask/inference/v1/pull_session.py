@@ -1,7 +1,7 @@
 """One sequence at a time with the steps of batches: what `Session` answers, in less time.
 
 Covers: a batch of one behind the methods of `giaann_dask.inference.v1.push_session.Session`. Does not cover: many
-sequences at once (`replay.batch`) and the steps (`replay.kernels`, `replay.tensors`).
+sequences at once (`v1.pull_batch`) and the steps (`v1.kernels`, `v1.tensors`).
 """
 
 from __future__ import annotations

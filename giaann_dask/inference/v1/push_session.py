@@ -4,8 +4,8 @@ Covers: evaluation of a given sentence and generation after a prompt with a stat
 entry, and the explanation of a generated token by the connections that raised it.
 Does not cover: the order of the sub-steps (`steps`), the values that go in and come out
 (`sequence`), the same answers from fewer entries
-(`replay.session`), the sentence's preparation (section 7;
-`giaann_dask.text`), whether a prediction counts as a match and accuracy (`evaluating.evaluation`), or many
+(`v1.pull_session`), the sentence's preparation (section 7;
+`giaann_dask.text`), whether a prediction counts as a match and accuracy (`evaluation.evaluation`), or many
 prompts at once.
 """
 

@@ -4,7 +4,7 @@ Covers: section 8 of the contract for one sequence at a time: the order of the s
 the choice, what is fed to the next step, and the record of every step.
 Does not cover: how the activation of neurons is known: by pushing whole rows into one state
 (`session`), or by replaying the history of neurons that can win
-(`replay.kernels`, which follows these rules in compiled code).
+(`v1.kernels`, which follows these rules in compiled code).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Covers: sections 8.1 to 8.6 of the contract, vectorised over sequences, over the neurons that can win and over the
 steps of their histories. Does not cover: which sequences advance, where rows come from and what is fed
-(`replay.batch`), and the same for the CPU (`replay.kernels`), which waits for memory less.
+(`v1.pull_batch`), and the same for the CPU (`v1.kernels`), which waits for memory less.
 
 A pair is a neuron and the sequence whose history it is followed through. All pairs of a step are followed
 together: first all connections that any step of their sequences sends to them are searched, all halvings at once,
@@ -120,7 +120,7 @@ class TensorSteps:
     def advance(
         self, slots: Slots, which: Integers, until: Integers, held: BatchRows
     ) -> tuple[Integers, Integers, Floats]:
-        """Do the steps of some slots up to those given; everything is as in `replay.kernels.advance`."""
+        """Do the steps of some slots up to those given; everything is as in `v1.kernels.advance`."""
         self._rows.follow(held)
         begin, limit = slots.done[which], dict(zip(which.tolist(), until.tolist(), strict=True))
         found: dict[tuple[int, int], Found] = {}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from giaann_dask.keys import pack_neuron, pack_target
 from giaann_dask.runs.minhash import (
@@ -61,7 +62,7 @@ def test_nothing_is_similar_to_nothing() -> None:
     assert similar_by_neighbours(minhash_neighbours(Run.empty())) == {}
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.integers(0, 2**32), st.integers(20, 300))
 def test_what_shares_most_is_found_and_what_shares_little_is_not(seed: int, size: int) -> None:
     random = np.random.default_rng(seed)
