@@ -260,16 +260,16 @@ def test_a_full_batch_takes_no_more_and_a_prompt_that_leaves_frees_its_slot(open
     options = drawn(0.7, 3, tokens=2)
     batch = opened.open_batch(options, gd.BatchOptions(slots=1))
     with pytest.raises(PromptError, match="0 words"):
-        batch.enter(" ", options)
-    first = batch.enter(PROMPT, options)
+        batch.prepare(" ", options)
+    first = batch.prepare(PROMPT, options).enter()
     with pytest.raises(OptionError, match="full batch"):
-        batch.enter("A boat", options)
+        batch.prepare("A boat", options).enter()
     (event,) = batch.step()
-    assert (event.number, event.finished, len(batch), batch.free_slots) == (first.number, False, 1, 0)
-    batch.leave(first.number)
-    batch.leave(first.number)
+    assert (event.number, event.finished, len(batch), batch.free_slots) == (first, False, 1, 0)
+    batch.leave(first)
+    batch.leave(first)
     assert (len(batch), batch.free_slots, batch.step()) == (0, 1, [])
-    second = batch.enter(PROMPT, options)
-    assert second.number != first.number
+    second = batch.prepare(PROMPT, options).enter()
+    assert second != first
     events = [event for _ in range(3) for event in batch.step()]
     assert [event.finished for event in events] == [False, False, True]
