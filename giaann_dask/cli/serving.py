@@ -30,13 +30,8 @@ from giaann_dask.cli.spelling import Command, section
 from giaann_dask.cli.stopping import stop_on_signals
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from giaann_dask.inference.rows.remote import RowOptions
     from giaann_dask.serving.engine import Engine
-    from giaann_dask.serving.network_engine import EngineOptions, NetworkEngine
-    from giaann_dask.serving.word_engine import WordEngine
-    from giaann_dask.store.network_store import CommitReader
 
 
 _http, _limits, _text = section("HTTP"), section("Limits"), section("Text")
@@ -110,9 +105,10 @@ def serve(network: Path, **values: Any) -> None:
         import_optional(package, "serve")
     from giaann_dask.api.cluster import connect
     from giaann_dask.cluster import attempt
+    from giaann_dask.inference.continuation import GenerationOptions
     from giaann_dask.inference.sharded.workers import StateOptions
     from giaann_dask.serving.app import build_app
-    from giaann_dask.serving.network_engine import EngineOptions
+    from giaann_dask.serving.engine import open_engine
     from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
     from giaann_dask.serving.reopening import ReopenedEngine
     from giaann_dask.serving.server import address_of, bind
@@ -125,20 +121,20 @@ def serve(network: Path, **values: Any) -> None:
         limits=Limits(
             body_bytes=values["max_body"], prompt_characters=values["max_prompt"], tokens=values["max_tokens"]
         ),
-        line=QueueOptions(places=values["places"], waiting=values["waiting"], wait_s=values["wait_s"]),
+        queue=QueueOptions(slots=values["places"], waiting=values["waiting"], wait_s=values["wait_s"]),
     )
     inference, memory = read_inference_options(values, "prediction"), read_size("state_memory", values["state_memory"])
-    engine_options = EngineOptions(
+    generation = GenerationOptions(
         inference=inference,
         tagger=values["tagger"],
         device=values["device"],
         rows=_in_time(read_row_options(values), options.timeout_s),
-        places=options.line.places,
-        state=StateOptions(**({} if memory is None else {"state_bytes": memory})),
     )
+    state = StateOptions(**({} if memory is None else {"state_bytes": memory}))
     cluster, store = cluster_options(values, LOCAL), NetworkStore(network)
     reader = store.open(values["commit"] or store.head())
-    _require_fit(reader, engine_options)
+    # Before a cluster is started.
+    generation.require_fit(reader.manifest().specification)
 
     @contextmanager
     def opening() -> Iterator[Engine]:
@@ -146,7 +142,7 @@ def serve(network: Path, **values: Any) -> None:
         with (
             closing(connect(options=cluster)) as client,
             attempt(),
-            closing(_engine(client, reader, engine_options)) as opened,
+            closing(open_engine(client, reader, generation, slots=options.queue.slots, state=state)) as opened,
         ):
             yield opened
 
@@ -162,23 +158,6 @@ def serve(network: Path, **values: Any) -> None:
                 stop=stop,
                 ready=lambda: answer(shown, values["as_json"], figures(shown, *shown)),
             )
-
-
-def _engine(client: Client, reader: CommitReader, options: EngineOptions) -> NetworkEngine | WordEngine:
-    """Return the engine for a network of this profile."""
-    from giaann_dask.serving.network_engine import NetworkEngine
-    from giaann_dask.serving.word_engine import WordEngine
-
-    if reader.manifest().specification.profile != "best":
-        return NetworkEngine(client, reader, options)
-    return WordEngine(client, reader)
-
-
-def _require_fit(reader: CommitReader, options: EngineOptions) -> None:
-    """Raise an `OptionError` when options of inference do not fit the network, before a cluster is started."""
-    from giaann_dask.inference.continuation import GenerationOptions
-
-    GenerationOptions(inference=options.inference).require_fit(reader.manifest().specification)
 
 
 def _in_time(rows: RowOptions, timeout_s: float) -> RowOptions:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import torch
+from distributed import Client
 
 from giaann_dask.device import select_device, tensor_device
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.batch import Batch, BatchOptions
 from giaann_dask.inference.rows.source import RowSource
+from giaann_dask.inference.sharded.workers import ShardedSession, StateOptions
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable
 from giaann_dask.inference.v1.pull_batch import PullBatch
@@ -138,6 +140,26 @@ def open_plain_session(
     if isinstance(options, V2Options):
         return V2Session(specification, rows, flags, options=options, device=device, states=True)
     return Session(specification, rows, flags, options=options, device=device)
+
+
+def open_whole_session(
+    specification: Specification,
+    rows: RowSource,
+    flags: FlagTable,
+    *,
+    options: InferenceRules,
+    device: torch.device,
+    client: Client | None,
+    state: StateOptions,
+) -> ShardedSession | Session | V2Session:
+    """Return the session whose traces have the whole state or, of ``v1`` on a cluster, its strongest columns.
+
+    Beyond its memory budget in this process the state is sharded over the cluster's workers. The parameters are those
+    of `ShardedSession`.
+    """
+    if client is None or isinstance(options, V2Options):
+        return open_plain_session(specification, rows, flags, options=options, device=device)
+    return ShardedSession(specification, rows, flags, client=client, options=options, device=device, state=state)
 
 
 def open_batch(

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+import torch
 from distributed import Client
 
 from giaann_dask.cluster import result, results
@@ -34,19 +36,25 @@ from giaann_dask.inference.profiles import (
     fitting_rules,
     open_batch,
     open_plain_session,
+    open_whole_session,
     rules_device,
 )
 from giaann_dask.inference.rows.health import find_trouble, is_lost
 from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
 from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.state.sequence import FlagTable, StepResult, StepTrace
+from giaann_dask.inference.sharded.workers import ShardedSession, StateOptions
+from giaann_dask.inference.state.active_columns import ActiveColumns
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
 from giaann_dask.inference.token_events import (
+    ActiveColumn,
     ContinuationStream,
-    EnteredPrompt,
     OpenNetwork,
+    PreparedText,
     TokenEvent,
 )
+from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -103,6 +111,11 @@ class NetworkHandle:
         """Whether tokens are subwords."""
         return self.specification.tokens == "subwords"
 
+    @property
+    def draws(self) -> bool:
+        """False: activations are no probabilities."""
+        return False
+
     def open_batch(self, options: GenerationOptions, batch: BatchOptions | None = None) -> ColumnBatch:
         """Return an empty batch of prompts; see `ColumnBatch`."""
         return ColumnBatch(self, options, batch)
@@ -116,6 +129,13 @@ class NetworkHandle:
             else:
                 self._flags[kinds] = result(submit_flags(self._client, self._reader, kinds))
         return self._flags[kinds]
+
+    def open_whole_session(
+        self, flags: FlagTable, rules: InferenceRules, device: torch.device, state: StateOptions
+    ) -> ShardedSession | Session | V2Session:
+        """Return a session for one prompt whose traces have the whole activation, or its strongest columns."""
+        network = (self.specification, self.rows, flags)
+        return open_whole_session(*network, options=rules, device=device, client=self._client, state=state)
 
     def trouble(self, within_s: float) -> str | None:
         """Return what keeps rows from being had now, None when nothing does, as where they all are here.
@@ -152,8 +172,9 @@ class NetworkHandle:
 
 @dataclass(eq=False)
 class _Text:
-    """A prompt in a batch."""
+    """A prepared prompt, and its steps once it is in a batch."""
 
+    sequence: PreparedSequence
     options: GenerationOptions
     vocabulary: Vocabulary
     flags: FlagTable
@@ -187,7 +208,7 @@ class ColumnBatch:
             )
         self._opened, self._tagger = opened, options.tagger
         self._rules = fitting_rules(opened.specification, options.inference)
-        device = rules_device(self._rules, options.device)
+        self._device = device = rules_device(self._rules, options.device)
         self._batch = open_batch(opened.specification, opened.rows, options=self._rules, batch=batch, device=device)
         self._texts: dict[int, _Text] = {}
 
@@ -200,14 +221,38 @@ class ColumnBatch:
         """Number of free slots."""
         return self._batch.free_slots
 
-    def enter(self, prompt: str, options: GenerationOptions) -> EnteredPrompt:
-        """Divide a prompt into columns and add it; see `ContinuationBatch.enter`."""
+    def prepare(self, prompt: str, options: GenerationOptions) -> PreparedText:
+        """Divide a prompt into columns; see `ContinuationBatch.prepare`."""
         prepared, vocabulary = self._opened.prepare(prompt, self._tagger)
         flags = changed_flags(self._opened.flags_for(self._rules), prepared.change)
-        number = self._batch.enter(Prompt(sequence=prepared.sequence, flags=flags, tokens=options.tokens))
-        self._texts[number] = _Text(options, vocabulary, flags)
+        text = _Text(prepared.sequence, options, vocabulary, flags)
+        return PreparedText(prepared.words, partial(self._enter, text), partial(self._with_columns, text))
+
+    def _enter(self, text: _Text) -> int:
+        number = self._batch.enter(Prompt(sequence=text.sequence, flags=text.flags, tokens=text.options.tokens))
+        self._texts[number] = text
         self._opened.observer(PromptsAdvanced(entered=1))
-        return EnteredPrompt(number, prepared.words)
+        return number
+
+    def _with_columns(self, text: _Text, state: StateOptions) -> Generator[TokenEvent | None, None, None]:
+        """Continue a prompt with the whole activation, or beyond its budget with the strongest columns."""
+        observe = self._opened.observer
+        session = self._opened.open_whole_session(text.flags, self._rules, self._device, state)
+        observe(PromptsAdvanced(entered=1))
+        try:
+            with one_thread():
+                length = len(text.sequence) + text.options.tokens
+                for trace in session.stream(text.sequence, text.options.tokens):
+                    text.steps.append(trace.result)
+                    if trace.result.seed:
+                        yield None
+                        continue
+                    token, last = self._token(text, trace), trace.result.index + 1 == length
+                    columns = _active_columns(trace, state.columns, text.vocabulary)
+                    observe(PromptsAdvanced(tokens=int(token is not None)))
+                    yield TokenEvent(0, token, last or token is None, trace.result.end, columns=columns)
+        finally:
+            observe(PromptsAdvanced(left=1))
 
     def step(self) -> list[TokenEvent]:
         """Do the next step of every prompt; return what was predicted, in words."""
@@ -246,6 +291,16 @@ class ColumnBatch:
         best, values = best_candidates(trace.candidates, text.options.runners_up, trace.result.predicted)
         raw = RawToken(trace.result.predicted, best, values, trace.result.candidates, reasons)
         return in_words(raw, text.vocabulary)
+
+
+def _active_columns(trace: StepTrace, count: int, vocabulary: Vocabulary) -> tuple[ActiveColumn, ...]:
+    """Return the concept columns with the largest activation after a step, ties in the order of columns."""
+    active = trace.lit if trace.state is None else ActiveColumns.of(trace.state)
+    if active is None:
+        return ()
+    found = active.strongest(count)
+    pairs = zip(found.column.tolist(), found.activation.tolist(), strict=True)
+    return tuple(ActiveColumn(vocabulary.concepts[column], activation) for column, activation in pairs)
 
 
 class Sessions(ContinuationStream):
@@ -301,11 +356,11 @@ class Sessions(ContinuationStream):
                 more = index >= 0
                 if more:
                     try:
-                        entered = self._batch.enter(prompt, self._options)
+                        text = self._batch.prepare(prompt, self._options)
                     except PromptError as error:
                         yield TokenEvent(index, None, True, error=error)
                     else:
-                        self._index[entered.number], self._words[index] = index, entered.words
+                        self._index[text.enter()], self._words[index] = index, text.words
             for event in self._batch.step():
                 index = self._index.pop(event.number) if event.finished else self._index[event.number]
                 yield replace(event, number=index)

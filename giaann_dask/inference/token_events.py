@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -15,6 +15,23 @@ from giaann_dask.errors import PromptError
 from giaann_dask.events import Observer
 from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.continuation import Continuation, GeneratedToken, GenerationOptions
+from giaann_dask.inference.sharded.workers import StateOptions
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveColumn:
+    """An active concept column.
+
+    Attributes
+    ----------
+    concept : str
+        Its noun.
+    activation : float
+        Sum of the activation of all entries of its neurons, when the token was chosen.
+    """
+
+    concept: str
+    activation: float
 
 
 @dataclass(frozen=True)
@@ -35,6 +52,8 @@ class TokenEvent:
         Why the prompt cannot be continued at all; the others go on.
     seed : int or None
         What the words of the prompt's continuation are drawn with; None where nothing is drawn.
+    columns : tuple of ActiveColumn
+        Concept columns after the step, largest activation first; only of `PreparedText.with_columns`.
     """
 
     number: int
@@ -43,22 +62,28 @@ class TokenEvent:
     stop: str | None = None
     error: PromptError | None = None
     seed: int | None = None
+    columns: tuple[ActiveColumn, ...] = ()
 
 
-@dataclass(frozen=True)
-class EnteredPrompt:
-    """A prompt that has entered a batch.
+@dataclass(frozen=True, eq=False)
+class PreparedText:
+    """A prompt divided into tokens, ready to enter the batch that prepared it.
 
     Attributes
     ----------
-    number : int
-        Which of the prompts that entered, counted from 0; events have the same number.
     words : tuple of str
         Its words, nouns merged.
+    enter : callable
+        Adds it to the batch, in the thread that steps the batch; returns its number in the batch's events, counted
+        from 0. Raises `OptionError` if all slots are taken.
+    with_columns : callable or None
+        Continues it outside the batch, in any thread, and yields events with concept columns, as many as the options
+        request; None after each step without an event. Is None itself where a network has no columns.
     """
 
-    number: int
     words: tuple[str, ...]
+    enter: Callable[[], int]
+    with_columns: Callable[[StateOptions], Generator[TokenEvent | None, None, None]] | None = None
 
 
 class ContinuationBatch(Protocol):
@@ -73,17 +98,16 @@ class ContinuationBatch(Protocol):
         """Number of free slots."""
         ...  # pragma: no cover
 
-    def enter(self, prompt: str, options: GenerationOptions) -> EnteredPrompt:
-        """Add a prompt; of the options only those count that the batch was not opened with.
+    def prepare(self, prompt: str, options: GenerationOptions) -> PreparedText:
+        """Divide a prompt into tokens, in any thread; does not change the batch.
 
-        These are `tokens`, `runners_up`, `reasons` and `sampling`.
+        Of the options only those count that the batch was not opened with: `tokens`, `runners_up`, `reasons` and
+        `sampling`.
 
         Raises
         ------
         PromptError
-            If the prompt cannot be continued; the batch is as before.
-        OptionError
-            If all slots are taken.
+            If the prompt cannot be continued.
         """
         ...  # pragma: no cover
 
@@ -110,8 +134,27 @@ class OpenNetwork(Protocol):
         ...  # pragma: no cover
 
     @property
+    def draws(self) -> bool:
+        """Whether words have probabilities, by which they can be drawn."""
+        ...  # pragma: no cover
+
+    @property
     def observer(self) -> Observer:
         """Called when prompts enter, advance or leave."""
+        ...  # pragma: no cover
+
+    def trouble(self, within_s: float) -> str | None:
+        """Return why prompts cannot be continued now, None if they can.
+
+        Parameters
+        ----------
+        within_s : float
+            Seconds for a response of the cluster.
+        """
+        ...  # pragma: no cover
+
+    def lost(self) -> bool:
+        """Return whether the cluster that held the rows is lost, so that the network has to be opened again."""
         ...  # pragma: no cover
 
     def open_batch(self, options: GenerationOptions, batch: BatchOptions | None = None) -> ContinuationBatch:

@@ -21,7 +21,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from giaann_dask.serving.completions import complete
-from giaann_dask.serving.engine import Engine
+from giaann_dask.serving.engine import CompletionEngine
 from giaann_dask.serving.http_errors import HttpError, http_error_of
 from giaann_dask.serving.metrics import CONTENT_TYPE, Metrics
 from giaann_dask.serving.options import ServingOptions
@@ -46,16 +46,16 @@ class Handlers:
 
     Parameters
     ----------
-    engine : Engine
+    engine : CompletionEngine
         Continues prompts.
     options : ServingOptions
         The key, limits and timeouts.
     """
 
-    def __init__(self, engine: Engine, options: ServingOptions) -> None:
+    def __init__(self, engine: CompletionEngine, options: ServingOptions) -> None:
         self.metrics = Metrics()
         self._engine, self._options = engine, options
-        # A folder's name need not be UTF-8, as an answer is.
+        # A folder's name need not be UTF-8, as a response is.
         self._name = options.name or escaped(engine.name)
         self._created = int(time.time())
         self._queue: RequestQueue | None = None
@@ -63,7 +63,7 @@ class Handlers:
         self.metrics.describe(self._name, engine.commit)
         self.metrics.watch("giaann_running", "Prompts that are continued", lambda: self.queue.running)
         self.metrics.watch("giaann_waiting", "Prompts that wait for a place", lambda: self.queue.waiting)
-        self.metrics.watch("giaann_places", "Prompts that can be continued at once", lambda: options.line.places)
+        self.metrics.watch("giaann_places", "Prompts that can be continued at once", lambda: options.queue.slots)
 
     @property
     def queue(self) -> RequestQueue:
@@ -74,7 +74,7 @@ class Handlers:
     @asynccontextmanager
     async def running(self, app: Starlette) -> AsyncIterator[None]:
         """Open the request queue, and close it in the end."""
-        self._queue = RequestQueue(self._engine, self._options.line, self.metrics.prompt_s.observe)
+        self._queue = RequestQueue(self._engine, self._options.queue, self.metrics.prompt_s.observe)
         try:
             yield
         finally:
@@ -171,12 +171,12 @@ class AuthMiddleware:
         return HttpError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
 
-def build_app(engine: Engine, options: ServingOptions | None = None) -> Starlette:
+def build_app(engine: CompletionEngine, options: ServingOptions | None = None) -> Starlette:
     """Return the ASGI application of an engine.
 
     Parameters
     ----------
-    engine : Engine
+    engine : CompletionEngine
         Continues prompts.
     options : ServingOptions, optional
         The key, limits and timeouts; host, port and connections are the server's.

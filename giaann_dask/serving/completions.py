@@ -17,8 +17,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from giaann_dask.inference.token_events import PreparedText
 from giaann_dask.serving.completion_deltas import Choice, CompletionDelta
-from giaann_dask.serving.engine import Given
 from giaann_dask.serving.http_errors import HttpError, http_error_of, late
 from giaann_dask.serving.metrics import Metrics
 from giaann_dask.serving.options import ServingOptions
@@ -66,8 +66,10 @@ class Conversation:
         self._started = time.monotonic()
         self._limit_s = options.timeout_s
         self.deadline = asyncio.get_running_loop().time() + options.timeout_s
-        asked = request.choices()
-        self._choices = [Choice(prompt, request, options.sampling.seed) for prompt, options in asked]
+        prompts = request.choices()
+        self._choices = [
+            Choice(prompt, request, options.sampling.seed, subwords=queue.subwords) for prompt, options in prompts
+        ]
         self._head = {
             "id": f"cmpl-{uuid.uuid4().hex}",
             "object": "text_completion",
@@ -75,7 +77,7 @@ class Conversation:
             "model": model,
             **({} if request.seed is None else {"seed": request.seed}),
         }
-        self._ticket: Ticket = queue.enter(asked)
+        self._ticket: Ticket = queue.enter(prompts)
 
     def leave(self) -> None:
         """Abandon the prompts that have not finished."""
@@ -93,25 +95,25 @@ class Conversation:
         return {**self._head, "choices": choices, "usage": self._usage()}
 
     async def begin(self) -> list[tuple[int, CompletionDelta]]:
-        """Wait until all prompts have been read, so that what is wrong with them still gets its status."""
-        pieces = []
+        """Return the first deltas once all prompts are prepared, so that errors in them still have their status."""
+        deltas = []
         unread = set(range(len(self._choices)))
         while unread:
-            index, piece, read = await self._next()
-            pieces.append((index, piece))
+            index, delta, read = await self._next()
+            deltas.append((index, delta))
             if read:
                 unread.discard(index)
-        return pieces
+        return deltas
 
-    async def events(self, pieces: list[tuple[int, CompletionDelta]]) -> AsyncIterator[str]:
-        """Yield server-sent events, from the first pieces to ``[DONE]``; an error is the last of them."""
+    async def events(self, deltas: list[tuple[int, CompletionDelta]]) -> AsyncIterator[str]:
+        """Yield server-sent events, from the first deltas to ``[DONE]``; an error is the last of them."""
         try:
-            for index, piece in pieces:
-                if piece.text or piece.token is not None or piece.finish is not None:
-                    yield self._event(index, piece)
+            for index, delta in deltas:
+                if delta.text or delta.token is not None or delta.finish is not None:
+                    yield self._event(index, delta)
             while any(choice.finish is None for choice in self._choices):
-                index, piece, _ = await self._next()
-                yield self._event(index, piece)
+                index, delta, _ = await self._next()
+                yield self._event(index, delta)
                 # Where many parts are queued already, let other tasks run, such as the one that notices a disconnect.
                 await asyncio.sleep(0)
             if self._request.usage:
@@ -120,8 +122,8 @@ class Conversation:
         except Exception as error:
             yield _sent(http_error_of(error).as_dict())
 
-    def _event(self, index: int, piece: CompletionDelta) -> str:
-        return _sent({**self._head, "choices": [self._choices[index].piece_as_dict(index, piece)]})
+    def _event(self, index: int, delta: CompletionDelta) -> str:
+        return _sent({**self._head, "choices": [self._choices[index].delta_as_dict(index, delta)]})
 
     async def _next(self) -> tuple[int, CompletionDelta, bool]:
         """Return what comes next of any choice that is not finished, and whether it was the prompt."""
@@ -135,18 +137,18 @@ class Conversation:
             if choice.finish is not None:
                 # Tokens that were in flight when a stop sequence was found.
                 continue
-            piece = choice.add(part)
-            self._count(choice, piece)
+            delta = choice.add(part)
+            self._count(choice, delta)
             if choice.finish is not None:
                 self._ticket.leave(index)
-            return index, piece, isinstance(part, Given)
+            return index, delta, isinstance(part, PreparedText)
 
-    def _count(self, choice: Choice, piece: CompletionDelta) -> None:
-        if piece.token is not None:
+    def _count(self, choice: Choice, delta: CompletionDelta) -> None:
+        if delta.token is not None:
             self._metrics.tokens.inc()
             if sum(each.generated for each in self._choices) == 1:
                 self._metrics.first_token_s.observe(time.monotonic() - self._started)
-        elif choice.generated == 0 and piece.finish is None:
+        elif choice.generated == 0 and delta.finish is None:
             self._metrics.prompt_tokens.inc(choice.prompt_tokens)
 
     def _usage(self) -> dict[str, int]:
@@ -163,15 +165,15 @@ class EventStream(StreamingResponse):
     ----------
     conversation : Conversation
         Whose events.
-    pieces : list
-        What `Conversation.begin` returned.
+    deltas : list
+        Result of `Conversation.begin`.
     """
 
-    def __init__(self, conversation: Conversation, pieces: list[tuple[int, CompletionDelta]]) -> None:
+    def __init__(self, conversation: Conversation, deltas: list[tuple[int, CompletionDelta]]) -> None:
         self._conversation = conversation
         # Proxies shall not gather events into blocks.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(conversation.events(pieces), headers=headers, media_type="text/event-stream")
+        super().__init__(conversation.events(deltas), headers=headers, media_type="text/event-stream")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events, to a client that takes them in time."""
@@ -192,7 +194,7 @@ async def complete(
     Raises
     ------
     HttpError
-        If the request is wrong, there is no room, or it takes too long.
+        If the request is wrong, the queue is full, or it takes too long.
     """
     try:
         async with asyncio.timeout(options.timeout_s):
@@ -227,7 +229,7 @@ async def complete(
 
 
 async def read_body(http: Request, limit: int) -> bytes:
-    """Return the body of a request, as far as it may be long.
+    """Return the body of a request of a limited length.
 
     Raises
     ------
@@ -247,12 +249,12 @@ async def read_body(http: Request, limit: int) -> bytes:
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Answer]) -> Answer:
-    """Await some work, and give it up when the client goes away.
+    """Await some work, and cancel it when the client disconnects.
 
     Raises
     ------
     ClientDisconnect
-        If it has gone.
+        If it has disconnected.
     """
     task, watch = asyncio.ensure_future(work), asyncio.ensure_future(_disconnect(receive))
     try:

@@ -1,15 +1,47 @@
-"""Define the interface between the HTTP layer and inference: the protocol `Engine` and its values.
+"""Continue the prompts of a server: one thread steps one batch of an open network of any profile.
 
-Implementations: `giaann_dask.serving.network_engine` and `giaann_dask.serving.word_engine`.
+Prompts are prepared outside that thread, and those with concept columns, which need the whole activation, advance in
+threads of their own. Does not cover: admission control (`giaann_dask.serving.request_queue`) and reopening a network
+(`giaann_dask.serving.reopening`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass, field
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from giaann_dask.inference.continuation import Candidate, SamplingOptions
+from distributed import Client
+
+from giaann_dask.diagnostics.monitoring.reporter import reporter_of
+from giaann_dask.errors import ClusterError, PromptError
+from giaann_dask.inference.batch import BatchOptions
+from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
+from giaann_dask.inference.registry import open_network
+from giaann_dask.inference.rows.health import LOST
+from giaann_dask.inference.sharded.workers import StateOptions
+from giaann_dask.inference.token_events import OpenNetwork, PreparedText, TokenEvent
+from giaann_dask.store.network_store import CommitReader
+
+# For a response of the cluster to a health check.
+_HEALTH_S = 3.0
+_CLOSE_S = 5.0
+# Tagging is pure Python; more threads would only compete with the one that steps the batch.
+_PREPARING = 2
+_LOG = logging.getLogger(__name__)
+
+
+class EngineStoppedError(RuntimeError):
+    """The thread that steps the batch has stopped because of a defect."""
+
+    def __init__(self) -> None:
+        super().__init__("the engine has stopped because of a defect; its log says more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +57,7 @@ class CompletionOptions:
     columns : int
         Concept columns to report with every token; 0 reports none.
     sampling : SamplingOptions
-        How words are drawn by an engine that samples.
+        How words are drawn, where they have probabilities.
     """
 
     tokens: int = 16
@@ -34,82 +66,42 @@ class CompletionOptions:
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
 
 
-@dataclass(frozen=True, slots=True)
-class ActiveColumn:
-    """An active concept column.
+Part = PreparedText | TokenEvent
+# Called from any thread with the prepared prompt, with every event and with an error that ends the generation; at last,
+# and once, with None, when the generation has released its resources.
+Report = Callable[[Part | Exception | None], None]
 
-    Attributes
+
+class Generation:
+    """A prompt that an engine continues.
+
+    Parameters
     ----------
-    concept : str
-        Its noun.
-    activation : float
-        Sum of the activation of all entries of its neurons, when the token was chosen.
+    prompt : str
+        Some words.
+    options : CompletionOptions
+        How much is requested.
+    report : callable
+        Receives its parts; must not raise.
     """
 
-    concept: str
-    activation: float
+    def __init__(self, prompt: str, options: CompletionOptions, report: Report) -> None:
+        self.prompt, self.options, self.report = prompt, options, report
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """End the generation at the next boundary of two steps; may be called from any thread."""
+        self.cancelled = True
+
+    def end(self, error: Exception | None = None) -> None:
+        """Report that this was the last of it."""
+        if error is not None:
+            self.report(error)
+        self.report(None)
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The words of a prompt that has been read.
-
-    Attributes
-    ----------
-    words : tuple of str
-        Its tokens, nouns merged.
-    subwords : bool
-        Whether tokens are subwords, which contain their own spaces.
-    """
-
-    words: tuple[str, ...]
-    subwords: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A generated token.
-
-    Attributes
-    ----------
-    word, column : str
-        The word, and the concept of its column.
-    value : float
-        Its activation among the candidates.
-    candidate_count : int
-        How many candidates there were.
-    candidates : tuple of Candidate
-        Best first, as many as were requested.
-    columns : tuple of ActiveColumn
-        Largest activation first; empty also where an engine does not have the whole state.
-    """
-
-    word: str
-    column: str
-    value: float
-    candidate_count: int
-    candidates: tuple[Candidate, ...] = ()
-    columns: tuple[ActiveColumn, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The end of a continuation.
-
-    Attributes
-    ----------
-    reason : str or None
-        Why there are fewer tokens than requested; None if there are not.
-    """
-
-    reason: str | None
-
-
-Part = Given | Token | Ended
-
-
-class Engine(Protocol):
-    """Continues prompts from one commit of a network; used from several threads at once."""
+class CompletionEngine(Protocol):
+    """Continues prompts from one commit of a network; used from several threads simultaneously."""
 
     @property
     def name(self) -> str:
@@ -123,7 +115,12 @@ class Engine(Protocol):
 
     @property
     def draws(self) -> bool:
-        """Whether words can be drawn by their probability, which only profile ``best`` has."""
+        """Whether words have probabilities, by which they can be drawn."""
+        ...  # pragma: no cover
+
+    @property
+    def subwords(self) -> bool:
+        """Whether tokens are subwords, which contain their own spaces."""
         ...  # pragma: no cover
 
     def trouble(self) -> str | None:
@@ -133,33 +130,267 @@ class Engine(Protocol):
         """
         ...  # pragma: no cover
 
-    def lost(self) -> bool:
-        """Return whether the engine has failed permanently, so that the network has to be opened again."""
+    def failure(self) -> str | None:
+        """Return why the network has to be opened again, None as long as the engine works or may recover."""
         ...  # pragma: no cover
 
-    def complete(self, prompt: str, options: CompletionOptions) -> Generator[Part | None, None, None]:
-        """Continue a prompt.
-
-        Parameters
-        ----------
-        prompt : str
-            Some words, with at least one noun.
-        options : CompletionOptions
-            How much is requested.
-
-        Yields
-        ------
-        Given, Token, Ended or None
-            `Given` once, then every `Token` as soon as it is predicted, at last `Ended`. None, at any
-            time, if there is nothing to report yet, so that the caller can stop there. Between two of
-            them there is one step of inference, not more. Closing the generator ends the
-            generation and frees its resources.
-
-        Raises
-        ------
-        PromptError
-            If the prompt cannot be divided into concept columns; before `Given`.
-        ClusterError
-            If the network's rows cannot be fetched any more.
-        """
+    def start(self, prompt: str, options: CompletionOptions, report: Report) -> Generation:
+        """Start to continue a prompt; returns immediately, and reports errors instead of raising them."""
         ...  # pragma: no cover
+
+
+class Engine:
+    """Engine over an open network; later training does not change its commit.
+
+    When a step fails, as when rows cannot be fetched any more, all prompts in the batch fail with its error; later ones
+    start normally.
+
+    Parameters
+    ----------
+    network : OpenNetwork
+        The commit that predicts, of any profile.
+    name : str
+        Name of the network.
+    options : GenerationOptions, optional
+        Rules of inference, tagger and device.
+    slots : int
+        Prompts that share a step at most.
+    state : StateOptions, optional
+        Memory budget in this process for the whole activation of a prompt with concept columns. Beyond it the state
+        is sharded over the cluster's workers.
+
+    Raises
+    ------
+    OptionError
+        If the options do not fit the network.
+    """
+
+    def __init__(
+        self,
+        network: OpenNetwork,
+        name: str,
+        options: GenerationOptions | None = None,
+        *,
+        slots: int = 32,
+        state: StateOptions | None = None,
+    ) -> None:
+        self._network, self.name = network, name
+        self._options = replace(options or GenerationOptions(), reasons=0)
+        self._state = state or StateOptions()
+        self._batch = network.open_batch(self._options, BatchOptions(slots=slots))
+        # Taggers load their words when first used; here, so that no request waits for it.
+        with suppress(PromptError):
+            self._batch.prepare("the word", self._options)
+        self._arriving: SimpleQueue[tuple[Generation, PreparedText] | None] = SimpleQueue()
+        self._waiting: deque[tuple[Generation, PreparedText]] = deque()
+        self._running: dict[int, Generation] = {}
+        # Why no more prompts are accepted; under the lock, so that no queue gets a prompt after its last reader ended.
+        self._stopped: Exception | None = None
+        self._stopping = threading.Lock()
+        self._preparing = _ThreadPool("prepare", _PREPARING)
+        # More would only compete for processors in the middle of their steps, and be slower in total.
+        self._whole = _ThreadPool("columns", os.cpu_count() or 1)
+        self._thread = threading.Thread(target=self._work, name="batch", daemon=True)
+        self._thread.start()
+
+    @property
+    def commit(self) -> str:
+        """Identity of the commit that predicts."""
+        return self._network.commit
+
+    @property
+    def draws(self) -> bool:
+        """Whether words have probabilities, by which they can be drawn."""
+        return self._network.draws
+
+    @property
+    def subwords(self) -> bool:
+        """Whether tokens are subwords, which contain their own spaces."""
+        return self._network.subwords
+
+    def trouble(self) -> str | None:
+        """Return why prompts cannot be continued now; see `CompletionEngine.trouble`."""
+        return self._network.trouble(_HEALTH_S) if self._stopped is None else str(self._stopped)
+
+    def failure(self) -> str | None:
+        """Return that the cluster that held the rows is lost, or that a defect has stopped the batch."""
+        if isinstance(self._stopped, EngineStoppedError):
+            return str(self._stopped)
+        return LOST if self._network.lost() else None
+
+    def start(self, prompt: str, options: CompletionOptions, report: Report) -> Generation:
+        """Start to continue a prompt; see `CompletionEngine.start`."""
+        generation = Generation(prompt, options, report)
+        self._pass(generation, lambda: self._preparing.submit(lambda: self._prepare(generation)))
+        return generation
+
+    def close(self) -> None:
+        """End all generations after their current steps, waiting for a bounded time; none can be started after that."""
+        self._stop(ClusterError("the engine is closed", "an open one", "open the network again"))
+        self._arriving.put(None)
+        for pool in (self._preparing, self._whole):
+            pool.close()
+        self._thread.join(_CLOSE_S)
+
+    def _stop(self, reason: Exception) -> None:
+        """Accept no more prompts."""
+        with self._stopping:
+            self._stopped = self._stopped or reason
+
+    def _prepare(self, generation: Generation) -> None:
+        """Divide a prompt and pass it on, in a thread of its own."""
+        if self._stopped is not None or generation.cancelled:
+            generation.end(self._stopped)
+            return
+        options = generation.options
+        wanted = replace(
+            self._options, tokens=options.tokens, runners_up=max(options.candidates, 1), sampling=options.sampling
+        )
+        try:
+            text = self._batch.prepare(generation.prompt, wanted)
+        except Exception as error:
+            generation.end(error)
+            return
+        generation.report(text)
+        if options.columns and text.with_columns is not None:
+            self._pass(generation, lambda: self._whole.submit(lambda: self._continue_alone(generation, text)))
+        else:
+            self._pass(generation, lambda: self._arriving.put((generation, text)))
+
+    def _pass(self, generation: Generation, put: Callable[[], None]) -> None:
+        """Pass a prompt to other threads, or end it where none of them would take it any more."""
+        with self._stopping:
+            if self._stopped is None:
+                put()
+                return
+        generation.end(self._stopped)
+
+    def _continue_alone(self, generation: Generation, text: PreparedText) -> None:
+        """Continue a prompt with concept columns, in a thread of its own."""
+        assert text.with_columns is not None
+        state = replace(self._state, columns=generation.options.columns)
+        try:
+            with closing(text.with_columns(state)) as events:
+                for event in events:
+                    if self._stopped is not None:
+                        raise self._stopped
+                    if event is not None:
+                        generation.report(event)
+                    if generation.cancelled:
+                        break
+        except Exception as error:
+            generation.end(error)
+        else:
+            generation.end()
+
+    def _work(self) -> None:
+        """Step the batch until the engine is closed; the target of its thread."""
+        try:
+            while self._stopped is None:
+                self._admit()
+                self._step()
+        except Exception as error:
+            _LOG.exception("the thread that steps the batch has stopped")
+            failure: Exception = error
+            self._stop(EngineStoppedError())
+        else:
+            failure = self._stopped
+        # Nothing arrives after `_stop`.
+        with suppress(Empty):
+            while True:
+                self._take(self._arriving.get_nowait())
+        for generation in [*self._running.values(), *(generation for generation, _ in self._waiting)]:
+            generation.end(failure)
+
+    def _admit(self) -> None:
+        """Remove cancelled prompts and let those enter that have arrived; wait for one where there is nothing to do."""
+        if not self._running and not self._waiting:
+            self._take(self._arriving.get())
+        with suppress(Empty):
+            while True:
+                self._take(self._arriving.get_nowait())
+        for number in [number for number, generation in self._running.items() if generation.cancelled]:
+            self._batch.leave(number)
+            self._running.pop(number).end()
+        while self._waiting and self._batch.free_slots:
+            generation, text = self._waiting.popleft()
+            if generation.cancelled:
+                generation.end()
+                continue
+            try:
+                self._running[text.enter()] = generation
+            except Exception as error:
+                generation.end(error)
+
+    def _take(self, arrived: tuple[Generation, PreparedText] | None) -> None:
+        if arrived is not None:
+            self._waiting.append(arrived)
+
+    def _step(self) -> None:
+        try:
+            events = self._batch.step() if self._running else []
+        except Exception as error:
+            for number in [*self._running]:
+                self._batch.leave(number)
+                self._running.pop(number).end(error)
+            return
+        for event in events:
+            generation = self._running[event.number]
+            generation.report(event)
+            if event.finished:
+                self._running.pop(event.number).end()
+
+
+class _ThreadPool:
+    """Threads that call functions in the order of submission.
+
+    They are daemon threads, which do not keep the process alive: a step may wait long for a lost worker.
+    """
+
+    def __init__(self, name: str, count: int) -> None:
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, function: Callable[[], None]) -> None:
+        """Call a function, which must not raise, as soon as a thread is free."""
+        self._work.put(function)
+
+    def close(self) -> None:
+        """End the threads after what was submitted, without waiting."""
+        for _ in self._threads:
+            self._work.put(None)
+
+    def _run(self) -> None:
+        while (function := self._work.get()) is not None:
+            function()
+
+
+def open_engine(
+    client: Client,
+    reader: CommitReader,
+    options: GenerationOptions | None = None,
+    *,
+    slots: int = 32,
+    state: StateOptions | None = None,
+) -> Engine:
+    """Open a commit of a network of any profile for a server; the other parameters are those of `Engine`.
+
+    Parameters
+    ----------
+    client : Client
+        Where the regions are opened, or the tables built; has to stay connected as long as the engine is used.
+    reader : CommitReader
+        The commit that predicts.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster does not open the network in time.
+    """
+    chosen = replace(options or GenerationOptions(), reasons=0)
+    network = open_network(reader, client=client, options=chosen, observer=reporter_of(client))
+    return Engine(network, reader.path.resolve().name, chosen, slots=slots, state=state)

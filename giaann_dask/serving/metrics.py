@@ -37,11 +37,11 @@ class Metrics:
         self.gone = Counter("giaann_gone", "Requests whose client went away before the end", registry=registry)
 
     def describe(self, name: str, commit: str) -> None:
-        """Say which network answers."""
+        """Set the labels of the network."""
         self._network.info({"model": name, "commit": commit})
 
     def watch(self, name: str, meaning: str, value: Callable[[], float]) -> None:
-        """Show a value that is asked for whenever the metrics are."""
+        """Add a gauge whose value is read whenever the metrics are."""
         Gauge(name, meaning, registry=self._registry).set_function(value)
 
     def text(self) -> bytes:

@@ -1,7 +1,7 @@
 """Validate the options of a server: address, authentication, limits, timeouts and concurrency.
 
 Does not cover: rules of inference (`giaann_dask.inference.state.options`), and how a network is opened
-(`giaann_dask.serving.network_engine`).
+(`giaann_dask.serving.engine`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from giaann_dask.text.strings import text_fault
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The largest request that is answered.
+    """Limits of a request.
 
     Parameters
     ----------
@@ -56,12 +56,12 @@ class QueueOptions:
 
     Parameters
     ----------
-    places : int
-        Prompts that are continued concurrently, a thread each.
+    slots : int
+        Prompts that are continued concurrently.
     waiting : int
-        Prompts that wait for a place at most.
+        Prompts that wait for a slot at most.
     wait_s : float
-        Seconds that a prompt waits for a place at most.
+        Seconds that a prompt waits for a slot at most.
 
     Raises
     ------
@@ -69,12 +69,12 @@ class QueueOptions:
         If a value is out of range.
     """
 
-    places: int = 32
+    slots: int = 32
     waiting: int = 64
     wait_s: float = 10.0
 
     def __post_init__(self) -> None:
-        _require_least(self, 1, "places")
+        _require_least(self, 1, "slots")
         _require_least(self, 0, "waiting")
         _require_positive(self, "wait_s")
 
@@ -90,26 +90,26 @@ class ServingOptions:
     port : int
         Port; 0 takes any free one.
     api_key : str, optional
-        What clients have to present; required where others than this machine can reach `host`.
+        Key that clients have to send; required where other machines can reach `host`.
     name : str, optional
         Name of the model; that of the network's folder by default.
     timeout_s : float
         Seconds that a request may take in all, waiting included.
     drain_s : float
-        Seconds that requests have to end when the server is asked to leave.
+        Seconds in which running requests have to finish when the server is stopped.
     head_s : float
-        Seconds in which the head of a request has to come, from its first byte or from the connection.
+        Seconds in which the head of a request has to arrive, from its first byte or from the connection.
     connections : int
-        Connections that may be open at once; where there are more, those are closed that have no request under way.
+        Connections that may be open simultaneously; of more, those without a running request are closed.
     limits : Limits
         The largest request.
-    line : QueueOptions
-        How much at once.
+    queue : QueueOptions
+        Prompts that are continued at the same time, and those that wait.
 
     Raises
     ------
     OptionError
-        If a value is out of range, or if the server would be open to others without a key.
+        If a value is out of range, or if other machines could reach the server without a key.
 
     Examples
     --------
@@ -126,7 +126,7 @@ class ServingOptions:
     head_s: float = 10.0
     connections: int = 1_000
     limits: Limits = field(default_factory=Limits)
-    line: QueueOptions = field(default_factory=QueueOptions)
+    queue: QueueOptions = field(default_factory=QueueOptions)
 
     def __post_init__(self) -> None:
         _require_least(self, 1, "connections")

@@ -1,4 +1,4 @@
-"""Reopen an engine after its cluster was lost, checking its health in a thread.
+"""Reopen an engine after its cluster was lost or a defect has stopped it, checking its health in a thread.
 
 Does not cover: how an engine is opened (by the caller), and transient failures, as when Dask recomputes lost regions
 (`giaann_dask.inference.rows.health`).
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, ExitStack, closing
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 
 from giaann_dask.errors import ClusterError, GiaannError
 from giaann_dask.inference.rows.health import LOST
-from giaann_dask.serving.engine import CompletionOptions, Engine, Part
+from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, Generation, Report
 
 _POLL_S = 2.0
 # For a running health check when the server ends.
@@ -22,27 +22,31 @@ _LOG = logging.getLogger(__name__)
 
 
 class ReopenedEngine:
-    """Engine that is opened again whenever its cluster was lost.
+    """Engine that is opened again whenever its cluster was lost, or a defect has stopped it.
 
-    Prompts that run at that moment fail, as do those that arrive before a cluster is available again.
+    Prompts that run at that moment fail, as do those that arrive before the network is open again.
 
     Parameters
     ----------
     opening : callable
-        Connects and opens an engine, of the same commit every time; leaving what it returns closes both.
-    look_s : float
+        Returns a context that connects and opens an engine, of the same commit every time, and closes both.
+    check_s : float
         Seconds between two checks, and between two attempts to open.
 
     Raises
     ------
     GiaannError
-        Whatever keeps the first engine from being opened.
+        If the first engine cannot be opened.
     """
 
-    def __init__(self, opening: Callable[[], AbstractContextManager[Engine]], *, look_s: float = _POLL_S) -> None:
-        self._opening, self._look_s = opening, look_s
+    def __init__(
+        self, opening: Callable[[], AbstractContextManager[CompletionEngine]], *, check_s: float = _POLL_S
+    ) -> None:
+        self._opening, self._check_s = opening, check_s
         self._resources = ExitStack()
-        self._engine: Engine | None = None
+        self._engine: CompletionEngine | None = None
+        # Why there is no engine.
+        self._reason = LOST
         self._swapping, self._closed = threading.Lock(), threading.Event()
         self._first = self._open()
         self._thread = threading.Thread(target=self._watch, name="reopen", daemon=True)
@@ -60,25 +64,31 @@ class ReopenedEngine:
 
     @property
     def draws(self) -> bool:
-        """Whether words can be drawn by their probability."""
+        """Whether words have probabilities, by which they can be drawn."""
         return self._first.draws
 
-    def lost(self) -> bool:
-        """Return False: what is lost is opened again."""
-        return False
+    @property
+    def subwords(self) -> bool:
+        """Whether tokens are subwords, which contain their own spaces."""
+        return self._first.subwords
+
+    def failure(self) -> str | None:
+        """Return None: an engine that has failed is opened again."""
+        return None
 
     def trouble(self) -> str | None:
-        """Return why prompts cannot be continued now; see `Engine.trouble`."""
+        """Return why prompts cannot be continued now; see `CompletionEngine.trouble`."""
         engine = self._engine
-        return LOST if engine is None else engine.trouble()
+        return self._reason if engine is None else engine.trouble()
 
-    def complete(self, prompt: str, options: CompletionOptions) -> Generator[Part | None, None, None]:
-        """Continue a prompt; see `Engine.complete`."""
+    def start(self, prompt: str, options: CompletionOptions, report: Report) -> Generation:
+        """Start to continue a prompt; see `CompletionEngine.start`."""
         engine = self._engine
-        if engine is None:
-            raise ClusterError(LOST, "a scheduler that answers", "ask again when /healthz says ok")
-        with closing(engine.complete(prompt, options)) as parts:
-            yield from parts
+        if engine is not None:
+            return engine.start(prompt, options, report)
+        generation = Generation(prompt, options, report)
+        generation.end(ClusterError(self._reason, "an open network", "ask again when /healthz says ok"))
+        return generation
 
     def close(self) -> None:
         """End all generations; none can be started after that."""
@@ -89,10 +99,11 @@ class ReopenedEngine:
             self._resources.close()
 
     def _watch(self) -> None:
-        while not self._closed.wait(self._look_s):
+        while not self._closed.wait(self._check_s):
             engine = self._engine
-            if engine is not None and engine.lost():
-                _LOG.warning("%s; the network is opened again when there is a scheduler", LOST)
+            if engine is not None and (failure := engine.failure()) is not None:
+                self._reason = failure
+                _LOG.warning("%s; the network is opened again as soon as possible", self._reason)
                 self._engine = None
                 self._give_up()
             if self._engine is None:
@@ -102,23 +113,23 @@ class ReopenedEngine:
         try:
             self._resources.close()
         except Exception as error:
-            # Whatever it is, nothing of what is lost is needed any more, and this thread is.
-            _LOG.info("closing what was lost failed: %r", error)
+            # Nothing of a lost engine is needed any more; this thread has to continue.
+            _LOG.info("closing the lost engine failed: %r", error)
 
     def _reopen(self) -> None:
         try:
             self._open()
         except Exception as error:
-            # Also what Dask raises while a cluster comes up: without this thread the server would answer 503 for ever.
+            # Also errors of Dask while a cluster starts: without this thread the server would respond 503 forever.
             _LOG.info("the network cannot be opened yet: %s", error if isinstance(error, GiaannError) else repr(error))
             return
         _LOG.warning("the network is open again")
 
-    def _open(self) -> Engine:
+    def _open(self) -> CompletionEngine:
         with ExitStack() as resources:
             engine = resources.enter_context(self._opening())
             with self._swapping:
-                # Where the server has ended meanwhile, what was opened is closed again.
+                # Where the server has ended meanwhile, the engine is closed again.
                 if not self._closed.is_set():
                     self._engine, self._resources = engine, resources.pop_all()
         return engine

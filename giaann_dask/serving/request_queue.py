@@ -1,22 +1,19 @@
-"""Queue prompts before an engine: admission control, timeouts, and the threads in which the engine runs.
+"""Queue prompts before an engine: admission control, timeouts, and delivery of events to the event loop.
 
-Generations run in threads; their parts are delivered to the event loop, and abandoned ones are ended. Does not cover:
-generation (`giaann_dask.serving.engine`) and responses (`giaann_dask.serving.completions`).
-
-Everything but `RequestQueue._work` runs on the event loop, so that no lock is needed.
+Everything but `RequestQueue._report` runs on the event loop, so that no lock is needed. Does not cover: generation
+(`giaann_dask.serving.engine`) and responses (`giaann_dask.serving.completions`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
-from queue import SimpleQueue
+from contextlib import suppress
+from functools import partial
 
-from giaann_dask.serving.engine import CompletionOptions, Engine, Part
+from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, Generation, Part
 from giaann_dask.serving.http_errors import busy
 from giaann_dask.serving.options import QueueOptions
 
@@ -31,18 +28,18 @@ class _Job:
 
     def __init__(self, ticket: Ticket, index: int, prompt: str, options: CompletionOptions) -> None:
         self.ticket, self.index, self.prompt, self.options = ticket, index, prompt, options
-        # Set on the event loop, checked by the thread between two steps.
-        self.gone = threading.Event()
         self.expiry: asyncio.TimerHandle | None = None
+        self.generation: Generation | None = None
+        self.started = 0.0
 
 
 class Ticket:
     """The prompts of one request in the queue; made by `RequestQueue.enter`, given up with `leave`."""
 
-    def __init__(self, queue: RequestQueue, asked: Sequence[tuple[str, CompletionOptions]]) -> None:
-        self.jobs = [_Job(self, index, prompt, options) for index, (prompt, options) in enumerate(asked)]
+    def __init__(self, queue: RequestQueue, prompts: Sequence[tuple[str, CompletionOptions]]) -> None:
+        self.jobs = [_Job(self, index, prompt, options) for index, (prompt, options) in enumerate(prompts)]
         self._queue = queue
-        self._parts: asyncio.Queue[tuple[int, Part | BaseException]] = asyncio.Queue()
+        self._parts: asyncio.Queue[tuple[int, Part | Exception]] = asyncio.Queue()
 
     async def next(self) -> tuple[int, Part]:
         """Return the next part of any of the prompts, with the prompt's index.
@@ -55,11 +52,11 @@ class Ticket:
             What the engine raised.
         """
         index, part = await self._parts.get()
-        if isinstance(part, BaseException):
+        if isinstance(part, Exception):
             raise part
         return index, part
 
-    def put(self, index: int, part: Part | BaseException) -> None:
+    def put(self, index: int, part: Part | Exception) -> None:
         """Add a part of a prompt."""
         self._parts.put_nowait((index, part))
 
@@ -76,7 +73,7 @@ class RequestQueue:
 
     Parameters
     ----------
-    engine : Engine
+    engine : CompletionEngine
         Continues the prompts.
     options : QueueOptions
         How many run concurrently, how many wait.
@@ -84,46 +81,44 @@ class RequestQueue:
         Called with the seconds that the engine worked on a prompt.
     """
 
-    def __init__(self, engine: Engine, options: QueueOptions, observe: Callable[[float], None] | None = None) -> None:
+    def __init__(
+        self, engine: CompletionEngine, options: QueueOptions, observe: Callable[[float], None] | None = None
+    ) -> None:
         self.options = options
-        self.running = 0
-        self._engine = engine
-        self.draws = engine.draws
-        self._observe = observe
+        self.draws, self.subwords = engine.draws, engine.subwords
+        self._engine, self._observe = engine, observe
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Job] = deque()
-        self._ready: SimpleQueue[_Job | None] = SimpleQueue()
+        self._running: set[_Job] = set()
         self._mean_s = 1.0
-        self._threads = [
-            # Daemon threads do not keep the process alive: a step may wait long for a lost worker.
-            threading.Thread(target=self._work, name=f"place-{number}", daemon=True)
-            for number in range(options.places)
-        ]
-        for thread in self._threads:
-            thread.start()
+
+    @property
+    def running(self) -> int:
+        """Number of prompts that are continued."""
+        return len(self._running)
 
     @property
     def waiting(self) -> int:
         """Number of prompts that wait for a free slot."""
         return len(self._waiting)
 
-    def enter(self, asked: Sequence[tuple[str, CompletionOptions]]) -> Ticket:
+    def enter(self, prompts: Sequence[tuple[str, CompletionOptions]]) -> Ticket:
         """Add all prompts of a request, or none.
 
         Parameters
         ----------
-        asked : sequence of (str, CompletionOptions)
-            The prompts, each with how much is wanted.
+        prompts : sequence of (str, CompletionOptions)
+            The prompts, each with how much is requested.
 
         Raises
         ------
         HttpError
             With status 429 and a Retry-After header, if the queue is full.
         """
-        room = self.options.places + self.options.waiting - self.running - self.waiting
-        if len(asked) > room:
+        free = self.options.slots + self.options.waiting - self.running - self.waiting
+        if len(prompts) > free:
             raise busy(f"{self.running} prompts are continued and {self.waiting} wait", self._advice())
-        ticket = Ticket(self, asked)
+        ticket = Ticket(self, prompts)
         for job in ticket.jobs:
             job.expiry = self._loop.call_later(self.options.wait_s, self._expire, job)
             self._waiting.append(job)
@@ -131,31 +126,31 @@ class RequestQueue:
         return ticket
 
     def remove(self, job: _Job) -> None:
-        """Remove a waiting job, or make its thread end it after the current step."""
-        job.gone.set()
+        """Remove a waiting job, or end its generation after the current step."""
+        if job.generation is not None:
+            job.generation.cancel()
         if job.expiry is not None:
             job.expiry.cancel()
         with suppress(ValueError):
             self._waiting.remove(job)
 
     async def close(self) -> None:
-        """End all generations and stop the threads, waiting for a bounded time."""
-        for job in list(self._waiting):
+        """End all generations, waiting for a bounded time."""
+        for job in [*self._waiting, *self._running]:
             self.remove(job)
-        for _ in self._threads:
-            self._ready.put(None)
-        deadline = time.monotonic() + _CLOSE_S
-        while any(thread.is_alive() for thread in self._threads) and time.monotonic() < deadline:
+        deadline = self._loop.time() + _CLOSE_S
+        while self._running and self._loop.time() < deadline:
             await asyncio.sleep(0.01)
 
     def _fill(self) -> None:
         """Start the jobs that have waited longest in free slots."""
-        while self._waiting and self.running < self.options.places:
+        while self._waiting and self.running < self.options.slots:
             job = self._waiting.popleft()
             if job.expiry is not None:
                 job.expiry.cancel()
-            self.running += 1
-            self._ready.put(job)
+            self._running.add(job)
+            job.started = time.monotonic()
+            job.generation = self._engine.start(job.prompt, job.options, partial(self._report, job))
 
     def _expire(self, job: _Job) -> None:
         with suppress(ValueError):
@@ -163,33 +158,23 @@ class RequestQueue:
             message = f"no place was free for {self.options.wait_s:g} seconds"
             job.ticket.put(job.index, busy(message, self._advice()))
 
-    def _finished(self, seconds: float) -> None:
-        self.running -= 1
+    def _advice(self) -> float:
+        """Return the seconds until a slot will probably be free, for Retry-After."""
+        return min((self.waiting + 1) / self.options.slots * self._mean_s, _LONGEST_ADVICE_S)
+
+    def _report(self, job: _Job, part: Part | Exception | None) -> None:
+        """Deliver a part of a generation to the event loop, from any thread."""
+        # The loop is closed where the server has stopped without waiting for this generation.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._receive, job, part)
+
+    def _receive(self, job: _Job, part: Part | Exception | None) -> None:
+        if part is not None:
+            job.ticket.put(job.index, part)
+            return
+        self._running.discard(job)
+        seconds = time.monotonic() - job.started
         self._mean_s += _NEWEST_SHARE * (seconds - self._mean_s)
         if self._observe is not None:
             self._observe(seconds)
         self._fill()
-
-    def _advice(self) -> float:
-        """Return the seconds until a slot will probably be free, for Retry-After."""
-        return min((self.waiting + 1) / self.options.places * self._mean_s, _LONGEST_ADVICE_S)
-
-    def _work(self) -> None:
-        """Continue prompts one after the other; the target of a thread."""
-        while (job := self._ready.get()) is not None:
-            started = time.monotonic()
-            try:
-                with closing(self._engine.complete(job.prompt, job.options)) as parts:
-                    for part in parts:
-                        if job.gone.is_set():
-                            break
-                        if part is not None:
-                            self._deliver(job.ticket.put, job.index, part)
-            except Exception as error:
-                self._deliver(job.ticket.put, job.index, error)
-            self._deliver(self._finished, time.monotonic() - started)
-
-    def _deliver(self, function: Callable[..., None], *arguments: object) -> None:
-        # The loop is closed where the server has stopped without waiting for this thread.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(function, *arguments)

@@ -43,19 +43,19 @@ class CompletionRequest:
     Attributes
     ----------
     prompts : tuple of str
-        `n` choices are answered for each.
+        `n` choices are generated for each.
     options : CompletionOptions
-        How much is wanted for each; of what is drawn, the seed of the first choice.
+        How much is requested for each; of sampling, the seed of the first choice.
     n : int
         Choices for each prompt, which differ by their seeds.
     stops : tuple of str
         A continuation ends before the first of them.
     stream, usage : bool
-        Whether tokens are sent as they come, and whether the counts of tokens follow them.
+        Whether tokens are streamed, and whether the counts of tokens follow them.
     echo : bool
         Whether the prompt is part of the text.
     model : str or None
-        Name of the model that is asked.
+        Requested name of the model.
     """
 
     prompts: tuple[str, ...]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
+from support.serving_engines import parts_of
 from support.village import write_village
 
 import giaann_dask as gd
@@ -19,12 +22,12 @@ from giaann_dask.increments.contexts import TokenStream
 from giaann_dask.inference.best.continuation import TextContinuation
 from giaann_dask.inference.best.handle import TablesHandle
 from giaann_dask.inference.continuation import Continuation
+from giaann_dask.inference.token_events import TokenEvent
 from giaann_dask.serving.app import build_app
-from giaann_dask.serving.engine import Ended, Given, Token
+from giaann_dask.serving.engine import open_engine
 from giaann_dask.serving.http_errors import HttpError
 from giaann_dask.serving.options import Limits
 from giaann_dask.serving.requests import read_request
-from giaann_dask.serving.word_engine import WordEngine
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.splitting import sentence_ended
 
@@ -201,9 +204,9 @@ def test_without_a_seed_every_text_is_another_and_its_seed_is_told(
 def test_choices_of_a_request_differ_and_are_made_again_by_their_seeds(network: gd.Network) -> None:
     reader = NetworkStore(network.path).open(network.commit)
     with gd.connect(workers=0) as client:
-        engine = WordEngine(client, reader)
+        engine = open_engine(client, reader)
 
-    with TestClient(build_app(engine), "http://127.0.0.1") as http:
+    with closing(engine), TestClient(build_app(engine), "http://127.0.0.1") as http:
 
         def ask(**fields: Any) -> Any:
             body = {"prompt": PROMPT, "max_tokens": 20, "temperature": 2, **fields}
@@ -243,14 +246,16 @@ def test_serving(network: gd.Network) -> None:
     body = {"prompt": PROMPT, "max_tokens": 8, "candidates": 2, "temperature": 0.7, "seed": 5}
     asked = read_request(json.dumps(body).encode(), Limits(), draws=True).options
     with gd.connect(workers=0) as client:
-        engine = WordEngine(client, reader)
+        engine = open_engine(client, reader)
         wanted = network.generate(PROMPT, client=client, options=options)
-    given, *tokens, ended = engine.complete(PROMPT, asked)
-    assert (engine.name, engine.commit, engine.draws, engine.trouble()) == ("net", network.commit, True, None)
-    assert given == Given(wanted.prompt)
-    assert ended == Ended(None)
-    told = [(token.word, token.value, token.candidates) for token in tokens if isinstance(token, Token)]
-    assert told == [(token.word, token.candidates[0].value, token.candidates[:2]) for token in wanted.tokens]
+    with closing(engine):
+        first, *events = parts_of(engine, PROMPT, replace(asked, columns=3))
+        assert (engine.name, engine.commit, engine.draws, engine.trouble()) == ("net", network.commit, True, None)
+    assert first.words == wanted.prompt
+    assert all(isinstance(event, TokenEvent) and not event.columns for event in events)
+    assert [event.finished for event in events] == [False] * 8 + [True]
+    tokens = [(event.token.word, event.token.candidates) for event in events if event.token]
+    assert tokens == [(token.word, token.candidates[:2]) for token in wanted.tokens]
     for wrong in ({"temperature": 3}, {"temperature": True}, {"temperature": "hot"}, {"seed": -1}, {"top_p": 0.5}):
         with pytest.raises(HttpError, match=next(iter(wrong))):
             read_request(json.dumps({**body, **wrong}).encode(), Limits(), draws=True)
@@ -260,16 +265,16 @@ def test_a_full_batch_takes_no_more_and_a_prompt_that_leaves_frees_its_slot(open
     options = drawn(0.7, 3, tokens=2)
     batch = opened.open_batch(options, gd.BatchOptions(slots=1))
     with pytest.raises(PromptError, match="0 words"):
-        batch.enter(" ", options)
-    first = batch.enter(PROMPT, options)
+        batch.prepare(" ", options)
+    first = batch.prepare(PROMPT, options).enter()
     with pytest.raises(OptionError, match="full batch"):
-        batch.enter("A boat", options)
+        batch.prepare("A boat", options).enter()
     (event,) = batch.step()
-    assert (event.number, event.finished, len(batch), batch.free_slots) == (first.number, False, 1, 0)
-    batch.leave(first.number)
-    batch.leave(first.number)
+    assert (event.number, event.finished, len(batch), batch.free_slots) == (first, False, 1, 0)
+    batch.leave(first)
+    batch.leave(first)
     assert (len(batch), batch.free_slots, batch.step()) == (0, 1, [])
-    second = batch.enter(PROMPT, options)
-    assert second.number != first.number
+    second = batch.prepare(PROMPT, options).enter()
+    assert second != first
     events = [event for _ in range(3) for event in batch.step()]
     assert [event.finished for event in events] == [False, False, True]

@@ -22,6 +22,7 @@ from support.conformance import golden_run
 from support.examples import examples
 from support.golden_steps import SYN_FOLDER, Follower, follow
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, random_run
+from support.serving_engines import parts_of
 from support.village import write_village
 
 import giaann_dask as gd
@@ -32,11 +33,11 @@ from giaann_dask.inference.state.activation import ActivationState
 from giaann_dask.inference.state.active_columns import ActiveColumns
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.inference.token_events import TokenEvent
 from giaann_dask.inference.v1.push_session import Session
 from giaann_dask.keys import pack_neuron
 from giaann_dask.runs.run import Run
-from giaann_dask.serving.engine import CompletionOptions, Token
-from giaann_dask.serving.network_engine import EngineOptions, NetworkEngine
+from giaann_dask.serving.engine import CompletionOptions, open_engine
 from giaann_dask.spec import Specification
 from giaann_dask.store.network_store import NetworkStore
 
@@ -157,8 +158,9 @@ def test_a_server_that_may_hold_little_says_the_same(tmp_path: Path) -> None:
         reader = NetworkStore(network.path).open(network.commit)
         found = []
         for limits in (StateOptions(), StateOptions(state_bytes=2000)):
-            with closing(NetworkEngine(client, reader, EngineOptions(state=limits))) as engine:
-                found.append([part for part in engine.complete(prompt, wanted) if isinstance(part, Token)])
+            with closing(open_engine(client, reader, state=limits)) as engine:
+                parts = parts_of(engine, prompt, wanted)
+                found.append([part for part in parts if isinstance(part, TokenEvent) and part.token])
     whole, spread = found
     assert len(whole) > 1
     assert all(len(token.columns) == 2 for token in whole)

@@ -57,7 +57,7 @@ class Served:
         made = [self.connect() for _ in range(count)]
         for connection in made:
             connection.sendall(POST + b"Content-Length: %d\r\n\r\n%b" % (len(SLOW), SLOW))
-            assert self.engine.begun.acquire(timeout=WAIT_S)
+            assert self.engine.network.begun.acquire(timeout=WAIT_S)
         return made
 
     def answers_within(self, seconds: float) -> bool:
@@ -88,7 +88,7 @@ def served(**options: Any) -> Iterator[Served]:
         try:
             yield server
         finally:
-            engine.released.set()
+            engine.network.released.set()
             server.close()
             stop.set()
             thread.join(WAIT_S)

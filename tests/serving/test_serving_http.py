@@ -1,4 +1,4 @@
-"""The server's answers over HTTP, with a scripted engine and in this process."""
+"""Responses of the server over HTTP, with a scripted network and in this process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def serving(engine: ScriptedEngine, **options: Any) -> Iterator[TestClient]:
 def engine() -> Iterator[ScriptedEngine]:
     engine = ScriptedEngine()
     yield engine
-    engine.released.set()
+    engine.close()
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_completion_has_the_form_of_the_api(client: TestClient) -> None:
     }
 
 
-def test_a_stream_says_the_same_as_the_whole(client: TestClient) -> None:
+def test_a_stream_has_the_content_of_the_whole_response(client: TestClient) -> None:
     asked = {"prompt": ["the mill", "a baker"], "echo": True, "stop": "sun", "candidates": 2, "columns": 1}
     whole = client.post(PATH, json=asked).json()
     streamed = client.post(PATH, json={**asked, "stream": True, "stream_options": {"include_usage": True}})
@@ -108,10 +108,10 @@ def test_errors_in_the_middle(client: TestClient) -> None:
     assert "no worker" in last["error"]["message"]
     message = error(client.post(PATH, json={"prompt": "defect"}), 500)
     assert "private detail" not in message
-    assert client.post(PATH, json={"prompt": "the mill"}).status_code == 200, "the place is free again"
+    assert client.post(PATH, json={"prompt": "the mill"}).status_code == 200, "the slot is free again"
 
 
-def test_what_is_no_completion(client: TestClient) -> None:
+def test_invalid_requests_have_their_status(client: TestClient) -> None:
     assert "'n'" in error(client.post(PATH, json={"prompt": "a", "n": 2}), 400, "n")
     assert "candidates" in error(client.post(PATH, json={"prompt": "a", "logprobs": 3}), 400, "logprobs")
     assert "scripted" in error(client.post(PATH, json={"prompt": "a", "model": "gpt"}), 404, "model")
@@ -123,8 +123,8 @@ def test_what_is_no_completion(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("number", [0xD83D, 0xDCFF])
-def test_halves_of_surrogate_pairs_are_refused_wherever_they_are(client: TestClient, number: int) -> None:
-    """JSON can name them, and no answer in UTF-8 can hold them."""
+def test_halves_of_surrogate_pairs_are_refused_in_every_field(client: TestClient, number: int) -> None:
+    """JSON can name them, and no response in UTF-8 can contain them."""
     half = chr(number)
     for wrong, status in (
         ({half: 1}, 400),
@@ -165,19 +165,19 @@ def test_models_health_and_metrics(client: TestClient) -> None:
         assert line in shown.text.splitlines()
 
 
-def test_health_says_why_prompts_cannot_be_continued(engine: ScriptedEngine, client: TestClient) -> None:
-    """Those who ask meanwhile share one look, and the next one looks anew."""
-    engine.reason = "the connection to the cluster is lost"
-    engine.looking.clear()
+def test_health_check_gives_the_reason_and_is_shared(engine: ScriptedEngine, client: TestClient) -> None:
+    """Simultaneous requests share one check, and the next request checks again."""
+    engine.network.reason = "the connection to the cluster is lost"
+    engine.network.checking.clear()
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(client.get, "/healthz") for _ in range(4)]
-        until(lambda: engine.looks == 1)
+        until(lambda: engine.network.checks == 1)
         assert not any(each.done() for each in asked)
-        engine.looking.set()
+        engine.network.checking.set()
         answers = [each.result(30) for each in asked]
     assert {answer.status_code for answer in answers} == {503}
-    assert answers[0].json() == {"status": "unavailable", "reason": engine.reason, "running": 0, "waiting": 0}
-    engine.reason = None
+    assert answers[0].json() == {"status": "unavailable", "reason": engine.network.reason, "running": 0, "waiting": 0}
+    engine.network.reason = None
     assert client.get("/healthz").status_code == 200
 
 
@@ -188,7 +188,7 @@ def test_bodies_are_bounded(engine: ScriptedEngine) -> None:
         assert response.headers["connection"] == "close"
 
 
-def test_the_key(engine: ScriptedEngine) -> None:
+def test_requests_need_the_api_key(engine: ScriptedEngine) -> None:
     with serving(engine, api_key="right") as client:
         for headers in (
             {},
@@ -207,9 +207,7 @@ def test_the_key(engine: ScriptedEngine) -> None:
         assert client.get("/").status_code == 200
 
 
-def test_no_answer_depends_on_an_address_made_of_the_host_header(
-    engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_response_depends_on_the_host_header(engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with the host ``a/healthz?``, whose address has another path than was asked for, or ``[``, which has none."""
     monkeypatch.setattr(Request, "url", property(lambda http: 1 / 0))
     with serving(engine, api_key="right") as client:
@@ -224,7 +222,7 @@ def test_no_answer_depends_on_an_address_made_of_the_host_header(
 
 @pytest.mark.parametrize("depth", [10, 300, 900, 1000, 5000, 100_000])
 @pytest.mark.parametrize("field", ["prompt", "stop", "model", "n", "logit_bias", "stream_options", "other", "user"])
-def test_deep_values_are_no_defect(client: TestClient, field: str, depth: int) -> None:
+def test_deeply_nested_values_are_refused(client: TestClient, field: str, depth: int) -> None:
     for left, right in (("[", "]"), ('{"a":', "}")):
         fields = {"prompt": '"the mill"', field: left * depth + "1" + right * depth}
         body = "{" + ",".join(f'"{name}": {value}' for name, value in fields.items()) + "}"
@@ -264,62 +262,62 @@ def test_bodies_of_any_kind_have_their_status(client: TestClient, body: bytes, s
         ("127.0.0.1.evil.example", 403),
     ],
 )
-def test_without_a_key_other_names_are_refused(client: TestClient, host: str, status: int) -> None:
+def test_without_a_key_other_host_names_are_refused(client: TestClient, host: str, status: int) -> None:
     assert client.get("/v1/models", headers={"Host": host}).status_code == status
 
 
-def test_too_many_are_refused_at_once_and_told_when_to_come_back(engine: ScriptedEngine) -> None:
-    line = QueueOptions(places=2, waiting=1, wait_s=60)
-    with serving(engine, line=line) as client, ThreadPoolExecutor(3) as pool:
+def test_a_full_queue_responds_429_with_retry_after(engine: ScriptedEngine) -> None:
+    queue = QueueOptions(slots=2, waiting=1, wait_s=60)
+    with serving(engine, queue=queue) as client, ThreadPoolExecutor(3) as pool:
         slow = [pool.submit(client.post, PATH, json=SLOW) for _ in range(3)]
         for _ in range(2):
-            assert engine.begun.acquire(timeout=30)
+            assert engine.network.begun.acquire(timeout=30)
         until(lambda: client.get("/healthz").json() == {"status": "ok", "running": 2, "waiting": 1})
         for asked in (SLOW, {"prompt": ["a", "b"]}, {**SLOW, "stream": True}):
             response = client.post(PATH, json=asked)
             assert "again later" in error(response, 429)
             assert response.json()["error"]["type"] == "rate_limit_error"
             assert 1 <= int(response.headers["retry-after"]) <= 60
-        engine.released.set()
+        engine.network.released.set()
         assert [each.result(30).status_code for each in slow] == [200] * 3
-        assert engine.most_at_once == 2
+        assert engine.network.most_at_once == 2
         assert client.post(PATH, json={"prompt": "the mill"}).status_code == 200
 
 
-def test_all_prompts_of_a_request_come_in_or_none(engine: ScriptedEngine) -> None:
-    with serving(engine, line=QueueOptions(places=1, waiting=2)) as client:
+def test_all_prompts_of_a_request_are_admitted_or_none(engine: ScriptedEngine) -> None:
+    with serving(engine, queue=QueueOptions(slots=1, waiting=2)) as client:
         error(client.post(PATH, json={"prompt": ["a mill"] * 4}), 429)
         assert len(client.post(PATH, json={"prompt": ["a mill"] * 3}).json()["choices"]) == 3
 
 
-def test_nobody_waits_longer_than_said(engine: ScriptedEngine) -> None:
-    line = QueueOptions(places=1, waiting=1, wait_s=0.05)
-    with serving(engine, line=line) as client, ThreadPoolExecutor(1) as pool:
+def test_a_prompt_waits_for_a_bounded_time(engine: ScriptedEngine) -> None:
+    queue = QueueOptions(slots=1, waiting=1, wait_s=0.05)
+    with serving(engine, queue=queue) as client, ThreadPoolExecutor(1) as pool:
         slow = pool.submit(client.post, PATH, json=SLOW)
-        assert engine.begun.acquire(timeout=30)
+        assert engine.network.begun.acquire(timeout=30)
         assert "0.05 seconds" in error(client.post(PATH, json=SLOW), 429)
-        engine.released.set()
+        engine.network.released.set()
         assert slow.result(30).status_code == 200
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_request_that_takes_too_long_is_ended(engine: ScriptedEngine, stream: bool) -> None:
-    with serving(engine, timeout_s=0.1, line=QueueOptions(places=1)) as client:
+def test_a_request_that_exceeds_its_timeout_is_cancelled(engine: ScriptedEngine, stream: bool) -> None:
+    with serving(engine, timeout_s=0.1, queue=QueueOptions(slots=1)) as client:
         response = client.post(PATH, json={**SLOW, "stream": stream})
         if stream:
             (last,) = events(response.text)
             assert "0.1 seconds" in last["error"]["message"]
         else:
             assert "0.1 seconds" in error(response, 504)
-        assert engine.ended.acquire(timeout=30), "and so is its generation"
+        assert engine.network.ended.acquire(timeout=30), "its generation, too"
         assert client.post(PATH, json={"prompt": "the mill"}).status_code == 200
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("running", [False, True])
-def test_a_client_that_goes_away_ends_its_generation(engine: ScriptedEngine, stream: bool, running: bool) -> None:
-    """Spoken to as a server speaks to an application, where it can be told when the client goes."""
-    app = build_app(engine, ServingOptions(line=QueueOptions(places=1)))
+def test_a_client_that_disconnects_cancels_its_generation(engine: ScriptedEngine, stream: bool, running: bool) -> None:
+    """Calls the application as a server does, where a disconnect can be sent."""
+    app = build_app(engine, ServingOptions(queue=QueueOptions(slots=1)))
     body = json.dumps({**SLOW, "stream": stream}).encode()
 
     async def ask(gone: asyncio.Event) -> None:
@@ -342,30 +340,57 @@ def test_a_client_that_goes_away_ends_its_generation(engine: ScriptedEngine, str
         async with app.router.lifespan_context(app):
             stays, goes = asyncio.Event(), asyncio.Event()
             first = asyncio.create_task(ask(goes if running else stays))
-            assert await asyncio.to_thread(engine.begun.acquire, timeout=30)
+            assert await asyncio.to_thread(engine.network.begun.acquire, timeout=30)
             second = None if running else asyncio.create_task(ask(goes))
             await asyncio.sleep(0.02)
             goes.set()
             await asyncio.wait_for(first if second is None else second, 30)
             if running:
-                assert await asyncio.to_thread(engine.ended.acquire, timeout=30)
+                assert await asyncio.to_thread(engine.network.ended.acquire, timeout=30)
             else:
-                engine.released.set()
+                engine.network.released.set()
                 await asyncio.wait_for(first, 30)
-                assert not engine.begun.acquire(blocking=False), "who waited and went was never begun"
+                assert not engine.network.begun.acquire(blocking=False), "the second was never begun"
 
     asyncio.run(ask_and_go())
 
 
-def test_leaving_ends_what_is_under_way(engine: ScriptedEngine) -> None:
+@pytest.mark.parametrize("columns", [0, 1])
+def test_closing_ends_running_generations_and_all_threads(columns: int) -> None:
     before = threading.active_count()
-    with serving(engine, timeout_s=0.05, line=QueueOptions(places=3)) as client:
-        client.post(PATH, json=SLOW)
-    assert engine.ended.acquire(timeout=30)
+    engine = ScriptedEngine()
+    with serving(engine, timeout_s=0.05, queue=QueueOptions(slots=3)) as client:
+        client.post(PATH, json={**SLOW, "columns": columns})
+    assert engine.network.ended.acquire(timeout=30)
+    engine.close()
     until(lambda: threading.active_count() <= before)
 
 
-def test_the_page_needs_nothing_from_elsewhere(client: TestClient) -> None:
+def test_a_defect_of_the_batch_fails_running_requests_and_the_health_check(engine: ScriptedEngine) -> None:
+    """The thread that steps the batch stops, because a failed step cannot even be cleared away."""
+    with serving(engine) as client, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(client.post, PATH, json=SLOW)
+        assert engine.network.begun.acquire(timeout=30)
+        error(client.post(PATH, json={"prompt": "stuck defect"}), 500)
+        error(running.result(30), 500)
+        assert "stopped because of a defect" in error(client.post(PATH, json={"prompt": "the mill"}), 500)
+        health = client.get("/healthz")
+        assert health.status_code == 503
+        assert "stopped because of a defect" in health.json()["reason"]
+        assert health.json()["running"] == 0
+    assert engine.failure() is not None
+
+
+def test_a_prompt_that_cannot_enter_fails_alone(engine: ScriptedEngine) -> None:
+    with serving(engine) as client, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(client.post, PATH, json=SLOW)
+        assert engine.network.begun.acquire(timeout=30)
+        assert "refused" in error(client.post(PATH, json={"prompt": "refused"}), 400, "prompt")
+        engine.network.released.set()
+        assert running.result(30).status_code == 200
+
+
+def test_the_page_loads_only_its_own_files(client: TestClient) -> None:
     page = client.get("/")
     assert page.headers["content-type"].startswith("text/html")
     policy = page.headers["content-security-policy"]
@@ -381,4 +406,4 @@ def until(condition: Any) -> None:
         if condition():
             return
         threading.Event().wait(0.01)
-    raise AssertionError("this has not come about")
+    raise AssertionError("timeout")

@@ -62,7 +62,7 @@ def serving(engine: ScriptedEngine, **fields: Any) -> Iterator[str]:
             assert ready.wait(60)
             yield url
         finally:
-            engine.released.set()
+            engine.network.released.set()
             stop.set()
             thread.join(60)
 
@@ -121,11 +121,11 @@ def test_a_continuation_is_stopped_and_errors_are_shown(browser: Any) -> None:
         browser.get(url)
         write(browser, "slow mill")
         browser.find_element(By.ID, "prompt").send_keys(Keys.CONTROL, Keys.ENTER)
-        assert engine.begun.acquire(timeout=30)
+        assert engine.network.begun.acquire(timeout=30)
         stop = browser.find_element(By.ID, "stop")
         wait(browser, lambda _: stop.is_enabled())
         stop.click()
-        assert engine.ended.acquire(timeout=30), "the generation ends on the server too"
+        assert engine.network.ended.acquire(timeout=30), "the generation ends on the server too"
         wait(browser, lambda b: text(b, "status") == "Stopped after 0 tokens.")
         for prompt, said in (("a bad mill", "the prompt is bad"), ("a mill that breaks", "no worker answers")):
             write(browser, prompt)

@@ -19,13 +19,14 @@ import httpx2
 import pytest
 from support.listening import listening
 from support.processes import PROMPT, Process
+from support.serving_engines import parts_of
 
 import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.data import sample_text
 from giaann_dask.inference.rows.remote import RowOptions, Way
-from giaann_dask.serving.engine import CompletionOptions, Ended, Given, Token
-from giaann_dask.serving.network_engine import EngineOptions, NetworkEngine
+from giaann_dask.inference.token_events import PreparedText, TokenEvent
+from giaann_dask.serving.engine import CompletionOptions, open_engine
 from giaann_dask.store.network_store import NetworkStore
 
 pytestmark = pytest.mark.cluster
@@ -47,7 +48,7 @@ def server(network: Path) -> Iterator[Process]:
         started.leave()
 
 
-def test_it_listens_on_this_machine_alone(server: Process) -> None:
+def test_it_listens_on_loopback_only(server: Process) -> None:
     assert listening(server.process.pid) == {"127.0.0.1"}
 
 
@@ -58,32 +59,35 @@ def complete(server: Process, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("way", ["copied", "asked"])
-def test_an_engine_says_what_generation_says(network: Path, way: Way) -> None:
+def test_an_engine_generates_the_same_tokens_as_generate(network: Path, way: Way) -> None:
     store = NetworkStore(network)
     reader = store.open(store.head())
     wanted = CompletionOptions(tokens=20, candidates=5, columns=3)
+    options = gd.GenerationOptions(rows=RowOptions(way=way))
     with gd.connect(workers=0) as client:
         known = gd.Network(network).generate(PROMPT, client=client)
-        with closing(NetworkEngine(client, reader, EngineOptions(rows=RowOptions(way=way)))) as engine:
-            given, *parts = (part for part in engine.complete(PROMPT, wanted) if part)
-            shared = [part for part in engine.complete(PROMPT, replace(wanted, columns=0)) if part]
-    assert shared == [given, *(replace(part, columns=()) if isinstance(part, Token) else part for part in parts)]
-    ended = parts.pop()
-    assert given == Given(known.prompt)
-    assert ended == Ended(known.stop)
-    tokens = [part for part in parts if isinstance(part, Token)]
-    assert len(tokens) == len(parts) == len(known.tokens) > 2
-    for token, other in zip(tokens, known.tokens, strict=True):
-        assert (token.word, token.column, token.candidate_count) == (other.word, other.column, other.candidate_count)
-        assert set(token.candidates) == set(other.candidates)
-        assert token.value == max(candidate.value for candidate in token.candidates)
-        assert len(token.columns) == 3
-        lit = [column.activation for column in token.columns]
-        assert lit == sorted(lit, reverse=True)
-        assert lit[-1] > 0
+        with closing(open_engine(client, reader, options)) as engine:
+            read, *events = parts_of(engine, PROMPT, wanted)
+            shared = parts_of(engine, PROMPT, replace(wanted, columns=0))[1:]
+    assert isinstance(read, PreparedText)
+    assert read.words == known.prompt
+    tokens = [event for event in events if isinstance(event, TokenEvent) and event.token]
+    assert [event for event in shared if isinstance(event, TokenEvent) and event.token] == [
+        replace(event, columns=()) for event in tokens
+    ]
+    for last in (events[-1], shared[-1]):
+        assert isinstance(last, TokenEvent)
+        assert (last.finished, last.stop) == (True, known.stop)
+    assert len(tokens) == len(known.tokens) > 2
+    for event, other in zip(tokens, known.tokens, strict=True):
+        assert event.token == replace(other, reasons=())
+        assert len(event.columns) == 3
+        activations = [column.activation for column in event.columns]
+        assert activations == sorted(activations, reverse=True)
+        assert activations[-1] > 0
 
 
-def test_many_clients_get_the_same_answer_one_gets(server: Process, network: Path) -> None:
+def test_concurrent_clients_get_the_response_of_a_single_one(server: Process, network: Path) -> None:
     alone = complete(server)["choices"]
     assert alone[0]["text"] == f" {gd.Network(network).generate(PROMPT).text}"
     with ThreadPoolExecutor(8) as pool:
@@ -100,7 +104,7 @@ def test_tokens_come_one_by_one(server: Process) -> None:
     assert text == complete(server)["choices"][0]["text"]
 
 
-def test_a_connection_that_is_cut_ends_its_generation(server: Process) -> None:
+def test_a_closed_connection_cancels_its_generation(server: Process) -> None:
     host, port = server.url.removeprefix("http://").split(":")
     body = json.dumps({"prompt": [f"{PROMPT} to the baker and the farmer of the mill"] * 16, "stream": True}).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
@@ -119,7 +123,7 @@ def figure(server: Process, name: str) -> float:
     return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
 
 
-def test_a_port_that_is_taken_is_one_line(server: Process, network: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_used_port_is_one_line(server: Process, network: Path, capsys: pytest.CaptureFixture[str]) -> None:
     port = server.url.rpartition(":")[2]
     wrong = {
         ("--port", port): "nothing can listen",
@@ -147,8 +151,8 @@ def test_missing_packages_are_one_line(
     assert "giaann-dask[serve]" in capsys.readouterr().err
 
 
-def test_one_commit_answers_and_the_end_waits_for_who_is_there(server: Process, network: Path, tmp_path: Path) -> None:
-    """Last of its server: text is trained meanwhile, then requests are under way when it is asked to leave."""
+def test_the_commit_stays_and_running_requests_finish(server: Process, network: Path, tmp_path: Path) -> None:
+    """The last test of its server: text is trained meanwhile, then the server is stopped while requests run."""
     before = complete(server)["choices"]
     (tmp_path / "more.txt").write_text("The old miller carried the flour under the bridge by the river.\n\n" * 50)
     assert run(["train", str(tmp_path / "more.txt"), "--network", str(network), "--workers", "0"]) == 0

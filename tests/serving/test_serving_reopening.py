@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from support.serving_engines import WORDS, ScriptedEngine
+from support.serving_engines import WORDS, ScriptedEngine, parts_of
 
 from giaann_dask.errors import ClusterError
-from giaann_dask.serving.engine import CompletionOptions, Engine, Token
+from giaann_dask.inference.token_events import TokenEvent
+from giaann_dask.serving.engine import CompletionEngine, CompletionOptions
 from giaann_dask.serving.reopening import ReopenedEngine
 
 NO_SCHEDULER = ClusterError("no scheduler answers", "one that does")
 
 
 class Openings:
-    """Opens scripted engines, unless it is told to fail."""
+    """Opens scripted engines, or fails."""
 
     def __init__(self) -> None:
         self.opened: list[ScriptedEngine] = []
@@ -29,7 +30,7 @@ class Openings:
         self.going_on.set()
 
     @contextmanager
-    def __call__(self) -> Iterator[Engine]:
+    def __call__(self) -> Iterator[CompletionEngine]:
         self.attempts += 1
         if self.failing is not None:
             raise self.failing
@@ -37,6 +38,7 @@ class Openings:
         engine = ScriptedEngine()
         self.opened.append(engine)
         yield engine
+        engine.close()
         self.closed.append(engine)
 
 
@@ -47,25 +49,26 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def words(engine: Engine) -> list[str]:
-    return [part.word for part in engine.complete("the mill", CompletionOptions(tokens=8)) if isinstance(part, Token)]
+def words(engine: CompletionEngine) -> list[str]:
+    parts = parts_of(engine, "the mill", CompletionOptions(tokens=8))
+    return [part.token.word for part in parts if isinstance(part, TokenEvent) and part.token]
 
 
-@pytest.mark.parametrize("failure", [NO_SCHEDULER, KeyError("what nobody foresaw")])
+@pytest.mark.parametrize("failure", [NO_SCHEDULER, KeyError("unexpected")])
 def test_a_lost_engine_is_replaced_as_soon_as_one_can_be_opened(failure: Exception) -> None:
     openings = Openings()
-    engine = ReopenedEngine(openings, look_s=0.01)
+    engine = ReopenedEngine(openings, check_s=0.01)
     assert (engine.name, engine.commit, engine.draws, engine.trouble()) == ("scripted", "COMMIT", False, None)
     assert words(engine) == WORDS
-    openings.opened[0].reason = "a region is on its way"
-    assert engine.trouble() == "a region is on its way"
-    openings.failing, openings.opened[0].is_lost = failure, True
+    openings.opened[0].network.reason = "a region is being read"
+    assert engine.trouble() == "a region is being read"
+    openings.failing, openings.opened[0].network.is_lost = failure, True
     until(lambda: openings.attempts > 4)
-    assert openings.closed == openings.opened, "what was lost is closed once"
+    assert openings.closed == openings.opened, "a lost engine is closed once"
     assert engine.trouble() == "the connection to the cluster is lost"
     with pytest.raises(ClusterError, match="ask again when"):
         words(engine)
-    assert not engine.lost()
+    assert engine.failure() is None
     openings.failing = None
     until(lambda: engine.trouble() is None)
     assert words(engine) == WORDS
@@ -74,26 +77,36 @@ def test_a_lost_engine_is_replaced_as_soon_as_one_can_be_opened(failure: Excepti
     assert openings.closed == openings.opened
     attempts = openings.attempts
     time.sleep(0.1)
-    assert openings.attempts == attempts, "nothing is looked for any more"
+    assert openings.attempts == attempts, "no more attempts"
 
 
-def test_an_engine_in_trouble_that_passes_is_kept() -> None:
+def test_an_engine_that_a_defect_has_stopped_is_replaced() -> None:
     openings = Openings()
-    engine = ReopenedEngine(openings, look_s=0.01)
-    openings.opened[0].reason = "a region is on its way"
+    engine = ReopenedEngine(openings, check_s=0.01)
+    with pytest.raises(KeyError, match="inconsistent"):
+        parts_of(engine, "stuck defect", CompletionOptions(tokens=8))
+    until(lambda: len(openings.opened) == 2 and engine.trouble() is None)
+    assert words(engine) == WORDS
+    engine.close()
+
+
+def test_an_engine_that_recovers_is_kept() -> None:
+    openings = Openings()
+    engine = ReopenedEngine(openings, check_s=0.01)
+    openings.opened[0].network.reason = "a region is being read"
     time.sleep(0.1)
-    openings.opened[0].reason = None
+    openings.opened[0].network.reason = None
     assert words(engine) == WORDS
     engine.close()
     assert openings.attempts == 1
 
 
-def test_what_is_opened_after_the_end_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_is_opened_after_close_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("giaann_dask.serving.reopening._CLOSE_S", 0.05)
     openings = Openings()
-    engine = ReopenedEngine(openings, look_s=0.01)
+    engine = ReopenedEngine(openings, check_s=0.01)
     openings.going_on.clear()
-    openings.opened[0].is_lost = True
+    openings.opened[0].network.is_lost = True
     until(lambda: openings.attempts == 2)
     engine.close()
     openings.going_on.set()

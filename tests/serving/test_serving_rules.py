@@ -1,24 +1,23 @@
-"""What the server makes of requests and of an engine's parts, without any HTTP."""
+"""Requests, options and choices of the server, without HTTP."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.serving_engines import WORDS, ScriptedEngine
+from support.serving_engines import WORDS, ScriptedEngine, parts_of
 
 from giaann_dask.errors import OptionError
-from giaann_dask.serving.completion_deltas import Choice
+from giaann_dask.serving.completion_deltas import Choice, StopFinder
 from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.http_errors import HttpError
 from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
 from giaann_dask.serving.requests import CompletionRequest, read_request
-from giaann_dask.serving.stops import StopFinder
 
 
 def read(limits: Limits | None = None, **fields: Any) -> CompletionRequest:
@@ -27,14 +26,15 @@ def read(limits: Limits | None = None, **fields: Any) -> CompletionRequest:
 
 def continued(request: CompletionRequest) -> Choice:
     choice = Choice(request.prompts[0], request)
-    for part in ScriptedEngine().complete(request.prompts[0], request.options):
-        if part is not None and choice.finish is None:
-            choice.add(part)
+    with closing(ScriptedEngine()) as engine:
+        for part in parts_of(engine, request.prompts[0], request.options):
+            if choice.finish is None:
+                choice.add(part)
     return choice
 
 
 @given(st.lists(st.text("ab ", max_size=5)), st.lists(st.text("ab ", min_size=1, max_size=3), max_size=3))
-def test_a_text_ends_before_the_first_stop_however_it_is_divided(pieces: list[str], stops: list[str]) -> None:
+def test_text_ends_before_the_first_stop_sequence_however_it_is_divided(pieces: list[str], stops: list[str]) -> None:
     def shown(parts: Iterable[str]) -> tuple[str, bool]:
         finder = StopFinder(stops)
         text = "".join(finder.feed(part) for part in parts)
@@ -93,7 +93,7 @@ def test_every_field_is_read() -> None:
         ("tools", []),
     ],
 )
-def test_a_wrong_field_is_named(field: str, value: object) -> None:
+def test_errors_name_the_wrong_field(field: str, value: object) -> None:
     with pytest.raises(HttpError, match="expected") as caught:
         read(Limits(prompt_characters=100, prompts=3, tokens=10), **{field: value})
     assert (caught.value.status, caught.value.param) == (400, field)
@@ -136,7 +136,7 @@ def test_text_of_a_choice(fields: dict[str, Any], text: str, finish: str) -> Non
     assert choice.prompt_tokens == 2
 
 
-def test_details_of_tokens_only_where_asked_for() -> None:
+def test_details_of_tokens_only_on_request() -> None:
     assert continued(read()).as_dict(0)["giaann"] == {"stop": "no candidates"}
     details = continued(read(candidates=1, columns=1, max_tokens=1)).as_dict(0)["giaann"]
     (token,) = details["tokens"]
@@ -162,16 +162,16 @@ def test_details_of_tokens_only_where_asked_for() -> None:
         {"api_key": "two words"},
     ],
 )
-def test_options_of_a_server_that_cannot_be(fields: dict[str, Any]) -> None:
+def test_invalid_options_of_a_server(fields: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match="expected") as caught:
         ServingOptions(**fields)
     if fields.get("api_key"):
         assert fields["api_key"] not in str(caught.value), "the key is not shown"
 
 
-def test_options_of_limits_and_lines() -> None:
-    with pytest.raises(OptionError, match="places is 0"):
-        QueueOptions(places=0)
+def test_options_of_limits_and_queues() -> None:
+    with pytest.raises(OptionError, match="slots is 0"):
+        QueueOptions(slots=0)
     with pytest.raises(OptionError, match="waiting is -1"):
         QueueOptions(waiting=-1)
     with pytest.raises(OptionError, match="tokens is 0"):

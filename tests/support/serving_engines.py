@@ -1,27 +1,35 @@
-"""An engine for tests of the server: no network, but what an engine can do to it."""
+"""An engine over a scripted network for tests of the server: no network, but all that one can do to an engine."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+import time
+from collections.abc import Generator, Iterator
+from functools import partial
+from queue import SimpleQueue
 
 from giaann_dask.errors import ClusterError, PromptError
-from giaann_dask.inference.continuation import Candidate
-from giaann_dask.serving.engine import ActiveColumn, CompletionOptions, Ended, Given, Part, Token
+from giaann_dask.events import ignore
+from giaann_dask.inference.batch import BatchOptions
+from giaann_dask.inference.continuation import Candidate, GeneratedToken, GenerationOptions
+from giaann_dask.inference.sharded.workers import StateOptions
+from giaann_dask.inference.token_events import ActiveColumn, PreparedText, TokenEvent
+from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, Engine, Part
 
 WORDS = ["to", "the", "baker", "before", "the", "sun_rise", "and", "home"]
+STEP_S = 0.002
 
 
-class ScriptedEngine:
+class ScriptedNetwork:
     """Continues every prompt with the same words; some prompts make it slow or fail.
 
-    A prompt with the word ``slow`` goes on for ever once it was read, without a token, until it is released or
-    closed. What was begun and what was ended is counted.
+    A prompt with the word ``slow`` is continued forever, without a token, until it is released or cancelled. What
+    entered and what left is counted.
     """
 
-    name = "scripted"
     commit = "COMMIT"
-    draws = False
+    draws = subwords = False
+    observer = staticmethod(ignore)
 
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)
@@ -30,45 +38,145 @@ class ScriptedEngine:
         self.at_once = self.most_at_once = 0
         self.reason: str | None = None
         self.is_lost = False
-        self.looks = 0
-        self.looking = threading.Event()
-        self.looking.set()
+        self.checks = 0
+        self.checking = threading.Event()
+        self.checking.set()
         self._lock = threading.Lock()
 
-    def trouble(self) -> str | None:
-        self.looks += 1
-        self.looking.wait(10)
+    def trouble(self, within_s: float) -> str | None:
+        self.checks += 1
+        self.checking.wait(10)
         return self.reason
 
     def lost(self) -> bool:
         return self.is_lost
 
-    def complete(self, prompt: str, options: CompletionOptions) -> Generator[Part | None, None, None]:
+    def open_batch(self, options: GenerationOptions, batch: BatchOptions | None = None) -> ScriptedBatch:
+        return ScriptedBatch(self, (batch or BatchOptions()).slots)
+
+    def begin(self) -> None:
         with self._lock:
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
         self.begun.release()
-        try:
-            yield from self._parts(prompt, options)
-        finally:
-            with self._lock:
-                self.at_once -= 1
-            self.ended.release()
 
-    def _parts(self, prompt: str, options: CompletionOptions) -> Generator[Part | None, None, None]:
+    def end(self) -> None:
+        with self._lock:
+            self.at_once -= 1
+        self.ended.release()
+
+    def events(self, number: int, prompt: str, options: GenerationOptions) -> Iterator[TokenEvent | None]:
+        while "slow" in prompt and not self.released.is_set():
+            yield None
+        for index, word in enumerate(WORDS[: options.tokens]):
+            if "breaks" in prompt and index == 2:
+                raise ClusterError("no worker answers", "workers")
+            if "defect" in prompt and index == 2:
+                raise ZeroDivisionError("private detail")
+            candidates = (Candidate(word, "baker", 5.0), Candidate("other", "baker", 4.0))[: options.runners_up]
+            yield TokenEvent(number, GeneratedToken(word, "baker", candidates, 2, ()), index + 1 == options.tokens)
+        if options.tokens > len(WORDS):
+            yield TokenEvent(number, None, True, "no candidates")
+
+
+class ScriptedBatch:
+    """Batch of a scripted network."""
+
+    def __init__(self, network: ScriptedNetwork, slots: int) -> None:
+        self._network, self._slots = network, slots
+        self._texts: dict[int, Iterator[TokenEvent | None]] = {}
+        self._entered = 0
+        # Raised where a prompt with the word "stuck" leaves.
+        self._stuck: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @property
+    def free_slots(self) -> int:
+        return self._slots - len(self._texts)
+
+    def prepare(self, prompt: str, options: GenerationOptions) -> PreparedText:
         if "bad" in prompt:
             raise PromptError("the prompt is bad", "a good one")
         if "lost" in prompt:
             raise ClusterError("no worker answers", "workers")
-        yield Given(tuple(prompt.split()))
-        while "slow" in prompt and not self.released.wait(0.002):
-            yield None
-        for place, word in enumerate(WORDS[: options.tokens]):
-            if "breaks" in prompt and place == 2:
-                raise ClusterError("no worker answers", "workers")
-            if "defect" in prompt and place == 2:
-                raise ZeroDivisionError("private detail")
-            candidates = (Candidate(word, "baker", 5.0), Candidate("other", "baker", 4.0))[: options.candidates]
-            columns = (ActiveColumn("baker", 9.0), ActiveColumn("mill", 3.0))[: options.columns]
-            yield Token(word, "baker", 5.0, 2, candidates, columns)
-        yield Ended(None if options.tokens <= len(WORDS) else "no candidates")
+        whole = partial(self._with_columns, prompt, options)
+        return PreparedText(tuple(prompt.split()), partial(self._enter, prompt, options), whole)
+
+    def _enter(self, prompt: str, options: GenerationOptions) -> int:
+        if "refused" in prompt:
+            raise PromptError("the prompt is refused", "another")
+        self._network.begin()
+        self._entered += 1
+        self._texts[self._entered] = self._network.events(self._entered, prompt, options)
+        if "stuck" in prompt:
+            self._stuck.add(self._entered)
+        return self._entered
+
+    def step(self) -> list[TokenEvent]:
+        found = [event for events in [*self._texts.values()] if (event := next(events)) is not None]
+        for event in found:
+            if event.finished:
+                self.leave(event.number)
+        if not found:
+            time.sleep(STEP_S)
+        return found
+
+    def leave(self, number: int) -> None:
+        if number in self._stuck:
+            raise KeyError("the batch is inconsistent")
+        if self._texts.pop(number, None) is not None:
+            self._network.end()
+
+    def _with_columns(
+        self, prompt: str, options: GenerationOptions, state: StateOptions
+    ) -> Generator[TokenEvent | None, None, None]:
+        columns = (ActiveColumn("baker", 9.0), ActiveColumn("mill", 3.0))[: state.columns]
+        self._network.begin()
+        try:
+            for event in self._network.events(0, prompt, options):
+                if event is None:
+                    time.sleep(STEP_S)
+                    yield None
+                else:
+                    yield TokenEvent(0, event.token, event.finished, event.stop, columns=columns if event.token else ())
+        finally:
+            self._network.end()
+
+
+class ScriptedEngine(Engine):
+    """Engine over a scripted network."""
+
+    def __init__(self, slots: int = 32) -> None:
+        self.network = ScriptedNetwork()
+        super().__init__(self.network, "scripted", slots=slots)
+
+    def close(self) -> None:
+        self.network.released.set()
+        super().close()
+
+
+def parts_of(engine: CompletionEngine, prompt: str, options: CompletionOptions) -> list[Part]:
+    """Return all parts of a generation; raise its error."""
+    return Collected(engine, prompt, options).result()
+
+
+class Collected:
+    """A generation whose parts are collected."""
+
+    def __init__(self, engine: CompletionEngine, prompt: str, options: CompletionOptions) -> None:
+        self._parts: SimpleQueue[Part | Exception | None] = SimpleQueue()
+        self.generation = engine.start(prompt, options, self._parts.put)
+
+    def result(self, timeout_s: float = 60.0) -> list[Part]:
+        found: list[Part] = []
+        error: Exception | None = None
+        while (part := self._parts.get(timeout=timeout_s)) is not None:
+            if isinstance(part, Exception):
+                error = part
+            else:
+                found.append(part)
+        if error is not None:
+            raise error
+        return found

@@ -5,11 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from giaann_dask.inference.continuation import Continuation, GeneratedToken
+from giaann_dask.inference.continuation import Candidate, Continuation, GeneratedToken
 from giaann_dask.inference.generation import word_and_column
+from giaann_dask.inference.token_events import PreparedText, TokenEvent
 from giaann_dask.keys import pack_neuron
 from giaann_dask.serving.completion_deltas import Choice
-from giaann_dask.serving.engine import CompletionOptions, Ended, Given, Token
+from giaann_dask.serving.engine import CompletionOptions, Part
 from giaann_dask.serving.requests import CompletionRequest
 from giaann_dask.text.detokenizer import Detokenizer, detokenize
 from giaann_dask.text.tokenizer import SubwordTokenizer
@@ -28,15 +29,16 @@ def test_subwords_are_detokenized_to_their_text(text: str) -> None:
 
 def test_continuations_and_choices_have_the_same_text() -> None:
     tokens = [" and", " the", " ca", "f", "<byte:c3>", "<byte:a9>", "s", "<byte:c3>"]
-    generated = tuple(GeneratedToken(token, "a", (), 1, ()) for token in tokens)
+    generated = tuple(GeneratedToken(token, "a", (Candidate(token, "a", 1.0),), 1, ()) for token in tokens)
     told = Continuation((" a",), generated, None, "c", True)
     assert told.text == " and the cafés\ufffd"
     assert told.as_dict()["subwords"] is True
     words = Continuation(("a",), (GeneratedToken("big_dog", "a", (), 1, ()),), None, "c")
     assert words.text == "big dog"
     assert "subwords" not in words.as_dict()
-    choice = Choice("a", CompletionRequest(prompts=("a",), options=CompletionOptions(tokens=9)))
-    parts = [Given(("a",), True), *(Token(token, "a", 1.0, 1) for token in tokens), Ended(None)]
+    choice = Choice("a", CompletionRequest(prompts=("a",), options=CompletionOptions(tokens=9)), subwords=True)
+    parts: list[Part] = [PreparedText(("a",), lambda: 0), *(TokenEvent(0, token, False) for token in generated)]
+    parts.append(TokenEvent(0, None, True))
     pieces = [choice.add(part).text for part in parts]
     assert choice.text == "".join(pieces) == told.text
     assert choice.as_dict(0)["giaann"]["subwords"] is True

@@ -6,6 +6,7 @@ Does not cover: the contents of the tables (`giaann_dask.inference.best.tables`)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from distributed import Client, Future
 
@@ -20,7 +21,7 @@ from giaann_dask.inference.best.scores import BEST, PooledModel
 from giaann_dask.inference.best.tables import PooledTables, build_tables
 from giaann_dask.inference.continuation import GenerationOptions
 from giaann_dask.inference.handle import read_regions, submit_regions
-from giaann_dask.inference.token_events import EnteredPrompt, TokenEvent
+from giaann_dask.inference.token_events import PreparedText, TokenEvent
 from giaann_dask.runs.run import Run
 from giaann_dask.store.network_store import CommitReader
 
@@ -49,6 +50,19 @@ class TablesHandle:
     @property
     def subwords(self) -> bool:
         """False: tokens are words."""
+        return False
+
+    @property
+    def draws(self) -> bool:
+        """True: words have probabilities."""
+        return True
+
+    def trouble(self, within_s: float) -> str | None:
+        """Return None: all tables are in this process."""
+        return None
+
+    def lost(self) -> bool:
+        """Return False: all tables are in this process."""
         return False
 
     def open_batch(self, options: GenerationOptions, batch: BatchOptions | None = None) -> WordBatch:
@@ -89,16 +103,19 @@ class WordBatch:
         """Number of free slots."""
         return self._slots - len(self._texts)
 
-    def enter(self, prompt: str, options: GenerationOptions) -> EnteredPrompt:
-        """Add a prompt; see `giaann_dask.inference.token_events.ContinuationBatch.enter`."""
+    def prepare(self, prompt: str, options: GenerationOptions) -> PreparedText:
+        """Divide a prompt into words; see `giaann_dask.inference.token_events.ContinuationBatch.prepare`."""
+        text = TextContinuation(self._opened.model, prompt, options.seeded())
+        return PreparedText(text.prompt, partial(self._enter, text))
+
+    def _enter(self, text: TextContinuation) -> int:
         if not self.free_slots:
             raise OptionError("a prompt enters a full batch", "a free slot", "step until one has finished")
-        text = TextContinuation(self._opened.model, prompt, options.seeded())
         number = self._entered
         self._texts[number] = text
         self._entered += 1
         self._opened.observer(PromptsAdvanced(entered=1))
-        return EnteredPrompt(number, text.prompt)
+        return number
 
     def step(self) -> list[TokenEvent]:
         """Choose the next word of every prompt; a prompt finishes one step after its last word."""

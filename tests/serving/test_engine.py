@@ -1,0 +1,116 @@
+"""Prompts of all profiles in the one batch of an engine: as alone, whatever enters, leaves or fails meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.serving_engines import Collected, ScriptedEngine, parts_of
+from support.village import write_village
+
+import giaann_dask as gd
+from giaann_dask.errors import ClusterError, PromptError
+from giaann_dask.inference.continuation import GeneratedToken
+from giaann_dask.inference.registry import open_network
+from giaann_dask.inference.token_events import OpenNetwork, PreparedText, TokenEvent
+from giaann_dask.serving.engine import CompletionOptions, Engine, Part
+from giaann_dask.store.network_store import NetworkStore
+
+PROMPTS = [f"The {adjective} {noun} carried the" for adjective in ("old", "grey") for noun in ("miller", "dog", "boat")]
+WANTED = CompletionOptions(tokens=12, candidates=2)
+OPTIONS = gd.GenerationOptions(tokens=12, runners_up=2, reasons=0)
+
+
+@pytest.fixture(scope="module", params=["v1", "v2", "best"])
+def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> OpenNetwork:
+    folder: Path = tmp_path_factory.mktemp("engine")
+    text = write_village(folder / "village.txt", 200)
+    with gd.connect(workers=0) as client:
+        gd.train(text, folder / "net", client=client, specification=gd.Specification(profile=request.param))
+    store = NetworkStore(folder / "net")
+    return open_network(store.open(store.head()), options=OPTIONS)
+
+
+@pytest.fixture
+def engine(opened: OpenNetwork) -> Iterator[Engine]:
+    # Fewer slots than prompts, so that some have to wait.
+    with closing(Engine(opened, "net", OPTIONS, slots=3)) as engine:
+        yield engine
+
+
+def tokens_of(parts: list[Part]) -> list[GeneratedToken]:
+    assert isinstance(parts[0], PreparedText)
+    assert isinstance(parts[-1], TokenEvent)
+    assert parts[-1].finished
+    return [part.token for part in parts if isinstance(part, TokenEvent) and part.token]
+
+
+def alone(opened: OpenNetwork, prompt: str) -> list[GeneratedToken]:
+    batch = opened.open_batch(OPTIONS, gd.BatchOptions(slots=1))
+    batch.prepare(prompt, OPTIONS).enter()
+    found = []
+    while len(batch):
+        found += [event.token for event in batch.step() if event.token]
+    return found
+
+
+def test_each_prompt_is_continued_as_alone(opened: OpenNetwork, engine: Engine) -> None:
+    running = [Collected(engine, prompt, WANTED) for prompt in PROMPTS * 3]
+    found = [tokens_of(each.result()) for each in running]
+    assert found == [alone(opened, prompt) for prompt in PROMPTS] * 3
+    assert max(map(len, found)) > 2
+
+
+def test_cancelled_prompts_free_their_slots(opened: OpenNetwork, engine: Engine) -> None:
+    for prompt in PROMPTS * 2:
+        running = Collected(engine, prompt, CompletionOptions(tokens=1000))
+        running.generation.cancel()
+        running.result()
+    running = [Collected(engine, prompt, WANTED) for prompt in PROMPTS[:3]]
+    assert [tokens_of(each.result()) for each in running] == [alone(opened, prompt) for prompt in PROMPTS[:3]]
+
+
+def test_prompts_with_columns_have_the_same_tokens(opened: OpenNetwork, engine: Engine) -> None:
+    with_columns = parts_of(engine, PROMPTS[0], CompletionOptions(tokens=12, candidates=2, columns=3))
+    assert tokens_of(with_columns) == alone(opened, PROMPTS[0])
+    columns = [part.columns for part in with_columns if isinstance(part, TokenEvent) and part.token]
+    assert all(columns) != opened.draws, "networks whose words have probabilities have no columns"
+
+
+def test_a_failed_step_reaches_running_prompts_only(opened: OpenNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, failing = opened.open_batch(OPTIONS, gd.BatchOptions(slots=2)), threading.Event()
+    step = batch.step
+
+    def step_or_fail() -> list[TokenEvent]:
+        if failing.is_set():
+            failing.clear()
+            raise ClusterError("no rows", "rows", "try again")
+        return step()
+
+    monkeypatch.setattr(batch, "step", step_or_fail)
+    monkeypatch.setattr(opened, "open_batch", lambda options, slots: batch)
+    failing.set()
+    with closing(Engine(opened, "net", OPTIONS)) as engine:
+        with pytest.raises(ClusterError, match="no rows"):
+            parts_of(engine, PROMPTS[0], WANTED)
+        with pytest.raises(PromptError):
+            parts_of(engine, " ", WANTED)
+        monkeypatch.undo()
+        assert tokens_of(parts_of(engine, PROMPTS[0], WANTED)) == alone(opened, PROMPTS[0])
+        assert engine.trouble() is None
+
+
+@pytest.mark.parametrize("columns", [0, 1])
+def test_closing_an_engine_fails_running_and_later_prompts(columns: int) -> None:
+    engine = ScriptedEngine()
+    running = Collected(engine, "slow mill", CompletionOptions(columns=columns))
+    assert engine.network.begun.acquire(timeout=30)
+    Engine.close(engine)
+    for each in (running, Collected(engine, "the mill", WANTED)):
+        with pytest.raises(ClusterError, match="closed"):
+            each.result()
+    assert engine.trouble() is not None
+    assert engine.failure() is None
