@@ -56,7 +56,8 @@ class ReadOptions:
     ----------
     part_characters : int
         Maximum size of a part. Longer paragraphs are divided, longer CoNLL-U sentences are
-        not. Text read with another value has other parts, so it counts as new.
+        not. Text read with another value has other parts, so it counts as new. Where several sentences
+        make a sequence (profile ``v2``), plain text ends one at the end of a part.
     line_characters : int
         Maximum length of a line.
     text_field : str

@@ -65,6 +65,9 @@ def trained(
 ) -> gd.Network:
     """Return a network of the text, by one of the ways that lead to the same."""
     source, way = text, settings.get("source", "text")
+    # A part ends the sequence that it cuts where several sentences make one, as in v2: then parts are other sequences.
+    if way == "parts" and specification.sentences_per_sequence > 1:
+        way = "text"
     parts = gd.TextOptions(reading=ReadOptions(part_characters=1500)) if way == "parts" else None
     # There is no corpus of profile best.
     if way == "corpus" and specification.profile != "best":
