@@ -26,7 +26,7 @@ from giaann_dask.increments.connections import connect_batch
 from giaann_dask.inference.evaluation.predicting import PredictionRule, infer
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable
-from giaann_dask.runs.compaction import plan_compaction
+from giaann_dask.runs.merging import plan_compaction
 from giaann_dask.runs.packing import pack, unpack
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run

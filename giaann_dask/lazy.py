@@ -1,14 +1,19 @@
-"""Import the public names of a package on first use, so that importing the package is fast.
+"""Import lazily: the public names of a package, and optional dependencies where they are used.
 
-Provides the ``__getattr__`` and ``__dir__`` of such a package. `optional` imports packages that may not be installed.
+Provides the ``__getattr__`` and ``__dir__`` of a package whose names are imported on first use, so that importing it
+is fast, and imports of packages that may not be installed, with an error that says how to install them.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
+
+from giaann_dask.errors import MissingDependencyError
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -39,3 +44,38 @@ def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str]
         return sorted({*homes, *(name for name in vars(sys.modules[package]) if name.startswith("__"))})
 
     return load, names
+
+
+def import_optional(module: str, extra: str) -> ModuleType:
+    """Import a module of an optional package.
+
+    Parameters
+    ----------
+    module : str
+        Full name of the module.
+    extra : str
+        Name of the extra of giaann-dask that installs it.
+
+    Returns
+    -------
+    ModuleType
+        The module.
+
+    Raises
+    ------
+    MissingDependencyError
+        If it cannot be imported.
+
+    Examples
+    --------
+    >>> import_optional("json", "hub").__name__
+    'json'
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"the package {module.partition('.')[0]!r} cannot be imported ({error})",
+            "",
+            f"install it with: pip install 'giaann-dask[{extra}]'",
+        ) from error

@@ -2,8 +2,8 @@
 
 A worker ignores Ctrl-C, which a terminal sends to all processes: only the process that runs the command reacts, since
 a worker that stopped would lose what is to be committed. It also returns memory to the system near the limit, because
-our workers keep freed memory (`giaann_dask.cluster.allocator`), and spills earlier where the limit is small. Workers
-that were started by hand with ``dask worker`` are not set up here.
+our workers keep freed memory (`giaann_dask.cluster.memory_budget`), and spills earlier where the limit is small.
+Workers that were started by hand with ``dask worker`` are not set up here.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import threading
 
 from distributed import Worker
 
-from giaann_dask.cluster.allocator import adopt_environment, trim_near_limit
 from giaann_dask.cluster.heartbeat import report_device_memory
-from giaann_dask.cluster.memory_budget import spill_within_budget
+from giaann_dask.cluster.memory_budget import adopt_environment, spill_within_budget, trim_near_limit
 
 
 def dask_setup(worker: Worker) -> None:

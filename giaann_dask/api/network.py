@@ -24,8 +24,7 @@ from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.spec import Specification
 from giaann_dask.storage import bytes_on_disk
 from giaann_dask.store.connection_table import ConnectionTable
-from giaann_dask.store.context_export import export_contexts
-from giaann_dask.store.export import Exported, connection_table, export_network
+from giaann_dask.store.export import Exported, connection_table, export_contexts, export_network
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
@@ -194,8 +193,7 @@ class Network(Summarised):
         They are counted on the sequences that a network of profile ``v1`` or ``v2`` trains of the text
         `training`; a network of profile ``best`` has their counts (see `score`).
         """
-        from giaann_dask.inference.best.evaluation import ScoringOptions
-        from giaann_dask.inference.best.token_baseline import BaselineTexts, score_same_tokens
+        from giaann_dask.inference.best.evaluation import BaselineTexts, ScoringOptions, score_same_tokens
 
         spec, chosen = self.specification, text or TextOptions()
         if spec.profile == "best":

@@ -99,7 +99,7 @@ def serve(network: Path, **values: Any) -> None:
     is trained further. When the connection to the scheduler is lost, it retries until it is connected again;
     meanwhile requests get status 503. After a signal to stop, it finishes running requests and exits with code 0.
     """
-    from giaann_dask.optional import import_optional
+    from giaann_dask.lazy import import_optional
 
     for package in ("starlette", "uvicorn", "prometheus_client"):
         import_optional(package, "serve")

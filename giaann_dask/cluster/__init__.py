@@ -1,11 +1,9 @@
 """Connect to Dask clusters, assign roles and regions to workers, and wait for tasks with a timeout."""
 
-from giaann_dask.cluster.allocator import driver_allocator, trim_memory
-from giaann_dask.cluster.assignment import assign_regions
 from giaann_dask.cluster.connecting import connect, prepare, start_cluster
-from giaann_dask.cluster.memory_budget import data_budget, region_budget
+from giaann_dask.cluster.memory_budget import data_budget, driver_allocator, region_budget, trim_memory
 from giaann_dask.cluster.options import ClusterOptions
-from giaann_dask.cluster.roles import Roles, WorkerMemory, directed, roles_of
+from giaann_dask.cluster.roles import Roles, WorkerMemory, assign_regions, directed, roles_of
 from giaann_dask.cluster.waiting import ask_scheduler, attempt, result, results, task_key, timeout_s, wait_all
 
 __all__ = [

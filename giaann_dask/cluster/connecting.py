@@ -17,15 +17,15 @@ from typing import Any
 import dask
 from distributed import Client, Scheduler, SpecCluster, TimeoutError
 
-from giaann_dask.cluster.allocator import worker_allocator
 from giaann_dask.cluster.fork_server import METHOD_KEY, begin_fork_server, environment_of_workers, forks, imports_main
+from giaann_dask.cluster.memory_budget import worker_allocator
 from giaann_dask.cluster.options import ClusterOptions
 from giaann_dask.cluster.resilience import RestartingNanny, scheduler_arguments, set_defaults
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
 from giaann_dask.dask_types import register
 from giaann_dask.device import select_device
 from giaann_dask.errors import ClusterError, GiaannError, InputFormatError, InputMissingError, OptionError, parameter
-from giaann_dask.optional import import_optional
+from giaann_dask.lazy import import_optional
 
 _LOG = logging.getLogger(__name__)
 PRELOAD = ("giaann_dask.worker_setup",)

@@ -9,8 +9,7 @@ from pathlib import Path
 from giaann_dask.encoding.sources import CORPUS_CHARACTERS
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.inputs import JSON_SUFFIXES, content_suffix, resolve_inputs
-from giaann_dask.text.lines import open_bytes
-from giaann_dask.text.pipes import is_pipe
+from giaann_dask.text.lines import is_pipe, open_bytes
 
 _SAMPLE_BYTES = 65_536
 

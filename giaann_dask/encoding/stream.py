@@ -27,9 +27,10 @@ from giaann_dask.encoding.corpus_reuse import (
     read_encoded_range,
     summarise_reused,
 )
-from giaann_dask.encoding.groups import Group, GroupLimits
 from giaann_dask.encoding.sources import (
     CorpusRange,
+    Group,
+    GroupLimits,
     SourceOptions,
     Unit,
     read_units,
@@ -40,7 +41,7 @@ from giaann_dask.errors import OptionError, parameter
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
 from giaann_dask.text.ledger import Ledger, LedgerEntry
-from giaann_dask.text.pipes import ReadingStopped
+from giaann_dask.text.lines import ReadingStopped
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.vocabulary import BlockMapping, BlockSummary, Vocabulary, summarise
 
@@ -82,7 +83,7 @@ class StreamOptions:
         Sequences at the beginning that are skipped without changing the dictionaries.
     block_characters : int
         Approximate text of one task; exceeded only by a single larger part. For a corpus, which is
-        read faster, several times as much (`giaann_dask.encoding.groups`).
+        read faster, several times as much (`giaann_dask.encoding.sources`).
     block_sequences : int, optional
         Maximum sequences of a corpus that one task reads.
     words : bool

@@ -31,7 +31,7 @@ def stream_tokens(blocks: Sequence[EncodedBlock], features: Sequence[str] = ()) 
         Sequences of another status than ``CANDIDATE`` are left out.
     features : sequence of str
         Words of the dictionary, which tokens without a surface are named by; blocks of raw words (see
-        `giaann_dask.text.raw_blocks`) have a surface for every token.
+        `giaann_dask.text.blocks`) have a surface for every token.
 
     Returns
     -------

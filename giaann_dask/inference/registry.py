@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from distributed import Client
 
 from giaann_dask.events import Observer, ignore
-from giaann_dask.inference.best.generation import generate_words
-from giaann_dask.inference.best.handle import TablesHandle
+from giaann_dask.inference.best.handle import TablesHandle, generate_words
 from giaann_dask.inference.continuation import Continuation, GenerationOptions
 from giaann_dask.inference.generation import generate_text
 from giaann_dask.inference.sessions import NetworkHandle

@@ -44,7 +44,7 @@ from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
 from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sharded.workers import ShardedSession, StateOptions
-from giaann_dask.inference.state.active_columns import ActiveColumns
+from giaann_dask.inference.state.activation import ActiveColumns
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
 from giaann_dask.inference.token_events import (
     ActiveColumn,

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import Integers
-from giaann_dask.runs.packing import PackedRun, unpack_rows, unpack_targets
-from giaann_dask.runs.partial_rows import ReadEntries, among, read_rows, read_sources
+from giaann_dask.runs.packing import PackedRun, ReadEntries, among, read_rows, read_sources, unpack_rows, unpack_targets
 from giaann_dask.runs.run import readable
 
 Segments: TypeAlias = npt.NDArray[np.uint32]

@@ -1,8 +1,8 @@
-"""Merge sorted runs into one run.
+"""Merge sorted runs into one run, and plan which runs of a region are merged.
 
 Two sorted tables are merged by two pointers: rows that only one side has are copied, and rows that both have are
 merged by target key, with their strengths added as 64-bit integers. So the result does not depend on the order or the
-grouping of the runs. `compaction` plans which runs are merged, and `counting` counts connections without merging.
+grouping of the runs. Runs are compacted by the logarithmic method. `counting` counts connections without merging.
 
 The arrays of a run may be read-only, as those deserialised from network messages are.
 """
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numba as nb
 import numpy as np
@@ -224,3 +225,76 @@ def _merge_tables(first: Table, second: Table, result: Table) -> tuple[int, bool
         i += in_first
         j += in_second
     return rows, overflow >= 0
+
+
+class Ranked(Protocol):
+    """A run of a region, or a reference to one, that sums up about ``2 ** rank`` rounds."""
+
+    @property
+    def rank(self) -> int:
+        """Its rank."""
+        ...
+
+
+AnyRun = TypeVar("AnyRun", bound=Ranked)
+
+
+@dataclass(frozen=True)
+class Compaction(Generic[AnyRun]):
+    """Plan for adding a run to a region.
+
+    Attributes
+    ----------
+    kept : tuple
+        Runs that stay as they are, of falling rank.
+    merged : tuple
+        Runs to be added up into one, oldest first; a single one needs no work.
+    rank : int
+        Rank of the result.
+    """
+
+    kept: tuple[AnyRun, ...]
+    merged: tuple[AnyRun, ...]
+    rank: int
+
+
+def plan_compaction(runs: tuple[AnyRun, ...], added: AnyRun, together: int = 2) -> Compaction[AnyRun]:
+    """Plan how a region takes one more run, as a counter takes one more: as soon as there are enough of a rank.
+
+    Parameters
+    ----------
+    runs : tuple
+        The region's runs, of falling rank.
+    added : Ranked
+        The new run; runs of lower ranks are added up with it.
+    together : int
+        So many runs of a rank become one, 2 or a larger power of two: the more, the more runs a region has, and
+        the less often a connection is rewritten (a third less with 4). It may differ from call to call.
+
+    Returns
+    -------
+    Compaction
+
+    Examples
+    --------
+    >>> from typing import NamedTuple
+    >>> class Named(NamedTuple):
+    ...     rank: int
+    ...     name: str
+    >>> plan = plan_compaction((Named(2, "a"), Named(1, "b"), Named(0, "c")), Named(0, "d"))
+    >>> plan.kept, [run.name for run in plan.merged], plan.rank
+    ((), ['a', 'b', 'c', 'd'], 3)
+    >>> plan_compaction((Named(0, "a"), Named(0, "b")), Named(0, "c"), together=4).merged
+    (Named(rank=0, name='c'),)
+    """
+    assert together.bit_count() == 1 < together, "a power of two"
+    rank = added.rank
+    kept = sum(run.rank >= rank for run in runs)
+    while True:
+        same = sum(run.rank <= rank for run in runs[:kept])
+        # The result of the merges so far counts as one run of its rank.
+        if same + 1 < together:
+            return Compaction(runs[:kept], (*runs[kept:], added), rank)
+        rank += together.bit_length() - 1
+        # Also the runs of ranks between, which another number of runs has left there.
+        kept = sum(run.rank >= rank for run in runs[:kept])

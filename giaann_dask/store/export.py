@@ -1,7 +1,8 @@
-"""Export a network: the sum of all its runs as one canonical table, and its dictionaries.
+"""Export a network: connections as one canonical table or counts of contexts, dictionaries and neurons.
 
 A commit is read in this process, as coordinate arrays in one order that does not depend on regions, batches or
-workers. `connection_table` defines the table, and `ordered_connections` sorts regions with little memory.
+workers. A network of profile ``best`` has counts of contexts instead of connections. `connection_table` defines the
+table, and `ordered_connections` sorts regions with little memory.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.events import Observer, StageAdvanced, ignore
+from giaann_dask.increments.contexts import CONTEXTS, EXTENDS, word_key
 from giaann_dask.keys import unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packing import unpack
@@ -227,3 +229,73 @@ def save_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
 def save_dictionaries(path: Path, values: Mapping[str, Any]) -> None:
     """Write what belongs to the arrays of an export to a JSON file."""
     path.write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
+
+
+def context_columns() -> dict[str, ColumnArray]:
+    """Return how the coordinate arrays are made of a run, by their names.
+
+    ``context`` is a key, ``kind`` a place in ``kinds`` of the dictionaries, ``target`` the key of the word, or of
+    the shorter context that a longer one extends. Their order is that of context, kind and target.
+    """
+    return {
+        "context": ColumnArray(np.int64, lambda run: np.repeat(run.source, np.diff(run.pointer))),
+        "kind": ColumnArray(np.int8, lambda run: unpack_target(run.target)[0]),
+        "target": ColumnArray(np.int64, lambda run: unpack_target(run.target)[1]),
+        "count": ColumnArray(np.int64, lambda run: run.strength),
+    }
+
+
+def _words_alone(connections: OrderedConnections) -> dict[str, npt.NDArray[Any]]:
+    """Return the words by key, and how often each occurs."""
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for block in connections.blocks():
+        kind, target, _ = unpack_target(block.target)
+        found.append((target[kind == 0], block.strength[kind == 0].astype(np.int64)))
+    key, count = (np.concatenate(part) for part in zip(*found, strict=True))
+    return {"key": key, "count": count}
+
+
+def export_contexts(reader: CommitReader, path: str | Path, observer: Observer = ignore) -> Exported:
+    """Write a commit's counts to an ``.npz`` file, and its dictionaries and neurons to files next to it.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit, of profile ``best``.
+    path : str or Path
+        The ``.npz`` file; words, the names of kinds and the specification get the same name with
+        ``.json``, how often each word occurs at all (``key``, ``count``) with ``.neurons.npz``.
+    observer : callable, optional
+        Notified of progress.
+
+    Returns
+    -------
+    Exported
+
+    Raises
+    ------
+    StoreWriteError
+        If the disk is full.
+    """
+    files = export_names(path)
+    manifest = reader.manifest()
+    words = sorted(reader.saved_vocabulary().features[1:], key=lambda word: (word_key(word), word))
+    description = {
+        "kinds": {**{str(place): kind.name for place, kind in enumerate(CONTEXTS)}, str(EXTENDS): "extends"},
+        "words": words,
+        "keys": [word_key(word) for word in words],
+        "specification": manifest.specification.without_regions(),
+        "sequences": manifest.sequences,
+        "tokens": manifest.tokens,
+    }
+    with files.replacing() as partial:
+        with (
+            writing(str(files.connections)),
+            ordered_connections(reader, files.connections.parent, observer) as counts,
+        ):
+            save_columns(partial.connections, context_columns(), counts, observer)
+            with writing(str(files.neurons)):
+                save_arrays(partial.neurons, _words_alone(counts))
+        with writing(str(files.dictionaries)):
+            save_dictionaries(partial.dictionaries, description)
+    return files

@@ -51,12 +51,67 @@ from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.locking import UNFINISHED, HeldPlace, clear_attempt, is_vacant, locked
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.run_io import StoredEntries, fork_session, merge_written
-from giaann_dask.store.vocabulary_arrays import read_vocabulary, rewrite_changed, write_vocabulary
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
-from giaann_dask.text.strings import text_fault
+from giaann_dask.text.strings import append_strings, read_strings, text_fault
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.vocabulary import Vocabulary
+
+# Of subwords alone: since when each is known as a delimiter.
+_DELIMITER_SINCE = "delimiter_since"
+
+
+def write_vocabulary(root: zarr.Group, vocabulary: Vocabulary, concepts: int, features: int) -> None:
+    """Append what a vocabulary has beyond the stored sizes; old features may have new flags.
+
+    Parameters
+    ----------
+    root : zarr.Group
+        Of the network.
+    vocabulary : Vocabulary
+        As of the commit.
+    concepts, features : int
+        Stored sizes.
+    """
+    append_strings(root, "concepts", vocabulary.concepts[concepts:])
+    append_strings(root, "features", vocabulary.features[features:])
+    delimiter = np.array(vocabulary.delimiter, np.bool_)
+    append_values(root, "delimiter", delimiter[features:])
+    since = np.array(vocabulary.probable_since, np.int64)
+    append_values(root, "probable_since", since[features:])
+    rewrite_changed(root, "probable_since", since)
+    if vocabulary.delimiter_since is None:
+        return
+    later = np.array(vocabulary.delimiter_since, np.int64)
+    if _DELIMITER_SINCE in root:
+        rewrite_changed(root, "delimiter", delimiter)
+        rewrite_changed(root, _DELIMITER_SINCE, later)
+    else:
+        create_array(root, _DELIMITER_SINCE, later)
+
+
+def read_vocabulary(root: zarr.Group, sequences: int) -> Vocabulary:
+    """Return the stored dictionaries after so many counted sequences.
+
+    Raises
+    ------
+    StoreDamagedError
+        If one of their arrays is missing or cannot be read.
+    """
+    concepts, features = (read_strings(root, name) for name in ("concepts", "features"))
+    delimiter = read_array(root, "delimiter").tolist()
+    since = read_array(root, "probable_since").tolist()
+    later = read_array(root, _DELIMITER_SINCE).tolist() if _DELIMITER_SINCE in root else None
+    return Vocabulary(concepts, features, delimiter, since, sequences, later)
+
+
+def rewrite_changed(root: zarr.Group, name: str, values: npt.NDArray[Any]) -> None:
+    """Make an array that is as long equal to some values, from the first that differs to the last."""
+    changed = np.flatnonzero(read_array(root, name) != values)
+    if len(changed):
+        first, last = int(changed[0]), int(changed[-1]) + 1
+        cast(Any, root[name])[first:last] = values[first:last]
+
 
 FORMAT = "giaann-dask network"
 # Version 3 is that of networks that began with fewer regions than their specification says, which readers of version 2

@@ -1,7 +1,7 @@
 """Iterate over all connections of a commit by source neuron, with one region in memory at a time.
 
 The runs of each region are merged and written to a temporary file, which is then read in blocks of one order that does
-not depend on regions. `export` and `context_export` use it.
+not depend on regions. `export` and `export` use it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Read the encoded entries of stored runs, and write runs from workers into a commit in progress.
 
 Workers write through forks of the driver's session; `network_store` opens the session, merges the forks and commits.
-Decoding entries is left to `giaann_dask.runs.packing` and `giaann_dask.runs.partial_rows`.
+Decoding entries is left to `giaann_dask.runs.packing` and `giaann_dask.runs.packing`.
 """
 
 from __future__ import annotations

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from giaann_dask.text.blocks import BlockBuilder, FilterOptions, TaggedBlock
+from giaann_dask.text.blocks import BlockBuilder, FilterOptions, RawBlockBuilder, TaggedBlock, raw_sentences
 from giaann_dask.text.conllu import parse_conllu, parse_spaced_conllu
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.raw_blocks import RawBlockBuilder, raw_sentences
 from giaann_dask.text.splitting import Splitter
 from giaann_dask.text.subword_blocks import SubwordBlockBuilder
 from giaann_dask.text.tagging import make_tagger

@@ -1,17 +1,19 @@
 """Build tagged blocks: filtered, cropped and noun-merged sequences with block-local symbol tables.
 
-A tagged block holds everything that a worker can compute without the preceding blocks: the length filter, cropping,
-noun merging, the delimiter properties of each token within its own sentence, and symbol tables in order of first
-appearance.
+A tagged block holds everything that a worker can compute without the preceding blocks: sentences joined to sequences,
+the length filter, cropping, noun merging, the delimiter properties of each token within its own sentence, and symbol
+tables in order of first appearance. Blocks of raw words, for profile ``best``, have every word as a feature.
 
-Does not cover: identifiers in the network's dictionaries (`vocabulary`), columns, which depend on stored flags
-(`segmentation`), subwords (`subword_blocks`) and raw words (`raw_blocks`).
+Identifiers in the network's dictionaries are in `vocabulary`, columns, which depend on stored flags, in
+`segmentation`, and subwords in `subword_blocks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +21,153 @@ import numpy.typing as npt
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.spec import PARTS_OF_SPEECH, Specification
+from giaann_dask.text.conllu import parse_conllu
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.noun_merging import MergedSentence, merge_nouns
-from giaann_dask.text.sequences import Documents, crop, group_sentences
-from giaann_dask.text.tokens import Sentence
+from giaann_dask.text.splitting import Splitter
+from giaann_dask.text.tokens import Part, Sentence, SpacedSentence, TaggedSentence
+
+NOUNS = frozenset({"NOUN", "PROPN"})
+_DASHES = frozenset({"-", "–"})
+
+
+class MergedSentence(NamedTuple):
+    """The tokens of a sentence after noun merging.
+
+    Attributes
+    ----------
+    words, lemmas : list of str
+        Lower-cased forms and lemmas; merged nouns are joined by ``_`` or ``-``.
+    xpos : list of str
+        Penn tag; that of the first noun for merged nouns.
+    nouns : list of bool
+        Whether the token is a noun and opens a concept column.
+    upos : list of str
+        Universal part of speech; that of the first noun for merged nouns.
+    """
+
+    words: list[str]
+    lemmas: list[str]
+    xpos: list[str]
+    nouns: list[bool]
+    upos: list[str]
+
+
+def merge_nouns(sentence: Sentence, dashes: bool = False) -> MergedSentence:
+    """Join maximal runs of nouns, including a single hyphen between two of them.
+
+    Parameters
+    ----------
+    sentence : TaggedSentence or SpacedSentence
+        Raw tokens.
+    dashes : bool
+        Whether an en dash joins nouns as a hyphen does, and either also when it is tagged as a noun.
+
+    Returns
+    -------
+    MergedSentence
+        Tokens after merging, lower-cased.
+
+    Examples
+    --------
+    >>> from giaann_dask.text.tokens import TaggedSentence
+    >>> words = ["Old", "A", "-", "B", "C", "ran"]
+    >>> upos = ["ADJ", "NOUN", "PUNCT", "PROPN", "NOUN", "VERB"]
+    >>> merge_nouns(TaggedSentence(words, words, upos, upos)).words
+    ['old', 'a-b_c', 'ran']
+    """
+    forms, lemmas, upos, xpos = sentence[:4]
+    merged = MergedSentence([], [], [], [], [])
+    count = len(forms)
+    i = 0
+    while i < count:
+        noun = upos[i] in NOUNS
+        word, lemma, part, tag = forms[i], lemmas[i], upos[i], xpos[i]
+        i += 1
+        while noun and i < count:
+            if dashes and _is_joining_dash(sentence, i):
+                joiner = "-"
+                i += 1
+            elif upos[i] in NOUNS:
+                joiner = "_"
+            elif i + 1 < count and (forms[i] == "-" or lemmas[i] == "-") and upos[i + 1] in NOUNS:
+                joiner = "-"
+                i += 1
+            else:
+                break
+            word += joiner + forms[i]
+            lemma += joiner + lemmas[i]
+            i += 1
+        merged.words.append(word.lower())
+        merged.lemmas.append(lemma.lower())
+        merged.xpos.append(tag)
+        merged.nouns.append(noun)
+        merged.upos.append(part)
+    return merged
+
+
+def _is_joining_dash(sentence: Sentence, i: int) -> bool:
+    """Return whether token i, after a run of nouns, is a dash that is followed by another noun."""
+    dash = sentence.forms[i] in _DASHES or sentence.lemmas[i] in _DASHES
+    return dash and i + 1 < len(sentence.forms) and sentence.upos[i + 1] in NOUNS
+
+
+Documents: TypeAlias = Iterable[tuple[int, Sequence[Sentence]]]
+
+
+def group_sentences(documents: Documents, size: int) -> Iterator[tuple[int, int, Sentence]]:
+    """Yield the sequences of a part: document, number of sentences and their tokens.
+
+    Parameters
+    ----------
+    documents : iterable of (int, sequence of TaggedSentence or SpacedSentence)
+        Document number and sentences of every passage, in order.
+    size : int
+        Sentences per sequence, counted from the document's first sentence in the part; the last
+        sequence of a document may have fewer.
+
+    Examples
+    --------
+    >>> one = TaggedSentence(["a"], ["a"], ["X"], [""])
+    >>> [(d, n, s.forms) for d, n, s in group_sentences([(0, [one]), (0, [one, one]), (1, [one])], 2)]
+    [(0, 2, ['a', 'a']), (0, 1, ['a']), (1, 1, ['a'])]
+    """
+    if size == 1:
+        for document, sentences in documents:
+            for sentence in sentences:
+                yield document, 1, sentence
+        return
+    for document, passages in groupby(documents, key=lambda passage: passage[0]):
+        group: list[Sentence] = []
+        for _, sentences in passages:
+            for sentence in sentences:
+                group.append(sentence)
+                if len(group) == size:
+                    yield document, size, join_sentences(group)
+                    group = []
+        if group:
+            yield document, len(group), join_sentences(group)
+
+
+def join_sentences(sentences: Sequence[Sentence]) -> Sentence:
+    """Return one sentence with the tokens of several sentences of the same type."""
+    words = TaggedSentence(
+        list(chain.from_iterable(sentence.forms for sentence in sentences)),
+        list(chain.from_iterable(sentence.lemmas for sentence in sentences)),
+        list(chain.from_iterable(sentence.upos for sentence in sentences)),
+        list(chain.from_iterable(sentence.xpos for sentence in sentences)),
+    )
+    spaces = [sentence.spaces for sentence in sentences if isinstance(sentence, SpacedSentence)]
+    return SpacedSentence(*words, list(chain.from_iterable(spaces))) if spaces else words
+
+
+def crop(sentence: Sentence, tokens: int) -> Sentence:
+    """Return a sentence's first tokens."""
+    if len(sentence.forms) <= tokens:
+        return sentence
+    forms, lemmas, upos, xpos = sentence[:4]
+    words = TaggedSentence(forms[:tokens], lemmas[:tokens], upos[:tokens], xpos[:tokens])
+    return SpacedSentence(*words, sentence.spaces[:tokens]) if isinstance(sentence, SpacedSentence) else words
+
 
 NOUN = 1
 DELIMITER = 2
@@ -62,11 +207,11 @@ class FilterOptions:
     crop : bool
         Use the first `maximum_tokens` words of a longer sequence instead of leaving it out.
     merge_dashes : bool
-        See `giaann_dask.text.noun_merging.merge_nouns`.
+        See `giaann_dask.text.blocks.merge_nouns`.
     maximum_subwords, maximum_bytes, column_names
         Options of subword models (see `giaann_dask.text.subword_blocks`).
     raw : bool
-        Whether words are used without tags (see `giaann_dask.text.raw_blocks`).
+        Whether words are used without tags (see `giaann_dask.text.blocks`).
 
     Raises
     ------
@@ -296,3 +441,48 @@ def _cached_properties(ever: EverPos) -> Callable[[str, str, str], tuple[bool, b
         return found
 
     return properties
+
+
+class RawBlockBuilder(BlockBuilder):
+    """Collect sentences of raw words, in order, into a `TaggedBlock`.
+
+    Parameters
+    ----------
+    options : FilterOptions
+        Limits and rules for sentences.
+    """
+
+    def __init__(self, options: FilterOptions) -> None:
+        super().__init__(EverPos(), options)
+
+    def _add_sequence(self, sentence: Sentence) -> None:
+        self._status.append(CANDIDATE)
+        self._lengths.append(len(sentence.forms))
+        self._symbol.extend(self._features.setdefault(word.lower(), len(self._features)) for word in sentence.forms)
+
+    def build(self) -> TaggedBlock:
+        """Return the block; its surfaces are its features, for every token."""
+        block = super().build()
+        flags = np.zeros(len(block.symbol), np.uint8)
+        return replace(block, flags=flags, surface=block.symbol, surfaces=block.features)
+
+
+def raw_sentences(part: Part) -> Iterator[tuple[int, list[TaggedSentence]]]:
+    """Yield the document and the sentences of each passage of a part, without tags.
+
+    Raises
+    ------
+    InputFormatError
+        If a CoNLL-U line is malformed.
+    """
+    if part.kind == "conllu":
+        for document, passage in zip(part.documents, part.passages, strict=True):
+            yield document, parse_conllu(passage, part.source)
+        return
+    for document, sentences in zip(part.documents, Splitter().split(part.passages), strict=True):
+        yield document, [_untagged(words) for words in sentences]
+
+
+def _untagged(words: Sequence[str]) -> TaggedSentence:
+    empty = [""] * len(words)
+    return TaggedSentence(words, empty, empty, empty)

@@ -41,7 +41,7 @@ from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, NOUN, STATUS_NAMES,
 from giaann_dask.text.checked_folder import add_digests, open_checked_group
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
-from giaann_dask.text.pipes import STANDARD_INPUT
+from giaann_dask.text.lines import STANDARD_INPUT
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.strings import append_strings, read_strings
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from giaann_dask.errors import InputFormatError, InputMissingError, MissingDependencyError, StoreFormatError
-from giaann_dask.text.lexicon_data import dictionary_lines
 from giaann_dask.text.lexicon_rules import read_words
+from giaann_dask.text.lexicon_words import dictionary_lines
 from giaann_dask.text.tokens import TaggedSentence
 
 EverPart = Literal["VERB", "ADP", "CCONJ", "SCONJ"]

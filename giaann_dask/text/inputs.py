@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from giaann_dask.errors import EmptyInputError, InputMissingError, OptionError
-from giaann_dask.optional import import_optional
-from giaann_dask.text.lines import holds_text, unreadable
-from giaann_dask.text.pipes import STANDARD_INPUT, StandardInput, is_pipe
+from giaann_dask.lazy import import_optional
+from giaann_dask.text.lines import STANDARD_INPUT, StandardInput, holds_text, is_pipe, unreadable
 
 _LOG = logging.getLogger(__name__)
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".markdown")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from types import MappingProxyType
 
-from giaann_dask.text.lexicon_data import dictionary_lemmas, frequent_tags
+from giaann_dask.text.lexicon_words import dictionary_lemmas, frequent_tags
 
 _CACHED_LEMMAS = 1 << 17
 _INFLECTED = MappingProxyType(

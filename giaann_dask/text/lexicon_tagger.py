@@ -14,10 +14,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from giaann_dask.text.lexicon_data import dictionary_lines, frequent_tags
 from giaann_dask.text.lexicon_lemmas import find_lemma
 from giaann_dask.text.lexicon_rules import FOLLOWS, UPOS, read_words
-from giaann_dask.text.lexicon_words import Place, Word, decode, is_adjective, look_up
+from giaann_dask.text.lexicon_words import Place, Word, decode, dictionary_lines, frequent_tags, is_adjective, look_up
 from giaann_dask.text.tokens import TaggedSentence
 
 _CACHED_SPANS = 1 << 16

@@ -1,23 +1,99 @@
-"""List the possible Penn tags of single words, with weights, for the default tagger.
+"""List the possible Penn tags of single words, with weights, for the default tagger, and load its word lists.
 
 The readings of a word come from the closed classes of `lexicon_rules`, TextBlob's word list (the most frequent Penn
 tag), LemmInflect's dictionary (all parts of speech) and, for words in none of these, shape and ending. The weights
-are set by hand.
-
-Does not cover: the choice by context (`lexicon_tagger`) and lemmas (`lexicon_lemmas`).
+are set by hand. `lexicon_tagger` chooses by context, and `lexicon_lemmas` finds lemmas.
 """
 
 from __future__ import annotations
 
 import functools
+import gzip
+import importlib.util
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from giaann_dask.text.lexicon_data import dictionary_lemmas, frequent_tags
-from giaann_dask.text.lexicon_rules import CLOSED, Reading, read_words
+from giaann_dask.errors import MissingDependencyError
+from giaann_dask.text.lexicon_rules import CLOSED, UPOS, Reading, read_words
+
+
+@functools.cache
+def frequent_tags() -> Mapping[str, str]:
+    """Return TextBlob's list: from a word (case-sensitive) to its most frequent Penn tag.
+
+    Raises
+    ------
+    MissingDependencyError
+        If textblob is not installed.
+    """
+    found: dict[str, str] = {}
+    with _package_file("textblob", "en", "en-lexicon.txt").open(encoding="utf-8") as lines:
+        for line in lines:
+            word, _, tags = line.strip().partition(" ")
+            tag = tags.partition("|")[0]
+            if tag in UPOS and word != ";;;":
+                found[word] = tag
+    return MappingProxyType(found)
+
+
+@functools.cache
+def dictionary_lines() -> Mapping[str, str]:
+    """Return LemmInflect's dictionary: from a lower-cased word to ``noun,lemma/lemma;verb,lemma``.
+
+    A name is listed only if no other word has its spelling ("paris", but not "weeks").
+    Values are plain strings because the garbage collector does not track these.
+
+    Raises
+    ------
+    MissingDependencyError
+        If lemminflect is not installed.
+    """
+    words: dict[str, str] = {}
+    names: dict[str, str] = {}
+    path = _package_file("lemminflect", "resources", "lemma_lu.csv.gz")
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            word, _, entry = line.strip().partition(",")
+            lower = word.lower()
+            found = words if word == lower else names
+            found[lower] = f"{found[lower]};{entry}" if lower in found else entry
+    return MappingProxyType(names | words)
+
+
+def dictionary_lemmas(word: str) -> dict[str, tuple[str, ...]]:
+    """Return the lower-cased lemmas of a lower-cased word by universal part of speech.
+
+    Examples
+    --------
+    >>> dictionary_lemmas("running")
+    {'NOUN': ('running',), 'VERB': ('run',)}
+    """
+    line = dictionary_lines().get(word)
+    found: dict[str, tuple[str, ...]] = {}
+    for entry in line.split(";") if line else ():
+        category, _, lemmas = entry.partition(",")
+        upos = category.upper()
+        found[upos] = found.get(upos, ()) + tuple(lemmas.lower().split("/"))
+    return found
+
+
+def _package_file(package: str, *parts: str) -> Path:
+    """Return the path of a data file of an installed package without importing the package."""
+    spec = importlib.util.find_spec(package)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        path = Path(folder, *parts)
+        if path.is_file():
+            return path
+    raise MissingDependencyError(
+        f"{package} is not installed, or without {'/'.join(parts)}",
+        f"the {package} package",
+        f"pip install {package}",
+    )
+
 
 Place = Literal["first", "inside", "capitals"]
 Readings = tuple[Reading, ...]

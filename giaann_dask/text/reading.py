@@ -28,7 +28,7 @@ from giaann_dask.errors import (
     OptionError,
     parameter,
 )
-from giaann_dask.optional import import_optional
+from giaann_dask.lazy import import_optional
 from giaann_dask.text.conllu import line_problem, malformed_line
 from giaann_dask.text.inputs import (
     CONLLU_SUFFIXES,
@@ -38,8 +38,7 @@ from giaann_dask.text.inputs import (
     content_suffix,
     resolve_inputs,
 )
-from giaann_dask.text.lines import LineReader
-from giaann_dask.text.pipes import StandardInput
+from giaann_dask.text.lines import LineReader, StandardInput
 from giaann_dask.text.strings import text_fault
 from giaann_dask.text.tokens import Part, PartKind
 
@@ -69,7 +68,7 @@ class ReadOptions:
     group : int
         Sentences per sequence: CoNLL-U is divided only after a multiple of these in a document.
     stop : threading.Event, optional
-        When it is set, waiting for standard input or a pipe ends with `giaann_dask.text.pipes.ReadingStopped`.
+        When it is set, waiting for standard input or a pipe ends with `giaann_dask.text.lines.ReadingStopped`.
 
     Raises
     ------

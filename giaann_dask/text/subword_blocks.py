@@ -19,6 +19,7 @@ from giaann_dask.text.blocks import (
     DELIMITER,
     NO_CONCEPT,
     NOUN,
+    NOUNS,
     POS_FLAGS,
     PROBABLE,
     TOO_MANY_BYTES,
@@ -28,7 +29,6 @@ from giaann_dask.text.blocks import (
     TaggedBlock,
 )
 from giaann_dask.text.ever_pos import PROBABLE_WORDS, STOPS, EverPos
-from giaann_dask.text.noun_merging import NOUNS
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.tokens import Sentence, SpacedSentence
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError
-from giaann_dask.optional import import_optional
+from giaann_dask.lazy import import_optional
 
 EXTRA = "subwords"
 BYTES = 256

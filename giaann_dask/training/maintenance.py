@@ -1,6 +1,6 @@
 """Compact a stored network: add up the runs of each region, and remove data that no commit needs.
 
-`giaann_dask.runs.compaction` plans the compaction during training.
+`giaann_dask.runs.merging` plans the compaction during training.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Assign regions to the storage workers of a cluster, and direct their tasks there.
 
-`giaann_dask.cluster.assignment` chooses the owners by memory.
+`giaann_dask.cluster.roles` chooses the owners by memory.
 """
 
 from __future__ import annotations

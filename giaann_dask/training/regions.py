@@ -14,7 +14,7 @@ from distributed import Client, Future
 
 from giaann_dask.cluster import Roles, task_key
 from giaann_dask.events import RegionMeasured
-from giaann_dask.runs.compaction import plan_compaction
+from giaann_dask.runs.merging import plan_compaction
 from giaann_dask.runs.placement import Placement, Split
 from giaann_dask.runs.run import RunSize
 from giaann_dask.store.manifest import StoredRun

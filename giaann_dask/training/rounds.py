@@ -15,10 +15,10 @@ from giaann_dask.encoding.stream import StreamedBlock
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
-from giaann_dask.training.division import Division
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.round_report import measure_touches, report_round
 from giaann_dask.training.selection import SelectionOptions
+from giaann_dask.training.tasks import Division
+from giaann_dask.training.training_report import measure_touches, report_round
 
 
 @dataclass(frozen=True, eq=False)

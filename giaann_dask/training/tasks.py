@@ -1,6 +1,7 @@
 """Define the tasks of training: pure functions of immutable values, with the names that the dashboard shows.
 
-Each may run more than once and then returns the same bytes. `rounds` and `regions` submit them.
+Each may run more than once and then returns the same bytes. `rounds` and `regions` submit them. The sequences of
+blocks are divided into the batches of rounds here, as tasks, too.
 """
 
 from __future__ import annotations
@@ -21,17 +22,100 @@ from giaann_dask.runs.column_placement import ColumnUsage, Kind, column_usage, p
 from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack, unpack, unpack_rows
-from giaann_dask.runs.placement import Placement, Split
+from giaann_dask.runs.placement import Placement, Split, choose_pivot, row_weights, split_run
 from giaann_dask.runs.run import RegionRun, Run, RunSize
-from giaann_dask.runs.splitting import choose_pivot, row_weights, split_run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import reading
 from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.store.run_io import write_run
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER
 from giaann_dask.text.segmentation import EncodedBlock
-from giaann_dask.training.division import Division, assign
-from giaann_dask.training.selection import ColumnTouches, SelectionOptions, join_touches, touches_of
+from giaann_dask.training.selection import (
+    ColumnTouches,
+    SelectionOptions,
+    assign_batches,
+    choose_rounds,
+    join_touches,
+    touches_of,
+)
+
+
+@dataclass(frozen=True)
+class Division:
+    """Rounds of some blocks.
+
+    Attributes
+    ----------
+    rounds : int
+        Rounds, one after another.
+    width : int
+        Batches of each, trained at the same time.
+    single : bool
+        Whether a batch is one sequence.
+    """
+
+    rounds: int
+    width: int
+    single: bool = False
+
+    @property
+    def batches(self) -> int:
+        """Batches of all rounds; round r has the numbers from ``r * width`` on."""
+        return self.rounds * self.width
+
+
+def divide(sequences: int, joined: int, width: int, batch_sequences: int) -> Division:
+    """Return the rounds that some blocks are divided into.
+
+    Parameters
+    ----------
+    sequences : int
+        Counted sequences of the blocks; those that are not trained leave places empty.
+    joined : int
+        Batches of whole blocks.
+    width : int
+        Batches that are trained at the same time.
+    batch_sequences : int
+        Sequences of a batch as asked for.
+
+    Returns
+    -------
+    Division
+        One round of the batches as they are joined, unless batches half as large or smaller are asked
+        for.
+
+    Examples
+    --------
+    >>> divide(18_000, 2, 2, 8192), divide(1_800, 1, 2, 300), divide(9, 1, 2, 1)
+    (Division(rounds=1, width=2, single=False), Division(rounds=3, width=2, single=False), \
+Division(rounds=5, width=2, single=True))
+    """
+    if batch_sequences == 1:
+        return Division(max(1, -(-sequences // width)), width, single=True)
+    wanted = sequences // batch_sequences
+    if wanted < 2 * joined:
+        return Division(1, joined)
+    return Division(-(-wanted // width), min(width, wanted))
+
+
+def assign(touches: ColumnTouches, division: Division, options: SelectionOptions) -> npt.NDArray[np.int64]:
+    """Return the batch of each sequence, numbered through the rounds.
+
+    Parameters
+    ----------
+    touches : ColumnTouches
+        Columns and lengths of the trained sequences.
+    division : Division
+        Rounds and batches; single ones have a place for each sequence.
+    options : SelectionOptions
+        Order, window and seed.
+    """
+    if not division.single:
+        return assign_batches(touches, division.batches, options)
+    batch = np.empty(len(touches), np.int64)
+    batch[choose_rounds(touches, division.width, options)] = np.arange(len(touches))
+    return batch
+
 
 register()
 

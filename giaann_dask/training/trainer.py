@@ -22,15 +22,14 @@ from giaann_dask.errors import EmptyInputError, parameter
 from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, RegionsMeasured, ignore
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.committing import Progress, commit_regions, load_regions, stored_regions, take_snapshot
-from giaann_dask.training.division import Division, divide
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.region_budgets import BudgetPolicy, RegionBudgets
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.round_report import RoundReport
 from giaann_dask.training.rounds import Round, RoundOptions, Rounds
 from giaann_dask.training.run_references import Snapshot
 from giaann_dask.training.target import NetworkTarget
-from giaann_dask.training.training_report import TrainingReport
+from giaann_dask.training.tasks import Division, divide
+from giaann_dask.training.training_report import RoundReport, TrainingReport
 
 _LOG = logging.getLogger(__name__)
 # A region's small runs are added to its largest one at the end when they are not much smaller.

@@ -1,13 +1,23 @@
-"""Report the figures of a training run, and join the reports of successive steps.
+"""Report the figures of a training run and of its rounds, and join the reports of successive steps.
 
-`round_report` has the figures of a single round.
+Of a round: bytes, messages, overlapping column touches and the share of the busiest region, which show how much the
+links between workers carry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.dask_types import register_arrays
+from giaann_dask.events import RoundIntegrated
+from giaann_dask.keys import unpack_neuron
+from giaann_dask.runs.run import RegionRun
 
 # Fields of a report that steps add to, and those of which the largest counts; the others are the last step's.
 _ADDED = (
@@ -84,3 +94,157 @@ def join_reports(reports: Sequence[TrainingReport]) -> TrainingReport:
     reasons = {reason for report in reports for reason in report.skipped}
     skipped = {reason: sum(report.skipped.get(reason, 0) for report in reports) for reason in sorted(reasons)}
     return replace(reports[-1], skipped=skipped, **added, **largest)
+
+
+@register_arrays
+@dataclass(frozen=True, slots=True, eq=False)
+class IncrementTouches:
+    """Column touches and bytes of one increment.
+
+    Attributes
+    ----------
+    region : ndarray
+        Regions that it touches, ascending; int64.
+    columns : ndarray
+        Distinct columns that it touches in each of these regions; int64, the same shape.
+    column : ndarray
+        These columns, region by region; int32.
+    nbytes : int
+        Bytes of its connections and neurons.
+    connections : int
+        Its connections.
+    """
+
+    region: npt.NDArray[np.int64]
+    columns: npt.NDArray[np.int64]
+    column: npt.NDArray[np.int32]
+    nbytes: int
+    connections: int = 0
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """Figures of the increments of one or more rounds.
+
+    Attributes
+    ----------
+    increment_bytes : int
+        Bytes of their connections and neurons.
+    messages : int
+        Pairs of an increment and a region that it touches.
+    shared_touches : int
+        Column touches that overlap with another increment of the same round.
+    region_touches : mapping of int to int
+        Column touches by region: the distinct columns of each increment, summed over the increments.
+    connections : int
+        Connections of the increments, each counted once for each of them.
+    """
+
+    increment_bytes: int = 0
+    messages: int = 0
+    shared_touches: int = 0
+    region_touches: Mapping[int, int] = field(default_factory=dict)
+    connections: int = 0
+
+    @property
+    def column_touches(self) -> int:
+        """Column touches of all regions."""
+        return sum(self.region_touches.values())
+
+    @property
+    def busiest_region_share(self) -> float:
+        """Share of the region with most touches in all touches; 0 without any."""
+        return max(self.region_touches.values(), default=0) / max(self.column_touches, 1)
+
+    def plus(self, other: RoundReport) -> RoundReport:
+        """Return the figures of the rounds of both.
+
+        Examples
+        --------
+        >>> both = RoundReport(8, 1, 0, {0: 3}).plus(RoundReport(8, 2, 1, {0: 3, 4: 2}))
+        >>> both.messages, both.column_touches, both.busiest_region_share
+        (3, 8, 0.75)
+        """
+        return RoundReport(
+            self.increment_bytes + other.increment_bytes,
+            self.messages + other.messages,
+            self.shared_touches + other.shared_touches,
+            Counter(self.region_touches) + Counter(other.region_touches),
+            self.connections + other.connections,
+        )
+
+    def event(
+        self, number: int, sequences: int, rounds_in_flight: int = 0, rounds_connecting: int = 0
+    ) -> RoundIntegrated:
+        """Return the event for observers of a round that has been integrated."""
+        return RoundIntegrated(
+            sequences,
+            number,
+            self.increment_bytes,
+            self.messages,
+            self.column_touches,
+            self.shared_touches,
+            self.busiest_region_share,
+            self.connections,
+            rounds_in_flight,
+            rounds_connecting,
+        )
+
+
+def measure_touches(increments: Mapping[int, RegionRun]) -> IncrementTouches:
+    """Measure the column touches and bytes of an increment.
+
+    Parameters
+    ----------
+    increments : mapping of int to RegionRun
+        By region, touched regions only. Every neuron that an increment touches has a strength of its
+        own, so the sources of its neurons name all columns that it touches.
+
+    Returns
+    -------
+    IncrementTouches
+    """
+    regions = sorted(increments)
+    columns = [_distinct_columns(increments[region].neurons.source) for region in regions]
+    return IncrementTouches(
+        np.array(regions, np.int64),
+        np.array([len(column) for column in columns], np.int64),
+        np.concatenate([np.zeros(0, np.int32), *columns]),
+        sum(run.connections.nbytes + run.neurons.nbytes for run in increments.values()),
+        sum(len(run.connections) for run in increments.values()),
+    )
+
+
+def report_round(*parts: IncrementTouches) -> RoundReport:
+    """Join the figures of the increments of a round."""
+    return RoundReport(
+        sum(part.nbytes for part in parts),
+        sum(len(part.region) for part in parts),
+        _shared_touches(parts),
+        _region_touches(parts),
+        sum(part.connections for part in parts),
+    )
+
+
+def _distinct_columns(source: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    """Return the distinct columns of ascending neuron keys, ascending."""
+    column, _ = unpack_neuron(source)
+    first = np.ones(len(column), np.bool_)
+    np.not_equal(column[1:], column[:-1], out=first[1:])
+    return column[first].astype(np.int32)
+
+
+def _shared_touches(parts: Sequence[IncrementTouches]) -> int:
+    """Return how many touches of a region's column are not the first one of the round."""
+    keys = np.concatenate(
+        [np.zeros(0, np.int64), *((np.repeat(part.region, part.columns) << 32) | part.column for part in parts)]
+    )
+    return len(keys) - len(np.unique(keys))
+
+
+def _region_touches(parts: Sequence[IncrementTouches]) -> dict[int, int]:
+    """Return the touches of each region."""
+    touches: Counter[int] = Counter()
+    for part in parts:
+        touches.update(dict(zip(part.region.tolist(), part.columns.tolist(), strict=True)))
+    return dict(sorted(touches.items()))

@@ -15,9 +15,17 @@ from distributed.spill import SpillBuffer
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.cluster import allocator
-from giaann_dask.cluster.allocator import allocator_environment, driver_allocator, trim_near_limit, worker_allocator
-from giaann_dask.cluster.memory_budget import PROCESS_BYTES, data_budget, region_budget, spill_within_budget
+from giaann_dask.cluster import memory_budget
+from giaann_dask.cluster.memory_budget import (
+    PROCESS_BYTES,
+    allocator_environment,
+    data_budget,
+    driver_allocator,
+    region_budget,
+    spill_within_budget,
+    trim_near_limit,
+    worker_allocator,
+)
 
 CONFIGURED = "distributed.nanny.pre-spawn-environ"
 
@@ -25,8 +33,8 @@ CONFIGURED = "distributed.nanny.pre-spawn-environ"
 @pytest.mark.parametrize("limit", [1 << 26, 1 << 30, 1 << 40])
 def test_the_kept_heap_is_smaller_than_the_spill_threshold(limit: int) -> None:
     found = allocator_environment(limit)
-    assert int(found["MALLOC_TRIM_THRESHOLD_"]) + int(found["MALLOC_TOP_PAD_"]) < allocator.RELEASE_FRACTION * limit
-    assert dask.config.get("distributed.worker.memory.target") > allocator.RELEASE_FRACTION
+    assert int(found["MALLOC_TRIM_THRESHOLD_"]) + int(found["MALLOC_TOP_PAD_"]) < memory_budget.RELEASE_FRACTION * limit
+    assert dask.config.get("distributed.worker.memory.target") > memory_budget.RELEASE_FRACTION
 
 
 def test_configured_allocator_variables_are_kept() -> None:
@@ -49,7 +57,7 @@ def test_without_a_limit_a_worker_has_its_share() -> None:
 @pytest.mark.parametrize(("used", "released"), [(0.4, 0), (0.6, 1)])
 def test_the_heap_is_trimmed_near_the_memory_limit(monkeypatch: pytest.MonkeyPatch, used: float, released: int) -> None:
     calls: list[int] = []
-    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda _: SimpleNamespace(malloc_trim=calls.append))
+    monkeypatch.setattr(memory_budget.ctypes, "CDLL", lambda _: SimpleNamespace(malloc_trim=calls.append))
     worker: Any = SimpleNamespace(
         memory_manager=SimpleNamespace(memory_limit=1000),
         monitor=SimpleNamespace(get_process_memory=lambda: 1000 * used),
@@ -124,9 +132,9 @@ def test_malloc_is_not_changed_with_workers_in_process_or_when_configured(
 ) -> None:
     calls: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        allocator.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=lambda *pair: calls.append(pair) or 1)
+        memory_budget.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=lambda *pair: calls.append(pair) or 1)
     )
-    monkeypatch.setattr(allocator, "Worker", int)
+    monkeypatch.setattr(memory_budget, "Worker", int)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     client: Any = SimpleNamespace(cluster=SimpleNamespace(workers=workers))

@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 import giaann_dask as gd
-from giaann_dask.cluster import allocator
-from giaann_dask.cluster.allocator import adopt_environment, allocator_environment
+from giaann_dask.cluster import memory_budget
 from giaann_dask.cluster.fork_server import METHOD_VARIABLE, default_method
+from giaann_dask.cluster.memory_budget import adopt_environment, allocator_environment
 
 LARGEST_INT = (1 << 31) - 1
 
@@ -86,7 +86,7 @@ def test_a_killed_fork_server_is_restarted() -> None:
 
 def test_malloc_of_a_fork_uses_the_variables_of_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: dict[int, int] = {}
-    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=calls.__setitem__))
+    monkeypatch.setattr(memory_budget.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=calls.__setitem__))
     for name, value in allocator_environment(1 << 30).items():
         monkeypatch.setenv(name, value)
     adopt_environment()

@@ -21,9 +21,9 @@ from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.cli import run as run_command
-from giaann_dask.diagnostics.pictures import themes
+from giaann_dask.diagnostics.pictures import schemes
 from giaann_dask.diagnostics.pictures.animation import check_animation, draw_frames, save_animation
-from giaann_dask.diagnostics.pictures.choosing import Words, choose_graph, part_of
+from giaann_dask.diagnostics.pictures.choosing import Words, choose_graph, part_of, segment_names
 from giaann_dask.diagnostics.pictures.density import Density, DensityOptions, count_density, draw_density
 from giaann_dask.diagnostics.pictures.drawing import draw_commit, draw_graph
 from giaann_dask.diagnostics.pictures.files import save_figure
@@ -32,7 +32,6 @@ from giaann_dask.diagnostics.pictures.layout import Line, Page, curve, line_ends
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.prediction import Prediction, activation_of, draw_step, graph_of, predict
 from giaann_dask.diagnostics.pictures.schemes import Activity, Colouring, colour_graph
-from giaann_dask.diagnostics.pictures.segments import segment_names
 from giaann_dask.errors import EmptyInputError, MissingDependencyError, OptionError
 from giaann_dask.inference.continuation import GenerationOptions
 from giaann_dask.inference.state.activation import ActivationState
@@ -117,7 +116,7 @@ def test_every_connection_of_a_pair_is_told_strongest_first() -> None:
 
 
 def test_default_colours_tell_neurons_and_connections_apart() -> None:
-    theme = themes.LIGHT
+    theme = schemes.LIGHT
     colouring = colour_graph(graph_of_made_up(), theme, "default")
     inside = {(line.source[0] == line.target[0], line.colour) for line in colouring.lines}
     assert inside == {(True, theme.internal), (False, theme.external)}
@@ -126,7 +125,7 @@ def test_default_colours_tell_neurons_and_connections_apart() -> None:
 
 @pytest.mark.parametrize(("colour", "place"), [("segments", 2), ("branches", 3)])
 def test_segments_and_branches_have_a_line_each(colour: str, place: int) -> None:
-    colouring = colour_graph(graph_of_made_up(), themes.LIGHT, colour, words())
+    colouring = colour_graph(graph_of_made_up(), schemes.LIGHT, colour, words())
     # As many of the strongest as there are pairs, of which the weakest line is none.
     expected = Counter(c[place] for c in sorted(CONNECTIONS, key=lambda c: -c[4])[:4])
     entries = {entry.colour: entry.label for entry in colouring.legend[2:]}
@@ -137,7 +136,7 @@ def test_segments_and_branches_have_a_line_each(colour: str, place: int) -> None
 
 
 def test_column_and_feature_segments_differ_without_colours() -> None:
-    colouring = colour_graph(graph_of_made_up(), themes.LIGHT, "segments", words())
+    colouring = colour_graph(graph_of_made_up(), schemes.LIGHT, "segments", words())
     dashed = {entry.label.split(":")[0]: entry.dashed for entry in colouring.legend[2:]}
     assert dashed == {"segment 2": False, "segment 6": True, "segment 7": True}
 
@@ -145,14 +144,14 @@ def test_column_and_feature_segments_differ_without_colours() -> None:
 def test_words_are_coloured_by_what_the_network_stores() -> None:
     graph = graph_of_made_up()
     names = dict(graph.nodes(data="name"))
-    parts = looks(colour_graph(graph, themes.LIGHT, "parts", words()), names)
-    assert parts["barks"] == themes.CATEGORIES[0]
-    assert parts["at"] == themes.CATEGORIES[1]
-    assert parts["the"] == themes.LIGHT.node
-    assert parts["dog"] == themes.LIGHT.prime
-    flags = colour_graph(graph, themes.LIGHT, "delimiters", words())
-    assert looks(flags, names)["barks"] == themes.CATEGORIES[0]
-    assert looks(flags, names)["at"] == themes.CATEGORIES[1]
+    parts = looks(colour_graph(graph, schemes.LIGHT, "parts", words()), names)
+    assert parts["barks"] == schemes.CATEGORIES[0]
+    assert parts["at"] == schemes.CATEGORIES[1]
+    assert parts["the"] == schemes.LIGHT.node
+    assert parts["dog"] == schemes.LIGHT.prime
+    flags = colour_graph(graph, schemes.LIGHT, "delimiters", words())
+    assert looks(flags, names)["barks"] == schemes.CATEGORIES[0]
+    assert looks(flags, names)["at"] == schemes.CATEGORIES[1]
     shown = [entry.label for entry in flags.legend]
     assert shown == ["concept (noun)", "delimiter", "probable delimiter", "other word", "connection"]
 
@@ -160,22 +159,22 @@ def test_words_are_coloured_by_what_the_network_stores() -> None:
 def test_what_is_not_stored_is_refused_with_what_to_do() -> None:
     graph = graph_of_made_up()
     with pytest.raises(OptionError, match=r"stores none.*colour delimiters"):
-        colour_graph(graph, themes.LIGHT, "parts", words(part=None))
+        colour_graph(graph, schemes.LIGHT, "parts", words(part=None))
     with pytest.raises(OptionError, match=r"Network\.draw"):
-        colour_graph(graph, themes.LIGHT, "segments")
+        colour_graph(graph, schemes.LIGHT, "segments")
     with pytest.raises(OptionError, match="without a prompt"):
-        colour_graph(graph, themes.LIGHT, "activation", words())
+        colour_graph(graph, schemes.LIGHT, "activation", words())
     with pytest.raises(OptionError, match="colour is 'rainbow'"):
         DrawOptions(colour="rainbow")
 
 
 def test_activation_marks_source_candidates_and_winner() -> None:
-    graph, theme = graph_of_made_up(), themes.LIGHT
+    graph, theme = graph_of_made_up(), schemes.LIGHT
     state = Activity(value={(0, 2): 2.0, (1, 0): 1.0}, source=(0, 2), candidates=[(1, 0), (0, 1)], winner=(1, 0))
     colouring = colour_graph(graph, theme, "activation", activity=state)
     assert colouring.scale is not None
     assert colouring.scale.largest == 2.0
-    assert colouring.neurons[0, 2][:2] == (themes.ACTIVATION[-1], theme.text)
+    assert colouring.neurons[0, 2][:2] == (schemes.ACTIVATION[-1], theme.text)
     assert colouring.neurons[1, 0].edge == theme.mark
     assert colouring.neurons[0, 1].dashed
     assert colouring.neurons[0, 0].fill == theme.node
@@ -195,20 +194,20 @@ def test_a_word_can_be_several_parts() -> None:
 @given(st.integers(0, 0xFFFFFF))
 def test_words_are_readable_on_every_colour(number: int) -> None:
     colour = f"#{number:06x}"
-    dark, light = sorted((themes.lightness(colour), themes.lightness(themes.word_on(colour))))
+    dark, light = sorted((schemes.lightness(colour), schemes.lightness(schemes.word_on(colour))))
     # At the least favourable grey neither dark nor white words reach 4.
     assert (light + 0.05) / (dark + 0.05) > 3.9
 
 
 def test_ordered_colours_differ_in_lightness() -> None:
-    for stops in (themes.ordered(4, "blue"), themes.ordered(5, "orange"), list(reversed(themes.ACTIVATION))):
-        shades = [themes.lightness(colour) for colour in stops]
+    for stops in (schemes.ordered(4, "blue"), schemes.ordered(5, "orange"), list(reversed(schemes.ACTIVATION))):
+        shades = [schemes.lightness(colour) for colour in stops]
         assert all(after > 1.2 * before for before, after in pairwise(shades))
 
 
 def test_curves_begin_and_end_at_their_neurons() -> None:
     graph = graph_of_made_up()
-    lines = colour_graph(graph, themes.LIGHT, "default").lines
+    lines = colour_graph(graph, schemes.LIGHT, "default").lines
     page = Page.of(graph, 12.0, foot=0.0, head=1.0)
     for line, ends in zip(lines, line_ends(graph, lines, page), strict=True):
         both = graph.nodes[line.source], graph.nodes[line.target]
@@ -364,7 +363,7 @@ def test_a_density_is_drawn_on_a_logarithmic_scale_with_axes() -> None:
 
 def test_a_page_knows_neurons_and_connections() -> None:
     graph = graph_of_made_up()
-    colouring = colour_graph(graph, themes.LIGHT, "default")
+    colouring = colour_graph(graph, schemes.LIGHT, "default")
     page = Page.of(graph, 12.0, foot=0.0, head=0.5)
     neurons, lines = neuron_values(graph, colouring, page), line_values(graph, colouring, page)
     at = neurons["name"].index("dog")
@@ -379,7 +378,7 @@ def test_a_page_asks_for_nothing_from_elsewhere() -> None:
     pytest.importorskip("bokeh", reason="pages need the extra pictures")
     graph = graph_of_made_up()
     graph.nodes[0, 1]["name"] = "$$x$$</script><b>"
-    page = page_of(graph, colour_graph(graph, themes.DARK, "default"), DrawOptions(dark=True), "Dogs & cats")
+    page = page_of(graph, colour_graph(graph, schemes.DARK, "default"), DrawOptions(dark=True), "Dogs & cats")
     assert not re.search(r"<(script|link|img)[^>]* (src|href)=.?https?:", page)
     assert "Dogs &amp; cats" in page
     shown = json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
@@ -507,7 +506,7 @@ def test_requests_that_contradict_themselves_are_refused(
 
 def test_heavy_libraries_are_loaded_when_needed() -> None:
     heavy = {"matplotlib", "networkx", "bokeh", "datashader", "pandas", "PIL"}
-    folder = Path(themes.__file__).parent.parent
+    folder = Path(schemes.__file__).parent.parent
     for path in (*folder.glob("*.py"), *folder.glob("pictures/*.py"), *folder.glob("network_report/*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -518,6 +517,6 @@ def test_heavy_libraries_are_loaded_when_needed() -> None:
 def test_a_picture_of_light_is_not_one_of_dark() -> None:
     graph = graph_of_made_up()
     for dark in (False, True):
-        theme = themes.theme_of(dark)
+        theme = schemes.theme_of(dark)
         figure = draw_graph(graph, colour_graph(graph, theme, "default"), DrawOptions(dark=dark))
         assert figure.get_facecolor()[:3] == pytest.approx([int(theme.page[i : i + 2], 16) / 255 for i in (1, 3, 5)])

@@ -31,10 +31,17 @@ from giaann_dask.cluster.heartbeat import (
     report_device_memory,
 )
 from giaann_dask.diagnostics.monitoring import reporter
-from giaann_dask.diagnostics.monitoring.board import SILENT_S, Board, plain_message
+from giaann_dask.diagnostics.monitoring.board import (
+    SILENT_S,
+    Board,
+    holder_of,
+    memory_of,
+    plain_message,
+    rows_of,
+    stages_of,
+)
 from giaann_dask.diagnostics.monitoring.digest import REGIONS_TOLD, Digest
 from giaann_dask.diagnostics.monitoring.histories import Histories, Sample, Span, quantile, rates, ratios
-from giaann_dask.diagnostics.monitoring.measuring import holder_of, memory_of, rows_of, stages_of
 from giaann_dask.diagnostics.monitoring.plugin import NAME, MonitoringPlugin
 from giaann_dask.diagnostics.monitoring.reporter import Reporter, watch
 from giaann_dask.events import (

@@ -22,11 +22,10 @@ from support.village import write_village
 import giaann_dask as gd
 from giaann_dask.diagnostics.evaluation_report import draw_evaluation
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.evaluation.accuracy import StepCounts
+from giaann_dask.inference.evaluation.accuracy import Predictions, StepCounts, match_ranks
 from giaann_dask.inference.evaluation.code_length import CodeLength
 from giaann_dask.inference.evaluation.evaluation import EvaluationReport
-from giaann_dask.inference.evaluation.matching import Predictions, match_ranks
-from giaann_dask.inference.evaluation.recording import StepRecords
+from giaann_dask.inference.evaluation.predicting import StepRecords
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.keys import pack_neuron, unpack_neuron

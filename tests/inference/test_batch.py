@@ -33,8 +33,13 @@ from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
-from giaann_dask.inference.evaluation.predicting import PredictionRule, infer, predict_together, prepared_sequences
-from giaann_dask.inference.evaluation.recording import StepRecords
+from giaann_dask.inference.evaluation.predicting import (
+    PredictionRule,
+    StepRecords,
+    infer,
+    predict_together,
+    prepared_sequences,
+)
 from giaann_dask.inference.handle import flags_of, read_regions
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions

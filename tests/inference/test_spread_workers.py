@@ -29,8 +29,7 @@ import giaann_dask as gd
 from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sharded.workers import HeldState, ShardedSession, StateOptions
-from giaann_dask.inference.state.activation import ActivationState
-from giaann_dask.inference.state.active_columns import ActiveColumns
+from giaann_dask.inference.state.activation import ActivationState, ActiveColumns
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.token_events import TokenEvent

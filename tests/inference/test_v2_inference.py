@@ -16,7 +16,7 @@ from support.v2_records import V2Dictionary, V2Network, native_first, v2_folder,
 from giaann_dask.cli.options import read_inference_options
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.batch import BatchOptions, Prompt
-from giaann_dask.inference.evaluation.matching import Predictions, match_ranks
+from giaann_dask.inference.evaluation.accuracy import Predictions, match_ranks
 from giaann_dask.inference.profiles import fitting_rules, require_v1, sends_strengths
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
@@ -31,8 +31,7 @@ from giaann_dask.inference.v2.options import (
     V2Settings,
     settings,
 )
-from giaann_dask.inference.v2.selection import passing, select
-from giaann_dask.inference.v2.session import V2Session
+from giaann_dask.inference.v2.session import V2Session, passing, select
 from giaann_dask.keys import pack_neuron, pack_target
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification

@@ -14,8 +14,7 @@ from support.examples import examples
 from giaann_dask.errors import StoreDamagedError, StrengthOverflowError
 from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packing import pack
-from giaann_dask.runs.partial_rows import ReadEntries
+from giaann_dask.runs.packing import ReadEntries, pack
 from giaann_dask.runs.run import Run, narrow_strength
 
 Plain = dict[tuple[int, int], int]

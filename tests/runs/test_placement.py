@@ -13,9 +13,8 @@ from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.runs.column_placement import ColumnUsage, Kind, place_columns
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import pack
-from giaann_dask.runs.placement import UNASSIGNED, Placement
+from giaann_dask.runs.placement import UNASSIGNED, Placement, choose_pivot, row_weights, split_run
 from giaann_dask.runs.run import Run
-from giaann_dask.runs.splitting import choose_pivot, row_weights, split_run
 
 neurons = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 40)), min_size=1, max_size=40).map(
     lambda pairs: np.unique(pack_neuron([c for c, _ in pairs], [f for _, f in pairs]))

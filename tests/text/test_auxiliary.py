@@ -15,8 +15,7 @@ import giaann_dask as gd
 from giaann_dask.cli.options import read_inference_options
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.handle import flags_of, open_flags_with, submit_flags
-from giaann_dask.inference.rows.auxiliary import AuxiliaryRows
-from giaann_dask.inference.rows.source import RunRows
+from giaann_dask.inference.rows.source import AuxiliaryRows, RunRows
 from giaann_dask.inference.state.sequence import FlagTable
 from giaann_dask.inference.v2.options import V2Options, V2Settings
 from giaann_dask.inference.v2.session import V2Session

@@ -27,7 +27,7 @@ from giaann_dask.data import sample_test_text
 from giaann_dask.encoding.estimate import estimate_characters
 from giaann_dask.errors import EmptyInputError, InputMissingError, OptionError
 from giaann_dask.text.inputs import require_rereadable, resolve_inputs
-from giaann_dask.text.pipes import ReadingStopped
+from giaann_dask.text.lines import ReadingStopped
 from giaann_dask.text.reading import ReadOptions, read_parts
 
 TEXT = sample_test_text().read_bytes()

@@ -19,7 +19,7 @@ from giaann_dask.errors import (
     InputMissingError,
     MissingDependencyError,
 )
-from giaann_dask.optional import import_optional
+from giaann_dask.lazy import import_optional
 from giaann_dask.text import reading
 from giaann_dask.text.conllu import parse_conllu
 from giaann_dask.text.reading import DatasetInput, ReadOptions, read_parts, resolve_inputs

@@ -19,10 +19,10 @@ from support.examples import examples
 from giaann_dask.errors import InputFormatError, MissingDependencyError, OptionError
 from giaann_dask.spec import PARTS_OF_SPEECH
 from giaann_dask.text import lexicon_lemmas, lexicon_tagger, lexicon_words
-from giaann_dask.text.lexicon_data import dictionary_lemmas
 from giaann_dask.text.lexicon_lemmas import find_lemma
 from giaann_dask.text.lexicon_rules import CLOSED, FOLLOWS, UPOS
 from giaann_dask.text.lexicon_tagger import LexiconTagger
+from giaann_dask.text.lexicon_words import dictionary_lemmas
 from giaann_dask.text.tagging import Tagger, make_tagger
 from giaann_dask.text.tokens import TaggedSentence
 

@@ -22,12 +22,10 @@ from giaann_dask.cli import run
 from giaann_dask.encoding.tokenizing import choose_tokenizer, save_tokenizer
 from giaann_dask.errors import GiaannError, InputFormatError, SpecificationError
 from giaann_dask.text.block_tagging import tag_sentences, tag_spaced_sentences
-from giaann_dask.text.blocks import BlockBuilder, FilterOptions
+from giaann_dask.text.blocks import BlockBuilder, FilterOptions, group_sentences, merge_nouns
 from giaann_dask.text.conllu import parse_conllu, parse_spaced_conllu
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.noun_merging import merge_nouns
 from giaann_dask.text.reading import ReadOptions, read_parts
-from giaann_dask.text.sequences import group_sentences
 from giaann_dask.text.subword_blocks import SubwordBlockBuilder, find_parents, join_words, word_spans
 from giaann_dask.text.tokenizer import SPLIT_PATTERN, SubwordTokenizer
 from giaann_dask.text.tokens import Part, SpacedSentence, TaggedSentence

@@ -18,8 +18,7 @@ from support.tagged_tokens import EVER, OPTIONS
 from giaann_dask.increments.connections import connect_batch, gather_batch, sum_pairs_on
 from giaann_dask.increments.pair_sums import PairLayout, Tokens
 from giaann_dask.keys import unpack_neuron, unpack_target
-from giaann_dask.runs.compaction import plan_compaction
-from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.merging import merge_runs, plan_compaction
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, BlockBuilder

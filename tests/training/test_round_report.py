@@ -32,9 +32,9 @@ from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.vocabulary import Vocabulary, summarise
-from giaann_dask.training.division import Division, assign, divide
-from giaann_dask.training.round_report import RoundReport, measure_touches, report_round
 from giaann_dask.training.selection import Order, SelectionOptions, touches_of
+from giaann_dask.training.tasks import Division, assign, divide
+from giaann_dask.training.training_report import RoundReport, measure_touches, report_round
 
 ORDERS = get_args(Order)
 

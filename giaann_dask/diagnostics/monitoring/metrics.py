@@ -1,7 +1,7 @@
 """Export the board's figures to Prometheus, on the ``/metrics`` of Dask's scheduler.
 
 Covers: names, help and labels of the metrics, and one collector for a process. Does not cover: the figures
-(`board`, `measuring`) and the server's own metrics (`giaann_dask.serving.metrics`).
+(`board`, `board`) and the server's own metrics (`giaann_dask.serving.metrics`).
 
 Dask writes the metrics of its whole process, so that of several schedulers in one process, as tests have them, the
 last one that is open is the one that is told of.

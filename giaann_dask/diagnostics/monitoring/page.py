@@ -1,7 +1,7 @@
 """Serve the page ``/giaann`` of Dask's dashboard.
 
 Covers: its document, where each figure stands, and bringing it up to date while somebody looks. Does not cover:
-the figures (`board`, `measuring`) and how plots look (`plots`).
+the figures (`board`, `board`) and how plots look (`plots`).
 
 Imports bokeh, so this module is imported only where a dashboard has loaded it already.
 """

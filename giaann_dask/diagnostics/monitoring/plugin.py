@@ -2,7 +2,7 @@
 
 Covers: the plugin that takes in what processes tell, samples the cluster every two seconds, and offers both as a
 page of Dask's dashboard and on its ``/metrics`` where these are there. Does not cover: the figures
-(`board`, `measuring`), the page (`page`), the metrics (`metrics`), and adding the plugin (`reporter`).
+(`board`, `board`), the page (`page`), the metrics (`metrics`), and adding the plugin (`reporter`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Any
 from distributed import Scheduler, SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
-from giaann_dask.diagnostics.monitoring.board import Board, plain_message
+from giaann_dask.diagnostics.monitoring.board import Board, holder_of, memory_of, plain_message, rows_of, stages_of
 from giaann_dask.diagnostics.monitoring.histories import SPANS
-from giaann_dask.diagnostics.monitoring.measuring import holder_of, memory_of, rows_of, stages_of
 
 NAME = "giaann-watching"
 TOPIC = "giaann"

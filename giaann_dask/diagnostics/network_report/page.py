@@ -1,7 +1,7 @@
 """The page of a report on a network: everything in one file, for the screen, light and dark, and for print.
 
 Covers: the sections, each with what applies to the network's profile, and writing the page. Does not
-cover: what they show (`gathering`, `charts`, `drawings`).
+cover: what they show (`gathering`, `charts`, `charts`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from giaann_dask.diagnostics.evaluation_report import evaluation_body
 from giaann_dask.diagnostics.network_report.charts import (
     as_svg,
+    draw_columns,
     draw_degrees,
+    draw_density_pictures,
     draw_growth,
     draw_regions,
     draw_strengths,
     short_count,
     style_variables,
 )
-from giaann_dask.diagnostics.network_report.drawings import draw_columns, draw_density_pictures
 from giaann_dask.diagnostics.network_report.gathering import Gathered, Hub, gather
 from giaann_dask.diagnostics.pictures.files import check_suffix
 from giaann_dask.inference.best.evaluation import ScoreReport

@@ -15,7 +15,7 @@ from giaann_dask.diagnostics.pictures.drawing import wrapped
 from giaann_dask.diagnostics.pictures.files import check_suffix, write_picture
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.prediction import Prediction, draw_state, graph_of
-from giaann_dask.diagnostics.pictures.themes import ACTIVATION, Theme, blend, theme_of
+from giaann_dask.diagnostics.pictures.schemes import ACTIVATION, Theme, blend, theme_of
 from giaann_dask.errors import MissingDependencyError, OptionError, parameter
 from giaann_dask.storage import replacing, writing
 

@@ -1,8 +1,7 @@
 """Select the columns, neurons and connections that a picture shows, with the properties of their words.
 
-Covers: choosing from a commit without decoding more than a region at a time, the connections of every
-pair by segment and branch, and the flags and parts of speech that a network stores. Does not cover: the choice itself
-(`giaann_dask.store.connection_table`) and colours (`schemes`).
+Reads a commit without decoding more than a region at a time, and names segments. Has the connections of every pair by
+segment and branch, and the flags and parts of speech that a network stores.
 """
 
 from __future__ import annotations
@@ -15,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from giaann_dask.diagnostics.pictures.options import DrawOptions
-from giaann_dask.diagnostics.pictures.segments import segment_names
 from giaann_dask.errors import EmptyInputError, OptionError, parameter
+from giaann_dask.increments.contexts import CONTEXTS, EXTENDS
 from giaann_dask.keys import pack_neuron
+from giaann_dask.spec import Specification
 from giaann_dask.store.connection_table import ConnectionTable, Neuron
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.store.scanning import find_best_columns, find_columns, read_columns, require_columns
@@ -25,6 +25,32 @@ from giaann_dask.text.ever_pos import PARTS, EverPos
 
 if TYPE_CHECKING:
     import networkx as nx
+
+
+def segment_names(specification: Specification) -> list[str]:
+    """Return a name for every segment; of profile ``best`` the names of the kinds of contexts.
+
+    Examples
+    --------
+    >>> segment_names(Specification())[1:4]
+    ['1 column before', 'same column', '5 or more tokens before']
+    """
+    if specification.profile == "best":
+        names = [kind.name for kind in CONTEXTS]
+        return [*names, *("" for _ in range(len(names), EXTENDS)), "extends"]
+    columns, features = specification.column_segments, specification.feature_segments
+    names = [_distance(columns - 1 - at, "column", specification.column_catch_all and at == 0) for at in range(columns)]
+    names += [_distance(features - at, "token", specification.feature_catch_all and at == 0) for at in range(features)]
+    return names + ["soma"] * (specification.segments - len(names))
+
+
+def _distance(steps: int, what: str, catch_all: bool) -> str:
+    if steps == 0:
+        return "any column" if catch_all else f"same {what}"
+    if catch_all:
+        return f"{steps} or more {what}s before"
+    return f"{steps} {what}{'s' if steps > 1 else ''} before"
+
 
 PART_NAMES = {"VERB": "verb", "ADP": "adposition", "CCONJ": "conjunction", "SCONJ": "conjunction"}
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from giaann_dask.diagnostics.pictures.choosing import require_connections
-from giaann_dask.diagnostics.pictures.themes import Theme, theme_of
+from giaann_dask.diagnostics.pictures.schemes import Theme, theme_of
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.keys import Integers, pack_neuron
-from giaann_dask.optional import import_optional
+from giaann_dask.lazy import import_optional
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.store.scanning import column_pairs, read_regions, require_columns
 

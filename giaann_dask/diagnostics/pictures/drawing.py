@@ -1,13 +1,14 @@
 """Draw some concept columns, their neurons and their strongest connections, by matplotlib.
 
-Covers: drawing a graph in a colour scheme, with its legend and caption. Does not cover: what is
-drawn (`choosing`), colours (`schemes`), places (`layout`) and files (`files`).
+Draws a graph in a colour scheme, with words, legend and caption. `choosing` selects its contents, `schemes` its
+colours, `layout` its positions, and `files` writes it.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,7 @@ from giaann_dask.diagnostics.pictures.choosing import Words, choose_graph, choos
 from giaann_dask.diagnostics.pictures.files import rendered
 from giaann_dask.diagnostics.pictures.layout import LINE, MARGIN, Page, Point, curve, height_of, line_ends
 from giaann_dask.diagnostics.pictures.options import DrawOptions
-from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry, Scale, colour_graph
-from giaann_dask.diagnostics.pictures.themes import Theme, theme_of
-from giaann_dask.diagnostics.pictures.words import TEXT_LINE, draw_text, draw_word, text_lines
+from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry, Scale, Theme, colour_graph, theme_of
 from giaann_dask.store.connection_table import ConnectionTable
 from giaann_dask.store.network_store import CommitReader
 
@@ -26,6 +25,69 @@ if TYPE_CHECKING:
     import networkx as nx
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+TEXT_LINE = 0.3
+_SIZE, _SPACE = 13, 0.1
+
+Placed = tuple[float, str, str]
+
+
+def text_lines(words: Sequence[tuple[str, str]], width: float) -> list[list[Placed]]:
+    """Return lines of words, each with its place in inches and what it is, that fit on a page of some width."""
+    lines: list[list[Placed]] = []
+    x = width
+    for word, kind in words:
+        wide = width_of(word, _SIZE, "normal")
+        if x + wide > width - MARGIN:
+            lines.append([])
+            x = MARGIN
+        lines[-1].append((x, word, kind))
+        x += wide + _SPACE
+    return lines
+
+
+def draw_text(axes: Axes, lines: list[list[Placed]], theme: Theme) -> None:
+    """Draw running text at the foot of a picture: what was predicted in colour, what is to come pale."""
+    colours = {"given": theme.text, "predicted": theme.external, "next": theme.mark, "waiting": theme.frame}
+    for number, line in enumerate(reversed(lines)):
+        for x, word, kind in line:
+            if kind == "hidden":
+                continue
+            box = {"boxstyle": "round,pad=0.12", "facecolor": "none", "edgecolor": theme.mark, "linewidth": 1.4}
+            marked = kind in ("next", "given next")
+            place = x, MARGIN - 0.02 + number * TEXT_LINE
+            colour = colours.get(kind, theme.text)
+            axes.text(
+                *place, word, size=_SIZE, color=colour, va="center", parse_math=False, bbox=box if marked else None
+            )
+
+
+@functools.lru_cache(maxsize=4096)
+def width_of(word: str, size: float, weight: str) -> float:
+    """Return the width of a word in inches."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    # A dollar sign would begin a formula, and blanks have no outline; an S is about as wide.
+    outline = TextPath((0, 0), re.sub(r"[$\s]", "S", word) or "S", prop=FontProperties(size=size, weight=weight))
+    return float(outline.get_extents().width) / 72
+
+
+def draw_word(axes: Axes, word: str, middle: Point, width: float, font: dict[str, Any]) -> None:
+    """Draw a word, smaller or shortened where it would be wider than its place."""
+    # A full stop alone would be hard to see.
+    size = font["size"] if any(map(str.isalnum, word)) else font["size"] + 4
+
+    def share(shown: str) -> float:
+        return width_of(shown, size, font["weight"]) / width
+
+    if share(word) > 4 / 3:
+        length = max((n for n in range(1, len(word)) if share(word[:n] + "…") <= 4 / 3), default=0)
+        word = word[:length] + "…"
+    size /= max(share(word), 1.0)
+    axes.text(*middle, word, **font | {"size": size, "ha": "center", "va": "center_baseline", "parse_math": False})
+
 
 _DOTS_PER_INCH = 140
 # Characters of the caption per inch, and inches of a character of the legend.

@@ -19,9 +19,8 @@ from giaann_dask.diagnostics.pictures.files import check_suffix, write_picture
 from giaann_dask.diagnostics.pictures.layout import Page, Point, curve, height_of, line_ends
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.prediction import Prediction, colour_state, find_step, graph_of
-from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry
-from giaann_dask.diagnostics.pictures.themes import Theme, theme_of
-from giaann_dask.optional import import_optional
+from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry, Theme, theme_of
+from giaann_dask.lazy import import_optional
 from giaann_dask.store.connection_table import Neuron
 from giaann_dask.store.network_store import CommitReader
 

@@ -24,7 +24,7 @@ class DrawOptions:
         connected with each other.
     colour : str
         What colours mean: ``default`` (prime concept and feature neurons, connections inside a column
-        and between columns), ``segments`` or ``branches`` (on which a connection ends), ``parts`` (of
+        and between columns), ``choosing`` or ``branches`` (on which a connection ends), ``parts`` (of
         speech), ``delimiters`` (which words end a column) or ``activation`` (after a step of a prediction).
     maximum_columns : int
         Most columns to draw, 1 to 12.

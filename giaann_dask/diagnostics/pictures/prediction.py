@@ -19,8 +19,7 @@ from giaann_dask.device import one_thread
 from giaann_dask.diagnostics.pictures.choosing import choose_graph
 from giaann_dask.diagnostics.pictures.drawing import draw_graph, wrapped
 from giaann_dask.diagnostics.pictures.options import DrawOptions
-from giaann_dask.diagnostics.pictures.schemes import Activity, Colouring, colour_graph
-from giaann_dask.diagnostics.pictures.themes import theme_of
+from giaann_dask.diagnostics.pictures.schemes import Activity, Colouring, colour_graph, theme_of
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.continuation import GenerationOptions
 from giaann_dask.inference.generation import word_and_column

@@ -1,8 +1,8 @@
-"""Evaluation of profile ``best`` on a cluster: the probability of every token of a text.
+"""Evaluate a text with profile ``best`` and n-grams on a cluster: the probability of every token.
 
-Covers: tables from the counts of a commit, scoring stretches of a text as tasks, n-grams made of the same
-counts beside it, and the report. Does not cover: probabilities (`best.scores`), n-grams (`best.ngram`), and
-networks of columns (`evaluation.evaluation`).
+Builds tables from the counts of a commit, scores stretches of a text as tasks, and reports the sums. N-grams are made
+of the same counts, or for a network of columns of its own training text, so that they are scored on the very tokens
+that it predicts. Probabilities are in `best.scores`, n-grams in `best.ngram`.
 
 The tokens of the text, not its network, bound what fits: each of them takes about 250 bytes on a worker.
 """
@@ -24,13 +24,14 @@ from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions, check_limits
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated, ignore
+from giaann_dask.increments.context_counts import count_contexts
 from giaann_dask.increments.context_increments import stream_tokens
 from giaann_dask.increments.contexts import TokenStream
 from giaann_dask.inference.best.handle import submit_tables
 from giaann_dask.inference.best.kernel import MOST_RANK, Text
 from giaann_dask.inference.best.ngram import backoff_matches, baseline_lines, smoothing
 from giaann_dask.inference.best.scores import BEST, PooledModel, PoolingOptions, ScoreSummary, TextScores, join_scores
-from giaann_dask.inference.best.tables import PooledTables
+from giaann_dask.inference.best.tables import PooledTables, build_tables
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
@@ -322,3 +323,70 @@ def score_span(
 ) -> TextScores:
     """Score a stretch of a text, as a task; what stands before it in its document is remembered."""
     return PooledModel(tables, options).score_span(stream, text, *span)
+
+
+@dataclass(frozen=True, eq=False)
+class BaselineTexts:
+    """The texts of a comparison.
+
+    Attributes
+    ----------
+    training, inputs : sequence of str
+        What the network was trained on, and what is predicted.
+    training_sources, sources : SourceOptions
+        How each is read.
+    """
+
+    training: Sequence[str]
+    inputs: Sequence[str]
+    training_sources: SourceOptions
+    sources: SourceOptions
+
+
+def score_same_tokens(client: Client, reader: CommitReader, texts: BaselineTexts, options: ScoringOptions) -> Baseline:
+    """Count the sequences that a network was trained on and score those that it is evaluated on.
+
+    Parameters
+    ----------
+    client : Client
+        Where tasks run.
+    reader : CommitReader
+        A commit of profile ``v1`` or ``v2``; as many sequences of the training text are read as it holds.
+    texts : BaselineTexts
+        Both texts.
+    options : ScoringOptions
+        What is scored.
+
+    Raises
+    ------
+    EmptyInputError
+        If no sequence of the training text is divided into columns.
+    """
+    manifest, tokenizer = reader.manifest(), reader.tokenizer()
+    specification = manifest.specification
+    begun = Vocabulary() if tokenizer is None else Vocabulary.of_subwords(tokenizer.names, specification.column_names)
+    limits = StreamOptions.of(specification, maximum_sequences=max(manifest.sequences, 1))
+    trained = _stream(client, EncodingStream(client, begun, texts.training_sources, limits), begun, texts.training)
+    tables = client.submit(tables_of, trained, key=task_key("tables", trained.key))
+    known = reader.saved_vocabulary()
+    limits = StreamOptions.of(
+        specification, maximum_sequences=options.maximum_sequences, first_sequence=options.first_sequence
+    )
+    unseen = _stream(client, EncodingStream(client, known, texts.sources, limits), known, texts.inputs)
+    scorer = Scorer(client, tables, unseen, options.tokens_per_task)
+    return Baseline(scorer.back_off(), scorer.score(smoothing()), scorer.score(BEST))
+
+
+def tables_of(stream: TokenStream) -> PooledTables:
+    """Count the contexts of a stream and make tables of them, as a task."""
+    counts = count_contexts(stream)
+    return build_tables([counts.run], counts.words)
+
+
+def _stream(client: Client, stream: EncodingStream, vocabulary: Vocabulary, inputs: Sequence[str]) -> Future:
+    """Return the tokens of the sequences of a text that are divided into columns, on the cluster."""
+    blocks = [block.encoded for block in stream.blocks(inputs)]
+    # Features keep their numbers, so the names at the end serve all blocks.
+    features = tuple(vocabulary.features)
+    key = task_key("stream", [block.key for block in blocks], features)
+    return client.submit(stream_tokens, blocks, features, key=key)

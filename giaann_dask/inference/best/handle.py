@@ -1,6 +1,6 @@
-"""Open a commit of profile ``best`` in this process, its tables built here or on a cluster, and continue prompts.
+"""Open a commit of profile ``best``, its tables built in this process or on a cluster, and continue prompts.
 
-Does not cover: the contents of the tables (`giaann_dask.inference.best.tables`).
+`giaann_dask.inference.best.tables` defines the tables.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.best.continuation import TextContinuation
 from giaann_dask.inference.best.scores import BEST, PooledModel
 from giaann_dask.inference.best.tables import PooledTables, build_tables
-from giaann_dask.inference.continuation import GenerationOptions
+from giaann_dask.inference.continuation import Continuation, GeneratedToken, GenerationOptions
 from giaann_dask.inference.handle import read_regions, submit_regions
 from giaann_dask.inference.token_events import PreparedText, TokenEvent
 from giaann_dask.runs.run import Run
@@ -146,3 +146,41 @@ def pool_regions(regions: Sequence[Run], path: str, commit: str) -> PooledTables
     """Make the tables of a commit from the runs of its regions, as a task."""
     words = open_commit(path, commit).saved_vocabulary().features[1:]
     return build_tables(regions, words)
+
+
+def generate_words(client: Client, reader: CommitReader, prompt: str, options: GenerationOptions) -> Continuation:
+    """Continue a prompt with a network of profile ``best``.
+
+    Parameters
+    ----------
+    client : Client
+        Where the network is held.
+    reader : CommitReader
+        The commit that answers.
+    prompt : str
+        Some words.
+    options : GenerationOptions
+        How much is generated.
+
+    Raises
+    ------
+    PromptError
+        If the prompt has no word.
+    OptionError
+        If options are set that only networks of columns have.
+    """
+    options.require_words()
+    # Drawn here, because a task that is run again has to give the same words.
+    options = options.seeded()
+    key = task_key("write", str(reader.path), reader.commit, prompt, options)
+    words, tokens = result(client.submit(continue_text, submit_tables(client, reader), prompt, options, key=key))
+    return Continuation(words, tokens, None, reader.commit, seed=options.sampling.seed)
+
+
+def continue_text(
+    tables: PooledTables, prompt: str, options: GenerationOptions
+) -> tuple[tuple[str, ...], tuple[GeneratedToken, ...]]:
+    """Return the words of a prompt and what follows, as a task."""
+    text = TextContinuation(PooledModel(tables, BEST), prompt, options)
+    with one_thread():
+        return text.prompt, tuple(text)

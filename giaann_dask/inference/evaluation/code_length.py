@@ -1,7 +1,7 @@
 """Compute the code length of a text by a network of columns, in bits per byte.
 
 Covers: the probability that a step gives its token, two forms of bits per byte made of these, and the bytes
-of tokens. Does not cover: collecting the steps (`evaluation.recording`), and the probabilities of profile
+of tokens. Does not cover: collecting the steps (`evaluation.predicting`), and the probabilities of profile
 ``best``, which are never 0 (`giaann_dask.inference.best.scores`).
 
 Networks of columns activate neurons; they do not know probabilities. A step is said to give its token the

@@ -2,7 +2,7 @@
 
 Covers: preparing sequences by section 7 of the contract, spreading them over a cluster and putting
 the report together. Does not cover: the tasks (`evaluation.predicting`), what they keep
-(`evaluation.recording`), when a prediction is right (`evaluation.matching`), counting by section 8
+(`evaluation.predicting`), when a prediction is right (`evaluation.accuracy`), counting by section 8
 (`evaluation.accuracy`) and pictures of a report (`giaann_dask.diagnostics.evaluation_report`).
 """
 
@@ -23,9 +23,15 @@ from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions, check_limits
 from giaann_dask.errors import EmptyInputError, OptionError, parameter
 from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated, ignore
-from giaann_dask.inference.evaluation.accuracy import Accuracy, StepCounts
+from giaann_dask.inference.evaluation.accuracy import (
+    NO_PREDICTION,
+    Accuracy,
+    Predictions,
+    StepCounts,
+    match_ranks,
+    target_names,
+)
 from giaann_dask.inference.evaluation.code_length import CodeLength, token_bytes
-from giaann_dask.inference.evaluation.matching import NO_PREDICTION, Predictions, match_ranks, target_names
 from giaann_dask.inference.evaluation.predicting import PredictionRule, infer
 from giaann_dask.inference.handle import (
     FlagChange,

@@ -21,6 +21,7 @@ from giaann_dask.errors import ClusterError
 from giaann_dask.inference.rows.source import as_tensor
 from giaann_dask.inference.state.activation import (
     ActivationState,
+    ActiveColumns,
     Layout,
     Pulse,
     burst,
@@ -28,7 +29,6 @@ from giaann_dask.inference.state.activation import (
     propagate,
     source_activity,
 )
-from giaann_dask.inference.state.active_columns import ActiveColumns
 from giaann_dask.inference.state.candidates import TokenTimes, score_candidates
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.keys import NEURON_MASK, Integers

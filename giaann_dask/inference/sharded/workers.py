@@ -27,8 +27,7 @@ from giaann_dask.cluster import results, roles_of
 from giaann_dask.errors import ClusterError, OptionError, parameter
 from giaann_dask.inference.rows.source import RowSource, as_tensor
 from giaann_dask.inference.sharded.state_actor import Call, StateActor
-from giaann_dask.inference.state.activation import ActivationState, Pulse
-from giaann_dask.inference.state.active_columns import ActiveColumns
+from giaann_dask.inference.state.activation import ActivationState, ActiveColumns, Pulse
 from giaann_dask.inference.state.candidates import Candidates, TokenTimes
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable

@@ -1,10 +1,8 @@
-"""The state of one sequence and the three ways a step changes it: burst, propagate, deactivate.
+"""Change the activation state of one sequence: burst, propagate and deactivate; sum it by column.
 
-Covers: sections 7.4 and 8.1, 8.4 and 8.5 of the contract, as pure functions of immutable states,
-in float32, on any device. The whole row of a source is pushed into the state, as the contract
-says it; this is the plain reference path.
-Does not cover: which targets can be predicted and with what value (`candidates`), or the order of
-these functions within a step (`session`).
+Sections 7.4 and 8.1, 8.4 and 8.5 of the contract, as pure functions of immutable states, in float32, on any device.
+The whole row of a source is pushed into the state, as the contract says; this is the plain reference path. The targets
+that can be predicted, and their values, are in `candidates`.
 
 The state is a sparse map that is kept sorted by target key, thus by segment first: the feature
 segments are its tail. New entries are merged into it by computed positions, never by sorting.
@@ -12,15 +10,18 @@ segments are its tail. New entries are merged into it by computed positions, nev
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.keys import SEGMENT_SHIFT
-from giaann_dask.spec import BRANCH_BITS, Specification
+from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 
 NEVER = -1
 _ONE_SEGMENT = 1 << SEGMENT_SHIFT
@@ -298,3 +299,58 @@ def _add(state: ActivationState, keys: Tensor, amount: float) -> tuple[Activatio
     value.index_add_(0, touched, torch.full_like(keys, amount, dtype=torch.float32))
     time = state.time.new_full((old + new,), NEVER).scatter_(0, moved, state.time)
     return ActivationState(key, value, time), touched
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ActiveColumns:
+    """Concept columns with some activation.
+
+    Attributes
+    ----------
+    column : ndarray of int64
+        Numbers of the columns, each once.
+    activation : ndarray of float64
+        Sum over all entries of each.
+    """
+
+    column: npt.NDArray[np.int64]
+    activation: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, state: ActivationState) -> ActiveColumns:
+        """Return all lit columns of a state, ascending."""
+        if not len(state):
+            return cls(np.zeros(0, np.int64), np.zeros(0))
+        column = ((state.key.cpu().numpy() >> BRANCH_BITS) & NEURON_MASK) >> FEATURE_BITS
+        return cls._summed(column, state.value.cpu().numpy().astype(np.float64))
+
+    @classmethod
+    def joined(cls, parts: Sequence[ActiveColumns]) -> ActiveColumns:
+        """Return the columns of several parts, ascending; one that is in several parts has their sum."""
+        return cls._summed(
+            np.concatenate([part.column for part in parts]), np.concatenate([part.activation for part in parts])
+        )
+
+    @classmethod
+    def _summed(cls, column: npt.NDArray[np.int64], activation: npt.NDArray[np.float64]) -> ActiveColumns:
+        found, place = np.unique(column, return_inverse=True)
+        total = np.bincount(place, weights=activation, minlength=len(found)).astype(np.float64, copy=False)
+        return cls(found[total > 0], total[total > 0])
+
+    def strongest(self, count: int) -> ActiveColumns:
+        """Return those with the largest activation, the largest first, ties in the order of columns."""
+        return self._chosen(self._by_activation()[:count])
+
+    def needed(self, count: int) -> ActiveColumns:
+        """Return what a part has to say so that as many can be chosen of all: its strongest, its first and last.
+
+        Parts follow each other, so that only the first and last column can be in another one, too.
+        """
+        last = len(self.column) - 1
+        return self._chosen(np.union1d(self._by_activation()[:count], [0, last])) if last >= 0 else self
+
+    def _by_activation(self) -> npt.NDArray[np.int64]:
+        return np.argsort(-self.activation, kind="stable")
+
+    def _chosen(self, places: npt.NDArray[np.int64]) -> ActiveColumns:
+        return ActiveColumns(self.column[places], self.activation[places])

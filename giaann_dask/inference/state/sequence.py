@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import PromptError
-from giaann_dask.inference.state.activation import ActivationState
-from giaann_dask.inference.state.active_columns import ActiveColumns
+from giaann_dask.inference.state.activation import ActivationState, ActiveColumns
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.text.attachments import Attachments
 

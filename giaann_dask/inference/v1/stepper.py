@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from giaann_dask.inference.rows.source import RowSource, as_tensor
-from giaann_dask.inference.state.activation import ActivationState, Layout, Pulse
-from giaann_dask.inference.state.active_columns import ActiveColumns
+from giaann_dask.inference.state.activation import ActivationState, ActiveColumns, Layout, Pulse
 from giaann_dask.inference.state.candidates import Candidates, TokenTimes, connected_targets
 from giaann_dask.inference.state.options import Feed, InferenceOptions
 from giaann_dask.inference.state.sequence import (

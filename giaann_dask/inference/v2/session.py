@@ -1,24 +1,23 @@
-"""One sequence, step by step, under profile ``v2``.
+"""Advance one sequence step by step under profile ``v2``, select its predictions and explain them.
 
-Covers: the order of the sub-steps of sections 7 and 8 of the contract of profile ``v2``, the modes,
-the choice, what is fed to the next step, and the record of every step; evaluation of a given
-sequence and generation after a prompt.
-Does not cover: what a row does to the neurons it reaches (`giaann_dask.inference.v2.states`), which
-candidate is taken (`giaann_dask.inference.v2.selection`), and profile ``v1``
-(`giaann_dask.inference.v1.push_session`, whose methods these are).
+Follows the order of the sub-steps of sections 7 and 8 of the contract of profile ``v2``: the modes, the candidate that
+is selected, the token that is fed to the next step, and the record of every step, for a given sequence or after a
+prompt. `giaann_dask.inference.v2.states` has the effect of a row on the neurons that it reaches;
+`giaann_dask.inference.v1.push_session` has the same methods for profile ``v1``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.inference.rows.auxiliary import AuxiliaryRows
-from giaann_dask.inference.rows.source import RowSource
+from giaann_dask.inference.rows.source import AuxiliaryRows, RowSource
 from giaann_dask.inference.state.activation import ActivationState
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.options import Feed
@@ -26,6 +25,7 @@ from giaann_dask.inference.state.sequence import (
     Contribution,
     FlagTable,
     Generation,
+    Mode,
     Observer,
     PreparedSequence,
     SequenceResult,
@@ -33,14 +33,198 @@ from giaann_dask.inference.state.sequence import (
     StepTrace,
 )
 from giaann_dask.inference.v1.stepper import Choice
-from giaann_dask.inference.v2.explaining import explain_legacy, explain_lif
+from giaann_dask.inference.v2.dynamics import squashed
 from giaann_dask.inference.v2.layout import SegmentLayout
-from giaann_dask.inference.v2.options import LifOptions, V2Options
-from giaann_dask.inference.v2.selection import passing, select
+from giaann_dask.inference.v2.options import CandidateSelection, LegacyOptions, LifOptions, V2Options
 from giaann_dask.inference.v2.states import SequenceState, new_state
-from giaann_dask.inference.v2.tables import Clock, Floats
-from giaann_dask.keys import Integers, feature_of
-from giaann_dask.spec import Specification
+from giaann_dask.inference.v2.tables import NEVER, Clock, Floats
+from giaann_dask.keys import Integers, feature_of, unpack_neuron, unpack_target
+from giaann_dask.spec import FEATURE_BITS, Specification
+
+
+class Selected(NamedTuple):
+    """The candidates that were left, and the best of them.
+
+    Attributes
+    ----------
+    neuron, score : ndarray
+        Neuron keys, ascending, int64, and their values, float32. There may be none.
+    best : int or None
+        Place of the one to predict; None where there is none, or it does not pass.
+    """
+
+    neuron: Integers
+    score: Floats
+    best: int | None
+
+
+def passing(
+    neuron: Integers, source: int, mode: Mode | None, flags: FlagTable, number: int, options: CandidateSelection
+) -> npt.NDArray[np.bool_] | None:
+    """Return which neurons a mode lets follow a source, None for all.
+
+    Parameters
+    ----------
+    neuron : ndarray
+        Neuron keys, int64.
+    source : int
+        Neuron key of the source.
+    mode : {"delimiter", "internal"} or None
+        What the source's feature asks for.
+    flags : FlagTable
+        Stored flags, read where delimiters are enforced.
+    number : int
+        Of the sequence.
+    options : CandidateSelection
+        Which test.
+    """
+    if not len(neuron) or mode is None or (mode == "delimiter" and not options.enforce_delimiter):
+        return None
+    column, feature = unpack_neuron(neuron)
+    own: npt.NDArray[np.bool_] = column == source >> FEATURE_BITS
+    if mode == "delimiter":
+        return ~own | flags.delimit(feature, number)
+    return own if options.test == "column" else own | (feature == 0)
+
+
+def select(
+    neuron: Integers, score: Floats, passes: npt.NDArray[np.bool_] | None, options: CandidateSelection
+) -> Selected:
+    """Return the best candidate, as far as the options test them; without a test all pass.
+
+    Examples
+    --------
+    >>> neuron, score, passes = np.array([3, 5, 7]), np.float32([1, 2, 2]), np.array([True, False, True])
+    >>> select(neuron, score, passes, CandidateSelection()).best, select(
+    ...     neuron, score, passes, CandidateSelection.reference()
+    ... ).best
+    (1, None)
+    """
+    if options.filtered and passes is not None:
+        neuron, score = neuron[passes], score[passes]
+    if not len(neuron):
+        return Selected(neuron, score, None)
+    # The first of equal maxima.
+    best = int(score.argmax())
+    return Selected(neuron, score, best if options.filtered or passes is None or passes[best] else None)
+
+
+# Target keys of a source and its strengths, float32.
+RowOf = Callable[[int], tuple[Integers, Floats]]
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """Signal of a connection, its present location and what remains of it."""
+
+    origin: Contribution
+    segment: int
+    value: float
+
+
+def explain_lif(
+    steps: Sequence[StepResult], neuron: int, row_of: RowOf, *, layout: SegmentLayout, options: LifOptions
+) -> tuple[Contribution, ...]:
+    """Return the connections that a neuron's value consists of after some steps of a sequence.
+
+    Parameters
+    ----------
+    steps : sequence of StepResult
+        From the first one to the one that predicted.
+    neuron : int
+        Neuron key.
+    row_of : callable
+        Returns target keys and strengths of a source.
+    layout : SegmentLayout
+        Of the network.
+    options : LifOptions
+        Constants.
+
+    Returns
+    -------
+    tuple of Contribution
+        In the order of the steps, each with the segment that it ends at and what is left of what it sent.
+    """
+    last, top = layout.last, layout.columns - 1
+    sent: list[_Sent] = []
+    for step in steps:
+        # Nothing comes out of the last column segment but by a change of columns.
+        sent = [replace(s, segment=min(s.segment + (s.segment > top), last)) for s in sent]
+        if step.activity:
+            for segment, branch, strength in _links(row_of(step.source), neuron):
+                value = _drive(strength if options.strengths else 1.0, options.squash)
+                origin = Contribution(step.index, step.source, segment, branch, strength, value)
+                sent.append(_Sent(origin, segment, value))
+        if step.source == neuron:
+            cleared = (last, top) if options.clear_source else (last,)
+            sent = [s for s in sent if s.segment not in cleared]
+        if step is not steps[-1] and step.next is not None:
+            advanced = step.source >> FEATURE_BITS != step.next >> FEATURE_BITS
+            sent = [kept for s in sent if (kept := _faded(s, advanced, layout, options)).value > 0]
+    return tuple(replace(s.origin, contribution=s.value) for s in sent if s.segment in (last, top))
+
+
+def _faded(sent: _Sent, advanced: bool, layout: SegmentLayout, options: LifOptions) -> _Sent:
+    """Return what is left of something at the end of a step, and where it is then."""
+    if sent.segment == layout.last:
+        return replace(sent, value=sent.value * (1 - options.soma_decay))
+    if not advanced or sent.segment >= layout.columns:
+        return sent
+    if sent.segment == layout.columns - 1:
+        return replace(sent, value=sent.value * (1 - options.column_decay))
+    return replace(sent, segment=sent.segment + 1)
+
+
+def explain_legacy(
+    steps: Sequence[StepResult], neuron: int, row_of: RowOf, *, layout: SegmentLayout, options: LegacyOptions
+) -> tuple[Contribution, ...]:
+    """Return the connections that raised a neuron without a soma; the parameters are those of `explain_lif`.
+
+    What was raised is the value at the time; a connection to an entry that is boolean and was 1 already
+    raised nothing and is left out, and so is one to a branch that was silenced later.
+    """
+    value = np.zeros((layout.branches, layout.segments), np.float32)
+    time = np.full(value.shape, NEVER)
+    found: list[Contribution] = []
+    for step in steps:
+        if step.index:
+            value *= np.float32(options.decay)
+            before = value.copy()
+            for segment, branch, strength in _links(row_of(step.source), neuron):
+                # Times of columns are read by no test.
+                if segment > layout.columns and options.timing == "exact":
+                    age = step.index - 1 - time[branch, segment - 1]
+                    if age != 1 or before[branch, segment - 1] <= 0:
+                        continue
+                drive = strength * options.scale if options.strengths else _drive(1.0, True)
+                drive = drive if step.activity else 0.0
+                value[branch, segment] += np.float32(drive)
+                time[branch, segment] = step.index - 1
+                full = options.boolean and segment >= layout.columns and before[branch, segment] > 0
+                if drive > 0 and not full:
+                    found.append(Contribution(step.index, step.source, segment, branch, strength, drive))
+            if options.boolean:
+                value[:, layout.columns :] = value[:, layout.columns :] > 0
+        if step.source == neuron:
+            silenced = int(value.sum(1).argmax())
+            value[silenced] = 0
+            found = [item for item in found if item.branch != silenced]
+        if step is not steps[-1] and step.next == neuron:
+            first = 0 if options.burst_all else layout.last
+            value[int(value.sum(1).argmax()), first:] += np.float32(options.burst)
+    return tuple(found)
+
+
+def _links(row: tuple[Integers, Floats], neuron: int) -> list[tuple[int, int, float]]:
+    """Return segment, branch and strength of the connections of a row to a neuron."""
+    segment, target, branch = unpack_target(row[0])
+    at = np.flatnonzero(target == neuron)
+    return list(zip(segment[at].tolist(), branch[at].tolist(), row[1][at].tolist(), strict=True))
+
+
+def _drive(strength: float, squash: bool) -> float:
+    return float(squashed(np.float32(strength))) if squash else strength
+
 
 _NO_TARGETS: Integers = np.zeros(0, np.int64)
 _NO_STRENGTHS: Floats = np.zeros(0, np.float32)
