@@ -48,6 +48,7 @@ check: lint types extras doctest notebooks docs
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/lint-imports --no-cache
 
 types: $(READY)
