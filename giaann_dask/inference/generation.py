@@ -27,12 +27,10 @@ from giaann_dask.inference.continuation import (
     require_prompt,
 )
 from giaann_dask.inference.handle import (
+    CommitHandle,
     FlagChange,
     changed_flags,
     flags_of,
-    open_regions,
-    submit_flags,
-    submit_placement,
 )
 from giaann_dask.inference.profiles import (
     auxiliary_kinds,
@@ -112,18 +110,17 @@ def generate_text(client: Client, reader: CommitReader, prompt: str, options: Ge
     PromptError
         If the prompt cannot be divided into concept columns.
     """
-    vocabulary = reader.saved_vocabulary()
     specification = reader.manifest().specification
     options.require_fit(specification)
     rules = fitting_rules(specification, options.inference)
+    vocabulary = reader.saved_vocabulary()
     options = replace(options, inference=rules)
     lexicon = reader.tokenizer() or reader.ever()
     prepared = prepare_prompt(prompt, vocabulary, lexicon, specification=specification, tagger=options.tagger)
-    regions, flags = open_regions(client, reader, options.rows), submit_flags(client, reader, auxiliary_kinds(rules))
+    handle = CommitHandle(client, reader, options.rows)
+    network = (handle.flags(auxiliary_kinds(rules)), handle.placement, handle.regions.argument, specification)
     key = task_key("generate", reader.commit, str(reader.path), prompt, options)
-    network = (flags, submit_placement(client, reader), regions.argument, specification)
-    future = client.submit(generate, prepared.sequence, prepared.change, *network, options, key=key, **regions.asking)
-    tokens, stop = result(future)
+    tokens, stop = result(handle.submit(generate, prepared.sequence, prepared.change, *network, options, key=key))
     return Continuation(
         prepared.words,
         tuple(in_words(token, vocabulary) for token in tokens),

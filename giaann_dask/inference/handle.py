@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,58 @@ class RegionHandles:
     def identity(self) -> tuple[object, ...]:
         """Part of the keys of tasks that use the regions."""
         return (self.keys is None, [future.key for future in self.futures])
+
+
+class CommitHandle:
+    """A commit opened on a cluster for prediction: its regions, flags, placement and dictionaries.
+
+    Everything is kept on the workers as long as this value exists.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster.
+    reader : CommitReader
+        The commit.
+    rows : RowOptions, optional
+        How tasks get at the rows of the regions.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster does not respond in time.
+    """
+
+    def __init__(self, client: Client, reader: CommitReader, rows: RowOptions | None = None) -> None:
+        self._client, self._reader = client, reader
+        self.specification = reader.manifest().specification
+        self.regions = open_regions(client, reader, rows or RowOptions())
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The saved dictionaries, from which inference starts; a copy of them may be expanded."""
+        return self._reader.saved_vocabulary()
+
+    @cached_property
+    def _saved(self) -> FlagTable:
+        return flags_of(self.vocabulary)
+
+    def change(self, expanded: Vocabulary) -> FlagChange:
+        """Return the difference of an expanded vocabulary's flags from the saved ones."""
+        return FlagChange.between(self._saved, expanded)
+
+    @cached_property
+    def placement(self) -> Future:
+        """Future of the `Placement`."""
+        return submit_placement(self._client, self._reader)
+
+    def flags(self, auxiliary: tuple[str, ...] = ()) -> Future:
+        """Return the future of the stored flags, with the auxiliary source neurons of these kinds."""
+        return submit_flags(self._client, self._reader, auxiliary)
+
+    def submit(self, task: Callable[..., object], *arguments: object, key: str) -> Future:
+        """Submit a task that predicts, to a worker that can get at the rows."""
+        return self._client.submit(task, *arguments, key=key, **self.regions.asking)
 
 
 def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> RegionHandles:

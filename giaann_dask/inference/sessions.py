@@ -21,15 +21,7 @@ from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.inference.batch import BatchOptions, Prompt
 from giaann_dask.inference.continuation import GeneratedToken, GenerationOptions
 from giaann_dask.inference.generation import PreparedPrompt, RawToken, best_candidates, in_words, prepare_prompt
-from giaann_dask.inference.handle import (
-    RegionHandles,
-    changed_flags,
-    flags_of,
-    open_flags_with,
-    open_regions,
-    read_regions,
-    submit_flags,
-)
+from giaann_dask.inference.handle import CommitHandle, changed_flags, flags_of, open_flags_with, read_regions
 from giaann_dask.inference.profiles import (
     InferenceRules,
     auxiliary_kinds,
@@ -92,19 +84,20 @@ class NetworkHandle:
         self.flags = flags_of(self.vocabulary)
         self._flags: dict[tuple[str, ...], FlagTable] = {(): self.flags}
         self._client, self._reader = client, reader
-        # Its futures keep the regions on the workers.
-        self._regions: RegionHandles | None = None
+        # Keeps the regions on the workers.
+        self._handle: CommitHandle | None = None
         self.rows: RunRows | RemoteRows
         if client is None:
             self.rows = RunRows.placed(reader.placement(), read_regions(reader))
             return
-        self._regions = open_regions(client, reader, rows or RowOptions())
-        if self._regions.keys is None:
-            self.rows = RunRows.placed(reader.placement(), results(self._regions.futures))
+        self._handle = CommitHandle(client, reader, rows)
+        regions = self._handle.regions
+        if regions.keys is None:
+            self.rows = RunRows.placed(reader.placement(), results(regions.futures))
         else:
             # Of profile v2 only the train-set settings do without them.
             projection = RowProjection(strengths=strengths or self.specification.profile != "v1")
-            self.rows = RemoteRows.of_client(client, reader.placement(), self._regions.keys, projection=projection)
+            self.rows = RemoteRows.of_client(client, reader.placement(), regions.keys, projection=projection)
 
     @property
     def subwords(self) -> bool:
@@ -124,10 +117,10 @@ class NetworkHandle:
         """Return the stored flags with the auxiliary source neurons that rules of inference ask for."""
         kinds = auxiliary_kinds(rules)
         if kinds not in self._flags:
-            if self._client is None:
+            if self._handle is None:
                 self._flags[kinds] = open_flags_with(self._reader, self.flags, kinds)
             else:
-                self._flags[kinds] = result(submit_flags(self._client, self._reader, kinds))
+                self._flags[kinds] = result(self._handle.flags(kinds))
         return self._flags[kinds]
 
     def open_whole_session(
@@ -145,15 +138,15 @@ class NetworkHandle:
         within_s : float
             Seconds for an answer of the cluster; see `giaann_dask.inference.rows.health.find_trouble`.
         """
-        if self._client is None or self._regions is None or self._regions.keys is None:
+        if self._client is None or self._handle is None or self._handle.regions.keys is None:
             return None
-        return find_trouble(self._client, self._regions.keys, within_s)
+        return find_trouble(self._client, self._handle.regions.keys, within_s)
 
     def lost(self) -> bool:
         """Return whether rows will never be had again, because the cluster that held them is lost."""
-        if self._client is None or self._regions is None or self._regions.keys is None:
+        if self._client is None or self._handle is None or self._handle.regions.keys is None:
             return False
-        return is_lost(self._client, self._regions.keys)
+        return is_lost(self._client, self._handle.regions.keys)
 
     def prepare(self, prompt: str, tagger: str) -> tuple[PreparedPrompt, Vocabulary]:
         """Divide a prompt into columns; return it with the dictionaries that its words have expanded.

@@ -29,16 +29,9 @@ from giaann_dask.encoding.sources import SourceOptions, read_units
 from giaann_dask.encoding.stream import StreamedBlock
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.events import Observer, ignore
-from giaann_dask.inference.handle import (
-    FlagChange,
-    changed_flags,
-    flags_of,
-    open_regions,
-    submit_flags,
-    submit_placement,
-)
+from giaann_dask.inference.handle import CommitHandle, FlagChange, changed_flags
 from giaann_dask.inference.profiles import InferenceRules, fitting_rules, open_session, sends_strengths
-from giaann_dask.inference.rows.remote import RegionKeys, RowOptions, row_source
+from giaann_dask.inference.rows.remote import RegionKeys, row_source
 from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.options import InferenceOptions
@@ -127,23 +120,20 @@ class MissMarker:
     """
 
     def __init__(self, client: Client, reader: CommitReader) -> None:
-        self._client, self._specification = client, reader.manifest().specification
-        self._rules = fitting_rules(self._specification, InferenceOptions())
-        self._base = flags_of(reader.saved_vocabulary())
-        self._regions = open_regions(client, reader, RowOptions())
-        self._flags, self._placement = submit_flags(client, reader), submit_placement(client, reader)
+        self._rules = fitting_rules(reader.manifest().specification, InferenceOptions())
+        self._handle = CommitHandle(client, reader)
 
     def mark(self, blocks: Iterator[StreamedBlock], vocabulary: Vocabulary) -> Iterator[StreamedBlock]:
         """Yield blocks with their tokens marked; `vocabulary` has the dictionaries that the stream extends."""
+        handle, flags = self._handle, self._handle.flags()
         for block in blocks:
-            change = FlagChange.between(self._base, vocabulary)
-            identity = (block.encoded.key, self._flags.key, *astuple(change), self._rules, self._regions.identity)
-            marked = self._client.submit(
+            change = handle.change(vocabulary)
+            identity = (block.encoded.key, flags.key, *astuple(change), self._rules, handle.regions.identity)
+            marked = handle.submit(
                 mark_missed,
-                *(block.encoded, self._flags, change, self._placement, self._regions.argument),
-                *(self._specification, self._rules),
+                *(block.encoded, flags, change, handle.placement, handle.regions.argument),
+                *(handle.specification, self._rules),
                 key=task_key("predict", identity),
-                **self._regions.asking,
             )
             yield replace(block, encoded=marked)
 

@@ -33,15 +33,7 @@ from giaann_dask.inference.evaluation.accuracy import (
 )
 from giaann_dask.inference.evaluation.code_length import CodeLength, token_bytes
 from giaann_dask.inference.evaluation.predicting import PredictionRule, infer
-from giaann_dask.inference.handle import (
-    FlagChange,
-    RegionHandles,
-    changed_flags,
-    flags_of,
-    open_regions,
-    submit_flags,
-    submit_placement,
-)
+from giaann_dask.inference.handle import CommitHandle, changed_flags
 from giaann_dask.inference.profiles import (
     InferenceRules,
     RequestedRules,
@@ -238,10 +230,9 @@ def evaluate_network(
     started = time.perf_counter()
     specification = reader.manifest().specification
     inference = fitting_rules(specification, options.inference)
-    tally = _Tally(observer, reader.saved_vocabulary(), options, specification)
-    regions = open_regions(client, reader, options.rows)
-    flags = submit_flags(client, reader, auxiliary_kinds(inference))
-    base = flags_of(tally.vocabulary)
+    handle = CommitHandle(client, reader, options.rows)
+    tally = _Tally(observer, handle.vocabulary.copy(), options, specification)
+    flags = handle.flags(auxiliary_kinds(inference))
     stream_options = StreamOptions.of(
         specification,
         maximum_sequences=options.maximum_sequences,
@@ -257,14 +248,16 @@ def evaluate_network(
         ranks=options.top_k[-1],
         probability=options.bits_per_byte,
     )
-    arguments = (rule, submit_placement(client, reader), regions)
     for block in stream.blocks(inputs):
-        change = FlagChange.between(base, tally.vocabulary)
+        change = handle.change(tally.vocabulary)
         statistics = result(block.statistics)
         tally.add_statistics(statistics)
         # Of these alone predictions are made.
         observer(BlockEncoded(statistics.by_status[CANDIDATE], block.characters, block.read))
-        for future in _submit_block(client, block, flags, change, arguments):
+        block_flags = client.submit(
+            changed_flags, flags, change, key=task_key("flags", (block.encoded.key, flags.key, *astuple(change)))
+        )
+        for future in _submit_block(handle, block, block_flags, rule):
             pending.append(future)
             if len(pending) > limit:
                 tally.add(result(pending.popleft()))
@@ -282,19 +275,13 @@ def evaluate_network(
     return replace(report, unreached=report.tokens - reached)
 
 
-def _submit_block(
-    client: Client, block: StreamedBlock, flags: Future, change: FlagChange, arguments: tuple[Any, ...]
-) -> list[Future]:
-    rule, placement, regions = arguments
-    assert isinstance(regions, RegionHandles)
-    identity = (block.encoded.key, flags.key, *astuple(change))
-    block_flags = client.submit(changed_flags, flags, change, key=task_key("flags", identity))
+def _submit_block(handle: CommitHandle, block: StreamedBlock, flags: Future, rule: PredictionRule) -> list[Future]:
     futures = []
     for start in range(0, block.mapping.sequences, SEQUENCES_PER_TASK):
         span = (start, min(start + SEQUENCES_PER_TASK, block.mapping.sequences))
-        key = task_key("infer", block_flags.key, span, rule, regions.identity)
-        task = (block.encoded, span, block_flags, placement, regions.argument, rule)
-        futures.append(client.submit(infer, *task, key=key, **regions.asking))
+        task = (block.encoded, span, flags, handle.placement, handle.regions.argument, rule)
+        key = task_key("infer", flags.key, span, rule, handle.regions.identity)
+        futures.append(handle.submit(infer, *task, key=key))
     return futures
 
 
