@@ -248,6 +248,11 @@ class Specification:
                 _require(fits, "proximity_scale", self.proximity_scale, expected)
 
     @property
+    def has_columns(self) -> bool:
+        """Whether the network has concept columns; one of profile ``best`` has counts of contexts instead."""
+        return self.profile != "best"
+
+    @property
     def column_segments(self) -> int:
         """Number of column segments; they are numbered from 0."""
         return self.seed_tokens // 4 + 1 if self.segment_counts is None else self.segment_counts[0]

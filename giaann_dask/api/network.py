@@ -168,7 +168,7 @@ class Network(Summarised):
         """Return how probable a text is to a network of profile ``best``; see `best.evaluation`."""
         from giaann_dask.inference.best.evaluation import ScoringOptions, score_network
 
-        if self.specification.profile != "best":
+        if self.specification.has_columns:
             raise OptionError(
                 f"probabilities of words from a network of profile {self.specification.profile}",
                 "profile best",
@@ -196,7 +196,7 @@ class Network(Summarised):
         from giaann_dask.inference.best.evaluation import BaselineTexts, ScoringOptions, score_same_tokens
 
         spec, chosen = self.specification, text or TextOptions()
-        if spec.profile == "best":
+        if not spec.has_columns:
             raise OptionError("a training text for a network of profile best", "its own counts", "use score")
         lexicon = self._reader.tokenizer() or self._reader.ever()
         read = [sources_of(spec, chosen, lexicon, drop_short=short) for short in (False, True)]
@@ -257,7 +257,7 @@ class Network(Summarised):
 
     def table(self, observer: Observer = ignore) -> ConnectionTable:
         """Return all connections as coordinate arrays, in this process's memory."""
-        if self.specification.profile == "best":
+        if not self.specification.has_columns:
             raise OptionError("columns of a network of profile best", "profile v1 or v2", "use export for its counts")
         return connection_table(self._reader, observer)
 
@@ -266,7 +266,7 @@ class Network(Summarised):
 
         Of profile ``best`` counts of contexts, words, and how often each of these occurs.
         """
-        export_one = export_contexts if self.specification.profile == "best" else export_network
+        export_one = export_network if self.specification.has_columns else export_contexts
         return export_one(self._reader, path, observer)
 
     def draw(self, concepts: Sequence[str] = (), *, options: DrawOptions | None = None) -> Figure:
@@ -321,7 +321,7 @@ class Network(Summarised):
             chosen = options or EvaluationOptions()
             limits = {name: getattr(chosen, name) for name in ("maximum_sequences", "first_sequence")}
             with connect(options=ClusterOptions(workers=0)) if client is None else nullcontext(client) as used:
-                if self.specification.profile == "best":
+                if not self.specification.has_columns:
                     scoring = ScoringOptions(**limits)
                     found = self.score(inputs, client=used, options=scoring, text=text, observer=observer)
                 else:

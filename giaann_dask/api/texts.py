@@ -80,7 +80,7 @@ class TextOptions:
             If what an option names cannot be used.
         """
         if self.ever_pos is not None:
-            if specification.profile == "best":
+            if not specification.has_columns:
                 raise OptionError(
                     f"{parameter('ever_pos')} with profile best", "words that have no parts of speech", "leave it out"
                 )
@@ -133,7 +133,7 @@ def decide_text(
     if text.tokenizer is not None and not (tokenizer is not None and text.tokenizer.startswith(LEARN)):
         tokenizer = choose_tokenizer(text.tokenizer, inputs, text.reading)
     require_tokenizer(wanted, tokenizer)
-    if wanted.profile == "best":
+    if not wanted.has_columns:
         return wanted, EverPos()
     if tokenizer is not None:
         return wanted, tokenizer

@@ -43,7 +43,7 @@ def require_encodable(specification: Specification, out: str | Path) -> None:
     StoreExistsError
         If something is at the path.
     """
-    if specification.profile == "best":
+    if not specification.has_columns:
         raise SpecificationError("a corpus of profile best", "profile v1 or v2", "train on the text itself")
     require_absent(Path(out))
 

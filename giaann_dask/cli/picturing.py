@@ -199,7 +199,7 @@ def report(network: Path, out: Path, inputs: tuple[str, ...], **values: Any) -> 
         maximum_sequences=values["max_sequences"],
         device=values["device"],
     )
-    if inputs and opened.specification.profile != "best":
+    if inputs and opened.specification.has_columns:
         opened.require_fit(options)
     asked: dict[str, Any] = {"options": options, "text": read_text_options(values)}
     workload = Workload(inputs, values["text_field"], options.maximum_sequences)

@@ -153,7 +153,7 @@ class GenerationOptions:
 
     def require_fit(self, specification: Specification) -> None:
         """Raise an `OptionError` if an option is set that a network of this specification does not have."""
-        if specification.profile != "best":
+        if specification.has_columns:
             if self.sampling.temperature:
                 profile = specification.profile
                 found = f"{parameter('temperature')} {self.sampling.temperature} for a network of profile {profile}"

@@ -49,7 +49,7 @@ def fitting_rules(specification: Specification, asked: RequestedRules) -> Infere
         If the network has no columns (profile ``best``), or if rules of another profile, of dynamics that it
         was not trained for, or auxiliary neurons of other tokens were chosen.
     """
-    if specification.profile == "best":
+    if not specification.has_columns:
         raise OptionError(
             "columns and features to predict in a network of profile best",
             "profile v1 or v2",

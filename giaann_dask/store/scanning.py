@@ -23,7 +23,7 @@ from giaann_dask.store.ordered_connections import read_runs
 
 def require_columns(reader: CommitReader) -> None:
     """Raise an `OptionError` for a network that has no columns."""
-    if reader.manifest().specification.profile == "best":
+    if not reader.manifest().specification.has_columns:
         raise OptionError(
             "columns of a network of profile best", "profile v1 or v2", "use report, or export its counts"
         )

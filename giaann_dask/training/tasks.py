@@ -142,7 +142,7 @@ class ConnectOptions:
 def connect(blocks: Sequence[EncodedBlock], columns: Placement, options: ConnectOptions) -> dict[int, RegionRun]:
     """Return the increments of a batch of sequences by region."""
     placement = replace(columns, splits=options.splits)
-    if options.specification.profile == "best":
+    if not options.specification.has_columns:
         return connect_contexts(blocks, options.specification, placement)
     with one_thread():
         return connect_batch(blocks, options.specification, placement, select_device(options.device))

@@ -56,7 +56,7 @@ def measure(network: Network, wanted: Measure, client: Client, observer: Observe
     report: EvaluationReport | ScoreReport
     require_rereadable(wanted.inputs, "a recorded evaluation")
     limit = wanted.maximum_sequences
-    if network.specification.profile == "best":
+    if not network.specification.has_columns:
         scoring = ScoringOptions(maximum_sequences=limit)
         report = network.score(wanted.inputs, client=client, options=scoring, text=wanted.text, observer=observer)
     else:

@@ -116,7 +116,7 @@ def draw_degrees(figures: Figures, names: tuple[str, str] = ("neuron", "neuron")
 
 def draw_strengths(figures: Figures, specification: Specification) -> Figure:
     """Draw how many connections are how strong, and on which segments or in which kinds of contexts they are."""
-    best = specification.profile == "best"
+    best = not specification.has_columns
     kinds = len(figures.by_segment) if best else specification.segments
     figure, axes = _subplots(2, max(3.4, 0.22 * np.count_nonzero(figures.by_segment[:kinds]) + 0.8))
     left, right = axes

@@ -174,7 +174,7 @@ def count_connections(run: Run, specification: Specification, columns: int) -> F
     strength = specification.strengths(run.strength).astype(np.float64)
     segment, target, branch = unpack_target(run.target)
     # A chain of contexts is no context of a word.
-    words = segment != EXTENDS if specification.profile == "best" else slice(None)
+    words = slice(None) if specification.has_columns else segment != EXTENDS
     out, neurons = Degrees.of(degree)
     row_strength = np.add.reduceat(strength, run.pointer[:-1]) if len(run.source) else np.zeros(0)
     bins = np.clip(np.searchsorted(STRENGTH_EDGES, strength, side="right") - 1, 0, len(STRENGTH_EDGES) - 2)

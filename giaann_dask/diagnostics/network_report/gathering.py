@@ -121,7 +121,7 @@ def gather(store: NetworkStore, reader: CommitReader, client: Client | None = No
     manifest = reader.manifest()
     figures = add_figures(_parts(reader, client))
     vocabulary = reader.saved_vocabulary()
-    best = manifest.specification.profile == "best"
+    best = not manifest.specification.has_columns
     history = [name for name, _ in store.commits()]
     history = history[history.index(reader.commit) :] if reader.commit in history else [reader.commit]
     return Gathered(
@@ -144,7 +144,7 @@ def count_region(path: str, commit: str, region: int) -> Figures:
 
 def _count(reader: CommitReader, region: int) -> Figures:
     specification = reader.manifest().specification
-    columns = 0 if specification.profile == "best" else reader.manifest().concepts
+    columns = reader.manifest().concepts if specification.has_columns else 0
     return count_connections(read_region(reader, region), specification, columns)
 
 

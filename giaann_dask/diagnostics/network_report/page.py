@@ -182,7 +182,7 @@ def _sections(
 ) -> Iterator[Section]:
     """Yield the sections that apply to the network."""
     specification, figures = gathered.manifest.specification, gathered.figures
-    best = specification.profile == "best"
+    best = not specification.has_columns
     yield _growth(gathered)
     if figures is not None and figures.connections:
         names = ("context", "word") if best else ("neuron", "neuron")
@@ -229,7 +229,7 @@ def _growth(gathered: Gathered) -> Section:
 
 
 def _hubs(gathered: Gathered) -> Section:
-    best = gathered.manifest.specification.profile == "best"
+    best = not gathered.manifest.specification.has_columns
     tables = [
         ("Columns", ("from", "to"), gathered.columns),
         ("Neurons that send most", ("from",), gathered.senders),

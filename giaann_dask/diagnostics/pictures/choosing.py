@@ -35,7 +35,7 @@ def segment_names(specification: Specification) -> list[str]:
     >>> segment_names(Specification())[1:4]
     ['1 column before', 'same column', '5 or more tokens before']
     """
-    if specification.profile == "best":
+    if not specification.has_columns:
         names = [kind.name for kind in CONTEXTS]
         return [*names, *("" for _ in range(len(names), EXTENDS)), "extends"]
     columns, features = specification.column_segments, specification.feature_segments
