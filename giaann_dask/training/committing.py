@@ -1,7 +1,7 @@
 """Commit the regions of a cluster to a network's store, and load them from it.
 
-A commit has three steps: `take_snapshot` when its last round is submitted, `commit_regions` when that round is
-integrated, and `settle`, with which regions continue from the store.
+A commit has three steps: `Regions.snapshot` when its last round is submitted, `commit_regions` when that round is
+integrated, and `Regions.settle`, with which regions continue from the store.
 
 Runs that are not stored yet are packed and written on the workers that have them in memory; afterwards the lineage of
 later runs begins at the store. The format is in `giaann_dask.store.network_store`.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -29,7 +29,7 @@ from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
 from giaann_dask.training.region_counts import counts_of, known_counts, submit_counts
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.run_references import RunReference, Runs, Snapshot, sizes_of
+from giaann_dask.training.run_references import RunReference, Snapshot, sizes_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,90 +56,8 @@ def load_regions(store: NetworkStore, commit: str, regions: Regions) -> None:
     manifest = store.open(commit).manifest()
     for run in manifest.runs:
         regions.continue_from(run, _reading(regions, store, commit, run.identity))
-    regions.counted = known_counts(manifest)
+    regions.continue_counts(known_counts(manifest))
     _open_columns(regions, store, commit)
-
-
-def take_snapshot(regions: Regions, *, whole: bool = False) -> Snapshot:
-    """Return the runs of all regions as of now, to be committed; later rounds do not change it.
-
-    Until `settle`, its runs are not added to others: the lineage of the sums would begin at the text instead of
-    the commit, and so would that of all later runs.
-
-    Parameters
-    ----------
-    regions : Regions
-        The present regions.
-    whole : bool
-        Whether to wait for stored runs that are being added up, instead of committing these as they are.
-    """
-    now = regions.now()
-    if not whole:
-        # The commit of an earlier snapshot stores these runs instead of their inputs.
-        awaited = regions.awaited_names()
-        runs = {
-            region: tuple(part for run in runs for part in run.to_commit(awaited)) for region, runs in now.runs.items()
-        }
-        now = replace(now, runs=runs)
-    regions.awaited.append(now)
-    return now
-
-
-def with_stored(regions: Regions, snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot with references to the store for runs that an earlier commit has stored since."""
-    runs = {
-        region: tuple(regions.stored.get(run.identity, run) for run in runs) for region, runs in snapshot.runs.items()
-    }
-    return replace(snapshot, runs=runs)
-
-
-def settle(regions: Regions, snapshot: Snapshot, stored: Mapping[str, Callable[[], Future]], empty: Set[str]) -> None:
-    """Continue from the commit of a snapshot, and add up the runs that had to wait for it.
-
-    Stored runs are added up with stored runs only, so that neither rounds nor commits wait for that.
-
-    Parameters
-    ----------
-    regions : Regions
-        The present regions.
-    snapshot : Snapshot
-        The committed snapshot.
-    stored : mapping of str to callable
-        Submits the task that reads a run, for its runs that are new in the store, by identity.
-    empty : set of str
-        Identities of empty runs, which no commit has; they are removed, or their lineage would begin at the text.
-    """
-    _continue_from(regions, stored)
-    regions.awaited.remove(snapshot)
-    awaited = regions.awaited_names()
-    regions.stored = {name: run for name, run in regions.stored.items() if name in awaited}
-    for region, every in regions.runs.items():
-        runs = tuple(run for run in every if run.identity not in empty)
-        regions.runs[region] = _folded(regions, region, runs, awaited)
-
-
-def _folded(regions: Regions, region: int, runs: Runs, awaited: Set[str]) -> Runs:
-    """Return runs of which the persisted ones at the beginning are added up as if they were added one by one."""
-    fixed = [run.waits(awaited) or not run.persisted for run in runs]
-    free = fixed.index(True) if True in fixed else len(runs)
-    folded: Runs = ()
-    for run in runs[:free]:
-        folded = regions.with_run(region, folded, run)
-    return (*folded, *runs[free:])
-
-
-def _continue_from(regions: Regions, stored: Mapping[str, Callable[[], Future]]) -> None:
-    """Replace runs that have been stored, if they still exist as runs, by references to the store."""
-    runs = {run.identity: run for _, run in regions.now().references()}
-    continued = {}
-    for identity in stored.keys() & runs.keys():
-        read = stored[identity]
-        value = read()
-        # Measured again, or the future of its size would keep the run's earlier tasks in the scheduler.
-        size = regions.measure(value)
-        continued[identity] = replace(runs[identity], value=value, read=read, size=size, packed=True, inputs=())
-    regions.replace_runs(continued)
-    regions.stored |= continued
 
 
 def commit_regions(
@@ -172,7 +90,7 @@ def commit_regions(
     StoreUnsharedError
         If a worker cannot access the store. Likewise.
     """
-    runs = with_stored(regions, snapshot).references()
+    runs = regions.with_stored(snapshot).references()
     # Each run is packed as soon as it is computed, while others are still being added up.
     packed = [(region, regions.packed(run)) for region, run in runs]
     sizes = {run.identity: size for (_, run), size in zip(runs, _sizes(runs), strict=True)}
@@ -207,7 +125,7 @@ def commit_regions(
     if last:
         return commit
     stored = {run.identity: _reading(regions, store, commit, run.identity) for run in new}
-    settle(regions, snapshot, stored, empty)
+    regions.settle(snapshot, stored, empty)
     _open_columns(regions, store, commit)
     return commit
 
@@ -280,4 +198,5 @@ def _open_columns(regions: Regions, store: NetworkStore, commit: str) -> None:
     """Let later rounds continue from the stored table of columns, where there is one."""
     path = str(store.path)
     if store.open(commit).manifest().specification.placement != "hash":
-        regions.columns = regions.submit("open", tasks.open_columns, path, commit, key_of=(path, commit, "columns"))
+        columns = regions.submit("open", tasks.open_columns, path, commit, key_of=(path, commit, "columns"))
+        regions.place_columns(columns)

@@ -22,7 +22,7 @@ from giaann_dask.runs.packing import RUN_ARRAYS
 from giaann_dask.store.manifest import StoredRun
 from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.text.ledger import Ledger
-from giaann_dask.training.committing import Progress, commit_regions, load_regions, take_snapshot
+from giaann_dask.training.committing import Progress, commit_regions, load_regions
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.run_references import sizes_of
 
@@ -123,7 +123,7 @@ def _add_up(client: Client, store: NetworkStore, reader: CommitReader, observer:
         sizes_of(runs)
         observer(StageAdvanced("compact", done, len(regions.runs), "regions"))
     progress = Progress(manifest, reader.vocabulary(), Ledger(reader.ledger()))
-    return commit_regions(store, regions, take_snapshot(regions, whole=True), progress, last=True)
+    return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
 
 
 @contextmanager

@@ -74,7 +74,7 @@ class BudgetPolicy:
                 keys = [future.key for future in futures]
                 self._pivots[region] = regions.submit("pivot", tasks.find_pivot, *futures, key_of=keys)
         hot_bytes = self._hot_bytes()
-        regions.short = sum(map(regions.decoded_bytes, regions.runs)) > hot_bytes
+        regions.limit_decoded(hot_bytes)
         self._pack_beyond(hot_bytes)
 
     def _split(self, region: int, found: Future) -> None:

@@ -112,7 +112,7 @@ def _known(
     regions: Regions, region: int, runs: Sequence[RunReference], sizes: Mapping[str, RunSize]
 ) -> tuple[frozenset[str], RunSize]:
     """Return stored runs of a region that need not be counted, with their counts: its first ones, or the largest."""
-    began = regions.counted.get(region)
+    began = regions.known_count(region)
     if began is not None and began[0] <= {run.identity for run in runs}:
         return began
     stored = [(sizes[run.identity], run.identity) for run in runs if run.stored]

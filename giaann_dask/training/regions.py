@@ -7,8 +7,9 @@ workers, `region_budgets` decides what to split and to pack, and `committing` co
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
+from types import MappingProxyType
 
 from distributed import Client, Future
 
@@ -49,22 +50,14 @@ class Regions:
 
     Attributes
     ----------
-    runs : dict of int to Runs
-        By live region.
     columns : Placement or Future
-        Where columns belong, without splits.
+        Where columns belong, without splits; changed by `place_columns`.
     splits : tuple of Split
         Of regions so far.
-    counted : dict of int to (frozenset of str, RunSize)
-        Identities of the runs that it began with and their distinct neurons and connections, by region, where known.
-    awaited : list of Snapshot
-        Snapshots that are to be committed; `committing` adds and removes them.
-    stored : dict of str to RunReference
-        Runs that have been stored since the awaited snapshots were taken, by identity; changed by `committing`.
     rounds, tasks : int
         Rounds that the network has seen, and tasks submitted here.
     short : bool
-        Whether memory is short, so that not all runs could be decoded simultaneously; set by `region_budgets`.
+        Whether memory is short, so that not all runs could be decoded simultaneously, as of `limit_decoded`.
     """
 
     def __init__(self, client: Client, placement: Placement, rounds: int) -> None:
@@ -76,13 +69,19 @@ class Regions:
         self._sizes_before: dict[str, RunSize] = {}
         self.columns: Placement | Future = replace(placement, splits=())
         self.splits = placement.splits
-        self.awaited: list[Snapshot] = []
-        self.stored: dict[str, RunReference] = {}
-        self.counted: dict[int, tuple[frozenset[str], RunSize]] = {}
+        # Snapshots that are to be committed, and runs that have been stored since these were taken, by identity.
+        self._awaited: list[Snapshot] = []
+        self._stored: dict[str, RunReference] = {}
+        self._counted: Mapping[int, tuple[frozenset[str], RunSize]] = {}
         self.rounds = rounds
         self.short = False
         self.tasks = 0
-        self.runs: dict[int, Runs] = dict.fromkeys(placement.live(), ())
+        self._runs: dict[int, Runs] = dict.fromkeys(placement.live(), ())
+
+    @property
+    def runs(self) -> Mapping[int, Runs]:
+        """Runs by live region; changed by methods only."""
+        return MappingProxyType(self._runs)
 
     @property
     def roles(self) -> Roles:
@@ -91,31 +90,121 @@ class Regions:
 
     def now(self) -> Snapshot:
         """Return the runs of all regions as of now; later rounds do not change it."""
-        return Snapshot(dict(self.runs), self.rounds, self.splits)
+        return Snapshot(dict(self._runs), self.rounds, self.splits)
 
-    def awaited_names(self) -> set[str]:
+    def snapshot(self, *, whole: bool = False) -> Snapshot:
+        """Return the runs of all regions as of now, to be committed; later rounds do not change it.
+
+        Until `settle`, its runs are not added to others: the lineage of the sums would begin at the text instead of
+        the commit, and so would that of all later runs.
+
+        Parameters
+        ----------
+        whole : bool
+            Whether to wait for stored runs that are being added up, instead of committing these as they are.
+        """
+        now = self.now()
+        if not whole:
+            # The commit of an earlier snapshot stores these runs instead of their inputs.
+            awaited = self._awaited_names()
+            runs = {
+                region: tuple(part for run in runs for part in run.to_commit(awaited))
+                for region, runs in now.runs.items()
+            }
+            now = replace(now, runs=runs)
+        self._awaited.append(now)
+        return now
+
+    def with_stored(self, snapshot: Snapshot) -> Snapshot:
+        """Return a snapshot with references to the store for runs that an earlier commit has stored since."""
+        runs = {
+            region: tuple(self._stored.get(run.identity, run) for run in runs) for region, runs in snapshot.runs.items()
+        }
+        return replace(snapshot, runs=runs)
+
+    def settle(self, snapshot: Snapshot, stored: Mapping[str, Callable[[], Future]], empty: Set[str]) -> None:
+        """Continue from the commit of a snapshot, and add up the runs that had to wait for it.
+
+        Stored runs are added up with stored runs only, so that neither rounds nor commits wait for that.
+
+        Parameters
+        ----------
+        snapshot : Snapshot
+            The committed snapshot.
+        stored : mapping of str to callable
+            Submits the task that reads a run, for its runs that are new in the store, by identity.
+        empty : set of str
+            Identities of empty runs, which no commit has; they are removed, or their lineage would begin at the text.
+        """
+        self._continue_stored(stored)
+        self._awaited.remove(snapshot)
+        awaited = self._awaited_names()
+        self._stored = {name: run for name, run in self._stored.items() if name in awaited}
+        for region, every in self._runs.items():
+            runs = tuple(run for run in every if run.identity not in empty)
+            self._runs[region] = self._folded(region, runs, awaited)
+
+    def _folded(self, region: int, runs: Runs, awaited: Set[str]) -> Runs:
+        """Return runs of which the persisted ones at the beginning are added up as if they were added one by one."""
+        fixed = [run.waits(awaited) or not run.persisted for run in runs]
+        free = fixed.index(True) if True in fixed else len(runs)
+        folded: Runs = ()
+        for run in runs[:free]:
+            folded = self._with_run(region, folded, run)
+        return (*folded, *runs[free:])
+
+    def _continue_stored(self, stored: Mapping[str, Callable[[], Future]]) -> None:
+        """Replace runs that have been stored, if they still exist as runs, by references to the store."""
+        runs = {run.identity: run for _, run in self.now().references()}
+        continued = {}
+        for identity in stored.keys() & runs.keys():
+            read = stored[identity]
+            value = read()
+            # Measured again, or the future of its size would keep the run's earlier tasks in the scheduler.
+            size = self._measure(value)
+            continued[identity] = replace(runs[identity], value=value, read=read, size=size, packed=True, inputs=())
+        self.replace_runs(continued)
+        self._stored |= continued
+
+    def _awaited_names(self) -> set[str]:
         """Return the identities of the runs that are to be committed."""
-        return {run.identity for snapshot in self.awaited for _, run in snapshot.references()}
+        return {run.identity for snapshot in self._awaited for _, run in snapshot.references()}
+
+    def place_columns(self, columns: Future) -> None:
+        """Continue with a placement of columns that later rounds have extended, or that was read from the store."""
+        self.columns = columns
+
+    def limit_decoded(self, nbytes: float) -> None:
+        """Find out whether all decoded runs exceed these bytes, so that compaction has to save memory."""
+        self.short = sum(map(self.decoded_bytes, self._runs)) > nbytes
 
     def assign_owners(self) -> None:
         """Assign the regions to the present workers that store columns."""
-        self._owners.assign({region: self.decoded_bytes(region) for region in self.runs})
+        self._owners.assign({region: self.decoded_bytes(region) for region in self._runs})
 
     def integrate(self, increments: Sequence[Future]) -> list[Future]:
         """Add a round's increments to every region, and return the newest run of each."""
-        awaited = self.awaited_names()
-        newest = [self._integrate(region, increments, awaited) for region in self.runs]
+        awaited = self._awaited_names()
+        newest = [self._integrate(region, increments, awaited) for region in self._runs]
         self.rounds += 1
         return newest
 
     def compact_all(self, region: int) -> None:
         """Add up all runs of a region into one."""
         # All in one task, instead of some of them first.
-        runs = tuple(part for run in self.runs[region] for part in run.to_commit(set()))
+        runs = tuple(part for run in self._runs[region] for part in run.to_commit(set()))
         if len(runs) > 1:
             rank = max(run.rank for run in runs) + 1
             # All regions decoded at the same time would take ten times as much memory, and a commit follows.
-            self.runs[region] = (self._compact(region, runs, rank, packed=True),)
+            self._runs[region] = (self._compact(region, runs, rank, packed=True),)
+
+    def continue_counts(self, counted: Mapping[int, tuple[frozenset[str], RunSize]]) -> None:
+        """Take over what is known of stored regions: identities of runs, and their distinct neurons and connections."""
+        self._counted = counted
+
+    def known_count(self, region: int) -> tuple[frozenset[str], RunSize] | None:
+        """Return the runs that a region began with and their distinct neurons and connections, None if not known."""
+        return self._counted.get(region)
 
     def continue_from(self, run: StoredRun, read: Callable[[], Future]) -> None:
         """Add a stored run to its region, after earlier ones."""
@@ -123,7 +212,7 @@ class Regions:
         size = RunSize(run.neurons, run.connections, run.nbytes)
         added = RunReference(run.identity, run.rank, first, last, size, read=read, packed=True)
         # Commits leave runs of any ranks; here they are added one by one.
-        self.runs[run.region] = self.with_run(run.region, self.runs[run.region], added)
+        self._runs[run.region] = self._with_run(run.region, self._runs[run.region], added)
 
     def hot_and_packed(self) -> tuple[int, int]:
         """Return the bytes of decoded and of packed runs, as far as their sizes are known."""
@@ -135,10 +224,10 @@ class Regions:
 
     def measured(self, touches: Mapping[int, int]) -> tuple[RegionMeasured, ...]:
         """Return the measured contents of each region, with the column touches given by region."""
-        return tuple(self._measured(region, touches.get(region, 0)) for region in sorted(self.runs))
+        return tuple(self._measured(region, touches.get(region, 0)) for region in sorted(self._runs))
 
     def _measured(self, region: int, touches: int) -> RegionMeasured:
-        runs = self.runs[region]
+        runs = self._runs[region]
         known = self._sizes_before | self._sizes
         sized = [(known[run.identity], run) for run in runs if run.identity in known]
         in_memory = [(size.connections, run) for size, run in sized if run.in_memory]
@@ -160,7 +249,7 @@ class Regions:
         if run.packed:
             return run
         future = self.submit("pack", tasks.pack_run, run.future, key_of=run.future.key)
-        return replace(run, value=future, size=self.measure(future), packed=True)
+        return replace(run, value=future, size=self._measure(future), packed=True)
 
     def submit(self, name: str, function: object, *arguments: object, key_of: object) -> Future:
         """Submit a task whose result is stored on a storage worker."""
@@ -178,14 +267,14 @@ class Regions:
         key = task_key("integrate", _keys(routed))
         future = self._client.submit(tasks.integrate, *routed, key=key, **self._owners.at_owner(region))
         name = _identity(region, self.rounds, self.rounds)
-        added = RunReference(name, 0, self.rounds, self.rounds, self.measure(future), future)
-        runs = self.runs[region]
+        added = RunReference(name, 0, self.rounds, self.rounds, self._measure(future), future)
+        runs = self._runs[region]
         fixed = [run.persisted or run.waits(awaited) for run in runs]
         waiting = max((at + 1 for at, each in enumerate(fixed) if each), default=0)
-        self.runs[region] = (*runs[:waiting], *self.with_run(region, runs[waiting:], added))
-        return self.runs[region][-1].future
+        self._runs[region] = (*runs[:waiting], *self._with_run(region, runs[waiting:], added))
+        return self._runs[region][-1].future
 
-    def with_run(self, region: int, runs: Runs, added: RunReference) -> Runs:
+    def _with_run(self, region: int, runs: Runs, added: RunReference) -> Runs:
         """Return runs of falling rank with one added, compacted where there are enough of a rank."""
         plan = plan_compaction(runs, added, _TOGETHER_SHORT if self.short else 2)
         if len(plan.merged) == 1:
@@ -201,12 +290,12 @@ class Regions:
         packed = packed or bool(inputs) or (self.short and any(run.packed for run in runs))
         function = tasks.compact_packed if packed else tasks.compact
         future = self.submit("compact", function, *futures, key_of=(packed, *_keys(futures)))
-        size = self.measure(future)
+        size = self._measure(future)
         return RunReference(
             _identity(region, first, last), rank, first, last, size, future, packed=packed, inputs=inputs
         )
 
-    def measure(self, future: Future) -> Future:
+    def _measure(self, future: Future) -> Future:
         """Submit the task that measures a run."""
         return self.submit("measure", tasks.measure_run, future, key_of=future.key)
 
@@ -215,16 +304,16 @@ class Regions:
         low = self._first_regions + 2 * len(self.splits)
         self.splits = (*self.splits, Split(region, pivot))
         _LOG.info("region %s was split into %s and %s", region, low, low + 1)
-        runs = self.runs.pop(region)
+        runs = self._runs.pop(region)
         for new, upper in ((low, False), (low + 1, True)):
-            self.runs[new] = tuple(self._part(run, new, pivot, upper) for run in runs)
+            self._runs[new] = tuple(self._part(run, new, pivot, upper) for run in runs)
         self._owners.split(region, low)
 
     def _part(self, run: RunReference, region: int, pivot: int, upper: bool) -> RunReference:
         arguments = (run.future, pivot, upper)
         future = self.submit("split", tasks.split, *arguments, key_of=(run.future.key, pivot, upper))
         name = _identity(region, run.first_round, run.last_round)
-        return replace(run, identity=name, value=future, read=None, size=self.measure(future), inputs=())
+        return replace(run, identity=name, value=future, read=None, size=self._measure(future), inputs=())
 
     def fetch_sizes(self) -> None:
         """Fetch the sizes of runs that have been computed since the last time."""
@@ -242,15 +331,15 @@ class Regions:
 
     def decoded_bytes(self, region: int) -> int:
         """Return the bytes of the decoded runs of a region, as far as their sizes are known."""
-        sizes = (self._sizes.get(run.identity) for run in self.runs[region])
+        sizes = (self._sizes.get(run.identity) for run in self._runs[region])
         return sum(size.decoded_bytes for size in sizes if size)
 
     def replace_runs(self, changed: Mapping[str, RunReference]) -> None:
         """Replace runs by references of the same identity, with sizes that are not known yet."""
         for identity in changed:
             self._sizes.pop(identity, None)
-        for region, runs in self.runs.items():
-            self.runs[region] = tuple(changed.get(run.identity, run) for run in runs)
+        for region, runs in self._runs.items():
+            self._runs[region] = tuple(changed.get(run.identity, run) for run in runs)
 
 
 def _identity(region: int, first_round: int, last_round: int) -> str:

@@ -137,7 +137,7 @@ class Rounds:
             return
         usages = [self._submit("use", tasks.use, block, key_of=block.key) for block in blocks]
         key = (_identity(columns), [usage.key for usage in usages], kind)
-        self._regions.columns = self._submit("place", tasks.place, columns, usages, kind, key_of=key)
+        self._regions.place_columns(self._submit("place", tasks.place, columns, usages, kind, key_of=key))
 
     def _connect(self, blocks: list[Future]) -> Future:
         key = ([block.key for block in blocks], *self._rule())

@@ -21,7 +21,7 @@ from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, Streame
 from giaann_dask.errors import EmptyInputError, parameter
 from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, RegionsMeasured, ignore
 from giaann_dask.text.vocabulary import Vocabulary
-from giaann_dask.training.committing import Progress, commit_regions, load_regions, stored_regions, take_snapshot
+from giaann_dask.training.committing import Progress, commit_regions, load_regions, stored_regions
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.region_budgets import BudgetPolicy, RegionBudgets
 from giaann_dask.training.regions import Regions
@@ -154,7 +154,7 @@ class Trainer:
         if self._uncommitted or not self._manifest.exact:
             if not self._regions.short:
                 self._compact_small_runs()
-            self._commit_runs(take_snapshot(self._regions, whole=True), last=True)
+            self._commit_runs(self._regions.snapshot(whole=True), last=True)
             self._observer(self._memory())
             self._observer(RegionsMeasured(stored_regions(self._manifest, self._moved.region_touches)))
         # A run that was stopped immediately has nothing to commit; its network is created nevertheless.
@@ -259,7 +259,7 @@ class Trainer:
         if not submitted.blocks or not (late or (enough is not None and self._submitted - sequences >= enough)):
             return None
         self._last_commit = (time.perf_counter(), self._submitted)
-        return take_snapshot(self._regions)
+        return self._regions.snapshot()
 
     def _memory(self) -> MemoryMeasured:
         """Measure the memory of the storage workers, and record the maximum."""

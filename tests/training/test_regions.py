@@ -27,7 +27,6 @@ from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.text.reading import ReadOptions
 from giaann_dask.training import tasks
-from giaann_dask.training.committing import settle, take_snapshot, with_stored
 from giaann_dask.training.maintenance import compact_network
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.run_references import Snapshot
@@ -197,15 +196,15 @@ def test_the_lineage_of_runs_begins_at_the_last_commit(seed: int) -> None:
         for number in range(80):
             regions.integrate([client.submit(increments, number, key=f"connect-{number}")])
             if choose.random() < (0.2, 0.2, 0.6, 1.0)[seed]:
-                awaited.append(take_snapshot(regions))
+                awaited.append(regions.snapshot())
             if awaited and (len(awaited) > 4 or choose.random() < 0.2):
                 snapshot = awaited.popleft()
-                runs = [run for _, run in with_stored(regions, snapshot).references()]
+                runs = [run for _, run in regions.with_stored(snapshot).references()]
                 empty = {run.identity for run in runs if run.size.result(30).empty}
                 new = [run for run in runs if not run.stored and run.identity not in empty]
                 stored = client.scatter([run.future.result(30) for run in new], hash=False)
                 reads = {run.identity: lambda future=future: future for run, future in zip(new, stored, strict=True)}
-                settle(regions, snapshot, reads, empty)
+                regions.settle(snapshot, reads, empty)
                 commits += 1
                 assert rounds_behind(client, regions) == set(range(snapshot.rounds, number + 1))
                 del stored, reads, runs, new
@@ -243,27 +242,27 @@ def test_commits_do_not_wait_for_the_compaction_of_stored_runs(tmp_path: Path, m
         # What is new is not added to what is stored, so it waits for nothing.
         assert regions.runs[0][1].future.result(30).connections.target.tolist() == [1, 7]
         assert [run.rank for run in regions.runs[0]] == [1, 0]
-        early = take_snapshot(regions)
+        early = regions.snapshot()
         assert names_of(early) == ["00000.00000000-00000000", "00000.00000001-00000001", "00000.00000002-00000002"]
         assert [run.stored for _, run in early.references()] == [True, True, False]
         gate.touch()
         assert together.future.result(30).connections.connections == 3
-        late = take_snapshot(regions)
+        late = regions.snapshot()
         assert names_of(late) == ["00000.00000000-00000001", "00000.00000002-00000002"]
         assert [run.packed for _, run in late.references()] == [True, False]
         # A commit that awaits it takes its parts out of the store, so the next must not count on these if it is lost.
         gate.unlink()
         lost = client.submit(add_up_late, key="lost")
         newest = regions.runs[0][1:]
-        regions.runs[0] = (replace(together, value=lost), *newest)
+        regions._runs[0] = (replace(together, value=lost), *newest)
         assert not lost.done()
-        after = take_snapshot(regions)
+        after = regions.snapshot()
         assert names_of(after) == names_of(late)
         gate.touch()
         # Stored in its turn, it is one of those that a commit takes.
         stored = {name: lambda: together.future for name in names_of(late)[:1]}
         for snapshot in (early, late, after):
-            settle(regions, snapshot, stored, set())
+            regions.settle(snapshot, stored, set())
         assert [(run.stored, run.inputs) for run in regions.runs[0]] == [(True, ()), (False, ())]
 
 
