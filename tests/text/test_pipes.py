@@ -150,12 +150,20 @@ def begin(*arguments: str | Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def target_of(link: Path) -> str:
+    """Return what a link of ``/proc`` names; nothing where the process has closed it meanwhile."""
+    try:
+        return os.path.realpath(link)
+    except FileNotFoundError:
+        return ""
+
+
 def await_reader(process: subprocess.Popen[str], pipe: Path) -> None:
     """Wait until a process has the pipe open, or waits for its open to return."""
     folder, deadline = Path(f"/proc/{process.pid}"), time.monotonic() + 120
     while time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()
-        links = [os.path.realpath(link) for link in (folder / "fd").iterdir()]
+        links = [target_of(link) for link in (folder / "fd").iterdir()]
         if str(pipe) in links or "wait_for_partner" in (folder / "wchan").read_text():
             return
         time.sleep(0.05)
