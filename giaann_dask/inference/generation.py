@@ -33,12 +33,10 @@ from giaann_dask.inference.handle import (
     flags_of,
 )
 from giaann_dask.inference.profiles import (
-    auxiliary_kinds,
     fitting_rules,
     open_session,
     require_v1,
     rules_device,
-    sends_strengths,
 )
 from giaann_dask.inference.rows.remote import RegionKeys, row_source
 from giaann_dask.inference.rows.service import RowProjection
@@ -118,7 +116,7 @@ def generate_text(client: Client, reader: CommitReader, prompt: str, options: Ge
     lexicon = reader.tokenizer() or reader.ever()
     prepared = prepare_prompt(prompt, vocabulary, lexicon, specification=specification, tagger=options.tagger)
     handle = CommitHandle(client, reader, options.rows)
-    network = (handle.flags(auxiliary_kinds(rules)), handle.placement, handle.regions.argument, specification)
+    network = (handle.flags(rules.auxiliary), handle.placement, handle.regions.argument, specification)
     key = task_key("generate", reader.commit, str(reader.path), prompt, options)
     tokens, stop = result(handle.submit(generate, prepared.sequence, prepared.change, *network, options, key=key))
     return Continuation(
@@ -141,7 +139,7 @@ def generate(
 ) -> tuple[list[RawToken], str | None]:
     """Continue a prepared prompt, as a task."""
     rules = fitting_rules(specification, options.inference)
-    weighed = options.reasons > 0 or options.beam.weighs or sends_strengths(rules)
+    weighed = options.reasons > 0 or options.beam.weighs or rules.sends_strengths
     rows = row_source(placement, regions, projection=RowProjection(strengths=weighed))
     network = (specification, rows, changed_flags(flags, change))
     device = rules_device(rules, options.device)

@@ -93,25 +93,15 @@ def require_v1(rules: InferenceRules, what: str) -> InferenceOptions:
     raise OptionError(f"{what} in a network of profile v2", "plain generation there", "leave its options out")
 
 
-def sends_strengths(rules: InferenceRules) -> bool:
-    """Return whether connections send their trained strengths, so that rows are needed with them."""
-    return isinstance(rules, V2Options) and rules.dynamics.strengths
-
-
-def auxiliary_kinds(rules: InferenceRules) -> tuple[str, ...]:
-    """Return the kinds of auxiliary source neurons that send, too."""
-    return rules.auxiliary if isinstance(rules, V2Options) else ()
-
-
 def rules_device(rules: InferenceRules, name: str) -> torch.device:
-    """Return the device of the name that the rules are computed on; those of profile ``v2`` run on the CPU only.
+    """Return the device of the name that the rules are computed on; some run on the CPU only.
 
     Raises
     ------
     OptionError
         If there is no such device here.
     """
-    return select_device("cpu" if name == "auto" and isinstance(rules, V2Options) else name)
+    return select_device("cpu" if name == "auto" and rules.cpu_only else name)
 
 
 def open_session(

@@ -24,7 +24,6 @@ from giaann_dask.inference.generation import PreparedPrompt, RawToken, best_cand
 from giaann_dask.inference.handle import CommitHandle, changed_flags, flags_of, open_flags_with, read_regions
 from giaann_dask.inference.profiles import (
     InferenceRules,
-    auxiliary_kinds,
     fitting_rules,
     open_batch,
     open_plain_session,
@@ -115,7 +114,7 @@ class NetworkHandle:
 
     def flags_for(self, rules: InferenceRules) -> FlagTable:
         """Return the stored flags with the auxiliary source neurons that rules of inference ask for."""
-        kinds = auxiliary_kinds(rules)
+        kinds = rules.auxiliary
         if kinds not in self._flags:
             if self._handle is None:
                 self._flags[kinds] = open_flags_with(self._reader, self.flags, kinds)

@@ -30,7 +30,7 @@ from giaann_dask.encoding.stream import StreamedBlock
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.inference.handle import CommitHandle, FlagChange, changed_flags
-from giaann_dask.inference.profiles import InferenceRules, fitting_rules, open_session, sends_strengths
+from giaann_dask.inference.profiles import InferenceRules, fitting_rules, open_session
 from giaann_dask.inference.rows.remote import RegionKeys, row_source
 from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.inference.rows.source import RowSource
@@ -104,7 +104,7 @@ def mark_missed(
     rules: InferenceRules,
 ) -> EncodedBlock:
     """Return a block in which only the tokens that a commit misses are marked for training, as a task."""
-    rows = row_source(placement, regions, projection=RowProjection(strengths=sends_strengths(rules)))
+    rows = row_source(placement, regions, projection=RowProjection(strengths=rules.sends_strengths))
     return replace(block, taught=missed(block, rows, changed_flags(flags, change), rules=rules, network=specification))
 
 

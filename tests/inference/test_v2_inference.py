@@ -17,7 +17,7 @@ from giaann_dask.cli.options import read_inference_options
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.batch import BatchOptions, Prompt
 from giaann_dask.inference.evaluation.accuracy import Predictions, match_ranks
-from giaann_dask.inference.profiles import fitting_rules, require_v1, sends_strengths
+from giaann_dask.inference.profiles import fitting_rules, require_v1
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
@@ -201,9 +201,9 @@ def test_rules_fit_the_network_or_are_refused() -> None:
     assert isinstance(rules, V2Options)
     assert isinstance(rules.dynamics, LegacyOptions)
     assert rules.selection == CandidateSelection.reference()
-    assert not sends_strengths(rules)
-    assert sends_strengths(settings("test"))
-    assert not sends_strengths(InferenceOptions())
+    assert not rules.sends_strengths
+    assert settings("test").sends_strengths
+    assert not InferenceOptions().sends_strengths
     for network, asked in (
         (first, V2Settings()),
         (soma, InferenceOptions(timing="exact")),

@@ -37,7 +37,6 @@ from giaann_dask.inference.handle import CommitHandle, changed_flags
 from giaann_dask.inference.profiles import (
     InferenceRules,
     RequestedRules,
-    auxiliary_kinds,
     fitting_rules,
 )
 from giaann_dask.inference.rows.cache import RowStatistics
@@ -232,7 +231,7 @@ def evaluate_network(
     inference = fitting_rules(specification, options.inference)
     handle = CommitHandle(client, reader, options.rows)
     tally = _Tally(observer, handle.vocabulary.copy(), options, specification)
-    flags = handle.flags(auxiliary_kinds(inference))
+    flags = handle.flags(inference.auxiliary)
     stream_options = StreamOptions.of(
         specification,
         maximum_sequences=options.maximum_sequences,

@@ -17,7 +17,7 @@ from giaann_dask.device import one_thread
 from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.evaluation.accuracy import NO_PREDICTION, Predictions
 from giaann_dask.inference.evaluation.code_length import token_probability
-from giaann_dask.inference.profiles import InferenceRules, open_session, rules_device, sends_strengths
+from giaann_dask.inference.profiles import InferenceRules, open_session, rules_device
 from giaann_dask.inference.rows.cache import RowStatistics
 from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, row_source
 from giaann_dask.inference.rows.service import RowProjection
@@ -179,7 +179,7 @@ def infer(
     rule: PredictionRule,
 ) -> Predictions:
     """Predict the tokens of some sequences of a block, keeping what is asked of the candidates, as a task."""
-    rows = row_source(placement, regions, projection=RowProjection(strengths=sends_strengths(rule.options)))
+    rows = row_source(placement, regions, projection=RowProjection(strengths=rule.options.sends_strengths))
     records = StepRecords(block, rule.ranks, probability=rule.probability)
     device = rules_device(rule.options, rule.device)
     with one_thread():

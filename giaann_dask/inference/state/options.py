@@ -1,13 +1,12 @@
-"""Define the options of inference that a network does not store.
+"""Define the options of inference that a network does not store: what sections 7 and 8 of the contract leave open.
 
-Covers: the rules of inference that sections 7 and 8 of the contract leave open, validated.
-Does not cover: what training computed (`giaann_dask.spec`) or the device (`giaann_dask.device`).
+The rules of profile ``v2`` are in `giaann_dask.inference.v2.options`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from giaann_dask.errors import OptionError, parameter
 
@@ -45,6 +44,11 @@ class InferenceOptions:
     >>> InferenceOptions(timing="exact").activations
     'boolf'
     """
+
+    # What rules of any profile say of themselves.
+    sends_strengths: ClassVar[bool] = False
+    auxiliary: ClassVar[tuple[str, ...]] = ()
+    cpu_only: ClassVar[bool] = False
 
     timing: Timing = "none"
     activations: Activations = "boolf"

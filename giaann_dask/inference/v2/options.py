@@ -9,7 +9,7 @@ Does not cover: what training computed (`giaann_dask.spec`), profile ``v1``
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.state.options import Feed, Timing
@@ -170,6 +170,9 @@ class V2Options:
         If a value is not one of those listed, or auxiliary neurons come with connections that all send 1.
     """
 
+    # Steps are compiled for the CPU alone.
+    cpu_only: ClassVar[bool] = True
+
     dynamics: LifOptions | LegacyOptions = field(default_factory=LifOptions)
     selection: CandidateSelection = field(default_factory=CandidateSelection)
     feed: Feed = "target"
@@ -184,6 +187,11 @@ class V2Options:
                 f"{parameter('settings')} test",
                 "leave one out",
             )
+
+    @property
+    def sends_strengths(self) -> bool:
+        """Whether connections send their trained strengths, so that rows are needed with them."""
+        return self.dynamics.strengths
 
     @property
     def lif(self) -> bool:
