@@ -166,7 +166,7 @@ def measure_remote(
     reader: CommitReader, prompts: list[PreparedSequence], arguments: argparse.Namespace
 ) -> dict[str, Any]:
     """Return the figures with the columns on worker processes, asked from this one."""
-    options = RowOptions(way="asked")
+    options = RowOptions(mode="remote")
     with gd.connect(workers=arguments.workers) as client:
         regions = open_regions(client, reader, options)
         assert regions.keys is not None

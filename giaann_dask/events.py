@@ -223,7 +223,7 @@ def ignore(event: Event) -> None:
     """Observe nothing."""
 
 
-def telling(*observers: Observer) -> Observer:
+def notify_all(*observers: Observer) -> Observer:
     """Return an observer that notifies all of these, in order."""
 
     def observe(event: Event) -> None:

@@ -9,7 +9,7 @@ from distributed import Client
 
 from giaann_dask.cluster import ClusterOptions
 from giaann_dask.cluster import connect as connect_unmonitored
-from giaann_dask.diagnostics.monitoring.reporter import watch
+from giaann_dask.diagnostics.monitoring.reporter import add_monitoring
 
 
 def connect(
@@ -49,5 +49,5 @@ def connect(
     client = connect_unmonitored(
         options=options or ClusterOptions(scheduler=scheduler, workers=workers, dashboard=dashboard)
     )
-    watch(client)
+    add_monitoring(client)
     return client

@@ -17,7 +17,7 @@ from distributed import Client
 from giaann_dask.api.cluster import connect
 from giaann_dask.api.texts import Inputs, TextOptions, names, sources_of
 from giaann_dask.cluster import ClusterOptions, attempt
-from giaann_dask.diagnostics.monitoring.reporter import reported, reporter_of
+from giaann_dask.diagnostics.monitoring.reporter import report_events, reporter_of
 from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.representations import Summarised, Summary, format_count
@@ -150,7 +150,7 @@ class Network(Summarised):
         lexicon = self._reader.tokenizer() or self._reader.ever()
         sources = sources_of(self.specification, chosen, lexicon, drop_short=True)
         sources = replace(sources, filter=replace(sources.filter, parts_of_speech=tagged))
-        with reported(client, observer) as reporting:
+        with report_events(client, observer) as reporting:
             return evaluate_network(
                 client, self._reader, names(inputs), sources, options or EvaluationOptions(), reporting
             )
@@ -175,7 +175,7 @@ class Network(Summarised):
                 "use evaluate",
             )
         sources = sources_of(self.specification, text or TextOptions(), EverPos())
-        with reported(client, observer) as reporting:
+        with report_events(client, observer) as reporting:
             return score_network(client, self._reader, names(inputs), sources, options or ScoringOptions(), reporting)
 
     @attempt()

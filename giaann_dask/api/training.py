@@ -15,7 +15,7 @@ from giaann_dask.api.network import Network
 from giaann_dask.api.texts import Inputs, TextOptions, decide_text, names, sources_of
 from giaann_dask.cluster import attempt
 from giaann_dask.cluster.sharing import SharedPlace
-from giaann_dask.diagnostics.monitoring.reporter import reported
+from giaann_dask.diagnostics.monitoring.reporter import report_events
 from giaann_dask.encoding.corpus_encoding import encode_corpus
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.encoding.unseen_inputs import UnseenInputs, find_unseen_inputs
@@ -95,7 +95,7 @@ def encode(
     kept = chosen.parts_of_speech or sources.filter.parts_of_speech
     sources = replace(sources, filter=replace(sources.filter, parts_of_speech=kept))
     options = StreamOptions.of(wanted, maximum_sequences=maximum_sequences)
-    with reported(client, observer) as reporting:
+    with report_events(client, observer) as reporting:
         return encode_corpus(client, names(inputs), out, sources, options, reporting)
 
 
@@ -158,7 +158,7 @@ def train(
         wanted, lexicon = decide_text(client, store, names(inputs), specification, chosen)
         sources = sources_of(wanted, chosen, lexicon)
         target = NetworkTarget(place, wanted, sources.ever, store, sources.tokenizer)
-        with reported(client, observer) as reporting:
+        with report_events(client, observer) as reporting:
             run = train_network(client, target, options or TrainingOptions(), reporting, stop)
             report = run.train(names(inputs), sources)
     return Network(path), report

@@ -56,7 +56,7 @@ def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, 
     from distributed import Client
 
     from giaann_dask.cluster import ClusterOptions, start_cluster
-    from giaann_dask.diagnostics.monitoring.reporter import watch
+    from giaann_dask.diagnostics.monitoring.reporter import add_monitoring
     from giaann_dask.storage import require_writable, write_file
 
     options = ClusterOptions(**values)
@@ -66,7 +66,7 @@ def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, 
         with waiting(f"start {storage + compute} workers"):
             started = resources.enter_context(start_cluster({"storage": storage, "compute": compute}, options, port))
         with Client(started.scheduler_address, timeout=options.connect_timeout_s) as client:
-            watch(client)
+            add_monitoring(client)
         ready = {"scheduler": started.scheduler_address, "dashboard": started.dashboard_link}
         if scheduler_file is not None:
             # Written atomically, as other processes wait for the file.

@@ -15,7 +15,7 @@ from typing import Any, TextIO, TypeVar
 import click
 
 from giaann_dask.cli.spelling import section
-from giaann_dask.events import Committed, Event, Observer, RegionsMeasured, RoundIntegrated, telling
+from giaann_dask.events import Committed, Event, Observer, RegionsMeasured, RoundIntegrated, notify_all
 from giaann_dask.storage import writing
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -68,7 +68,7 @@ def event_log(file: TextIO | None, observer: Observer) -> Observer:
         moment = datetime.now(UTC).isoformat(timespec="milliseconds")
         _append(file, {"event": type(event).__name__, "time": moment, "elapsed_s": round(seconds, 3), **asdict(event)})
 
-    return telling(write, observer)
+    return notify_all(write, observer)
 
 
 def round_log(file: TextIO | None, observer: Observer) -> Observer:
@@ -85,7 +85,7 @@ def round_log(file: TextIO | None, observer: Observer) -> Observer:
         if isinstance(event, RoundIntegrated):
             _append(file, {**asdict(event), "seconds": round(time.perf_counter() - started, 3)})
 
-    return telling(write, observer)
+    return notify_all(write, observer)
 
 
 def _append(file: TextIO, values: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import logging
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
@@ -31,6 +31,16 @@ LOCAL = 0
 
 _cluster, _output, _text = section("Cluster"), section("Output and logging"), section("Text")
 _inference, _beam, _rows = section("Inference"), section("Beam search"), section("Rows")
+
+
+class _RowMode(click.Choice[str]):
+    """Choice of `RowOptions.mode` that accepts the former names of its values, too."""
+
+    FORMER: ClassVar = {"copied": "replicated", "asked": "remote"}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the present name of a mode."""
+        return super().convert(self.FORMER.get(value, value), param, ctx)
 
 
 def common_options(command: Command) -> Command:
@@ -134,10 +144,10 @@ def row_options(command: Command) -> Command:
         ),
         _rows(
             "--rows",
-            type=click.Choice(["auto", "copied", "asked"]),
+            type=_RowMode(["auto", "replicated", "remote"]),
             default="auto",
             show_default=True,
-            help="Replicate the whole network on workers (copied), request rows from the owners of regions (asked), "
+            help="Replicate the network on all workers (replicated), request rows from the owners of regions (remote), "
             "or choose by memory (auto).",
         ),
     ):
@@ -150,7 +160,7 @@ def read_row_options(values: dict[str, Any]) -> RowOptions:
     from giaann_dask.inference.rows.remote import RowOptions
 
     kept = read_size("row_memory", values["row_memory"])
-    return RowOptions(way=values["rows"], **({} if kept is None else {"cache_bytes": kept}))
+    return RowOptions(mode=values["rows"], **({} if kept is None else {"cache_bytes": kept}))
 
 
 def read_size(name: str, text: str | None) -> int | None:

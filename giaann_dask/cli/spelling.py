@@ -37,7 +37,7 @@ _OTHERWISE = {
     "slots": ("places",),
     "state_bytes": ("state_memory",),
     "tokens": ("max_tokens", "tokenizer"),
-    "way": ("rows",),
+    "mode": ("rows",),
     "width": ("beam_width",),
     "width_inches": ("width",),
 }

@@ -14,7 +14,7 @@ from typing import Any
 
 from distributed import Client
 
-from giaann_dask.cluster.waiting import ask_scheduler
+from giaann_dask.cluster.waiting import query_scheduler
 
 STORAGE = "storage"
 COMPUTE = "compute"
@@ -83,7 +83,7 @@ class Roles:
 
 def roles_of(client: Client) -> Roles:
     """Return the present workers of a cluster by role."""
-    workers = ask_scheduler(client, "identity", n_workers=-1)["workers"]
+    workers = query_scheduler(client, "identity", n_workers=-1)["workers"]
     declared = {address: set(worker.get("resources", {})) for address, worker in workers.items()}
     every = tuple(sorted(declared))
     storage, compute = (tuple(a for a in every if role in declared[a]) for role in (STORAGE, COMPUTE))

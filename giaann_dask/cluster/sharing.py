@@ -16,9 +16,9 @@ from pathlib import Path
 
 from distributed import Client, get_worker
 
-from giaann_dask.cluster.waiting import ask_scheduler, ask_workers
+from giaann_dask.cluster.waiting import ask_workers, query_scheduler
 from giaann_dask.errors import ClusterError, StoreMissingError, StoreUnsharedError
-from giaann_dask.store.locking import REMEDY, SHARED, HeldPlace, PlaceSight, PlaceToken, look_at
+from giaann_dask.store.locking import REMEDY, SHARED, FolderState, LockToken, WriteLock, inspect_folder
 from giaann_dask.store.network_store import CommitReader, NetworkStore
 
 _LOG = logging.getLogger(__name__)
@@ -34,11 +34,11 @@ class SharedPlace:
     ----------
     client : Client
         Connected to the cluster.
-    held : HeldPlace
+    held : WriteLock
         The lock of the folder.
     """
 
-    def __init__(self, client: Client, held: HeldPlace) -> None:
+    def __init__(self, client: Client, held: WriteLock) -> None:
         self._client = client
         self.held = held
         self._checked: set[str] = set()
@@ -89,11 +89,11 @@ class SharedPlace:
         if not present - blind.keys():
             raise error
         _LOG.warning("retired from the cluster: %s", error)
-        ask_scheduler(self._client, "retire_workers", workers=sorted(blind), close_workers=True)
+        query_scheduler(self._client, "retire_workers", workers=sorted(blind), close_workers=True)
 
 
 def look_from_workers(
-    client: Client, expected: PlaceToken, workers: Set[str] | None = None
+    client: Client, expected: LockToken, workers: Set[str] | None = None
 ) -> tuple[dict[str, str], set[str]]:
     """Compare the network folder of workers with that of this process.
 
@@ -101,7 +101,7 @@ def look_from_workers(
     ----------
     client : Client
         Connected to the cluster.
-    expected : PlaceToken
+    expected : LockToken
         Token of the folder.
     workers : set of str, optional
         Addresses of some workers; all by default.
@@ -130,16 +130,16 @@ def look_from_workers(
         seen |= _check_workers(client, expected, blind.keys())
 
 
-def _check_workers(client: Client, expected: PlaceToken, workers: Set[str] | None) -> dict[str, PlaceSight]:
-    responses = ask_workers(client, look_at, expected.path, workers=workers)
+def _check_workers(client: Client, expected: LockToken, workers: Set[str] | None) -> dict[str, FolderState]:
+    responses = ask_workers(client, inspect_folder, expected.path, workers=workers)
     for worker, response in responses.items():
-        if not isinstance(response, (PlaceSight, OSError)):
+        if not isinstance(response, (FolderState, OSError)):
             raise ClusterError(
                 f"worker {worker} cannot look at {expected.path} ({type(response).__name__}: {response})",
                 "workers with this version of giaann-dask",
                 "install it there and start the workers again",
             )
-    return {worker: response for worker, response in responses.items() if isinstance(response, PlaceSight)}
+    return {worker: response for worker, response in responses.items() if isinstance(response, FolderState)}
 
 
 def _unshared(blind: Mapping[str, str]) -> StoreUnsharedError:

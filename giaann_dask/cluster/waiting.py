@@ -95,7 +95,7 @@ def attempt() -> Iterator[None]:
         raise
 
 
-def ask_scheduler(client: Client, question: str, **arguments: Any) -> Any:
+def query_scheduler(client: Client, question: str, **arguments: Any) -> Any:
     """Send a request to the scheduler and return its response, within a timeout.
 
     Parameters

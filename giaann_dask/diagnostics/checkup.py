@@ -25,7 +25,7 @@ from giaann_dask.diagnostics.findings import Finding
 from giaann_dask.errors import ClusterError, GiaannError
 from giaann_dask.runs.packing import unpack
 from giaann_dask.storage import absolute_place
-from giaann_dask.store.locking import LOCK_FILE, PlaceToken, locked, look_at
+from giaann_dask.store.locking import LOCK_FILE, LockToken, inspect_folder, locked
 from giaann_dask.store.network_store import NetworkStore
 
 # Of these, client and workers need the same: what they send each other, and what they read and compute.
@@ -91,7 +91,7 @@ def _check_seen(client: Client, network: Path) -> Finding:
             expected = resources.enter_context(locked(network)).mark()
         except GiaannError:
             # Another process trains it, with tokens of its own, or this user may not write there.
-            expected = PlaceToken(str(network), next(iter(look_at(str(network)).tokens), ""))
+            expected = LockToken(str(network), next(iter(inspect_folder(str(network)).tokens), ""))
         blind, seeing = look_from_workers(client, expected)
     if blind:
         remedy = "put it on a file system that all machines share, under the same path"

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client, Future
 
-from giaann_dask.cluster import ask_scheduler, result, task_key
+from giaann_dask.cluster import query_scheduler, result, task_key
 from giaann_dask.encoding.corpus_reuse import (
     CorpusReuse,
     ReusedSummary,
@@ -262,7 +262,7 @@ class EncodingStream:
             yield from self._merge(pending.popleft())
 
     def _blocks_in_flight(self) -> int:
-        return 2 + 2 * max(1, int(sum(ask_scheduler(self._client, "ncores").values())))
+        return 2 + 2 * max(1, int(sum(query_scheduler(self._client, "ncores").values())))
 
     def _at_limit(self) -> bool:
         limit = self._options.maximum_sequences

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client, Future
 
-from giaann_dask.cluster import ask_scheduler, roles_of, task_key, wait_all
+from giaann_dask.cluster import query_scheduler, roles_of, task_key, wait_all
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.dask_types import register
 from giaann_dask.inference.rows.remote import RegionKeys, RowOptions
@@ -211,7 +211,7 @@ def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> R
     ClusterError
         If the cluster does not respond in time.
     """
-    if not regions_are_asked(client, reader, options):
+    if not rows_are_remote(client, reader, options):
         return RegionHandles(tuple(submit_regions(client, reader)), None, {})
     install(client)
     roles = roles_of(client)
@@ -223,15 +223,15 @@ def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> R
     return RegionHandles(tuple(futures), RegionKeys(snapshot, keys, options), roles.computing())
 
 
-def regions_are_asked(client: Client, reader: CommitReader, options: RowOptions) -> bool:
-    """Return whether tasks request rows instead of getting all regions; see `RowOptions.way`."""
-    if options.way != "auto":
-        return options.way == "asked"
-    workers = ask_scheduler(client, "identity", n_workers=-1)["workers"]
+def rows_are_remote(client: Client, reader: CommitReader, options: RowOptions) -> bool:
+    """Return whether tasks request rows instead of getting all regions; see `RowOptions.mode`."""
+    if options.mode != "auto":
+        return options.mode == "remote"
+    workers = query_scheduler(client, "identity", n_workers=-1)["workers"]
     if all(address.startswith("inproc://") for address in workers):
         return False
     limits = [int(worker["memory_limit"]) for worker in workers.values() if worker.get("memory_limit")]
-    return bool(limits) and opened_bytes(reader) > options.copied_share * min(limits)
+    return bool(limits) and opened_bytes(reader) > options.replicated_share * min(limits)
 
 
 def opened_bytes(reader: CommitReader) -> int:

@@ -287,7 +287,7 @@ class ColumnBatch:
 
 def _active_columns(trace: StepTrace, count: int, vocabulary: Vocabulary) -> tuple[ActiveColumn, ...]:
     """Return the concept columns with the largest activation after a step, ties in the order of columns."""
-    active = trace.lit if trace.state is None else ActiveColumns.of(trace.state)
+    active = trace.active_columns if trace.state is None else ActiveColumns.of(trace.state)
     if active is None:
         return ()
     found = active.strongest(count)

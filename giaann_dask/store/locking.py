@@ -38,7 +38,7 @@ REMEDY = "put it on a file system that all of them share, under the same path, o
 
 
 @dataclass(frozen=True)
-class PlaceToken:
+class LockToken:
     """Token by which a process verifies that a path is the same folder as for the process that has its lock.
 
     Attributes
@@ -54,7 +54,7 @@ class PlaceToken:
 
 
 @dataclass(frozen=True)
-class PlaceSight:
+class FolderState:
     """State of a path as one process sees it.
 
     Attributes
@@ -74,7 +74,7 @@ class PlaceSight:
     there: bool
     tokens: tuple[str, ...]
 
-    def problem(self, expected: PlaceToken) -> str:
+    def problem(self, expected: LockToken) -> str:
         """Return a description of the problem, or ""; without an expected token, any folder is accepted."""
         if self.there and (not expected.token or expected.token in self.tokens):
             return ""
@@ -82,15 +82,15 @@ class PlaceSight:
         return f"sees {'another folder' if self.there else 'no folder'} at {expected.path}{followed}"
 
 
-def look_at(path: str) -> PlaceSight:
+def inspect_folder(path: str) -> FolderState:
     """Return what this process sees at a path; nothing is created or changed."""
     tokens: tuple[str, ...] = ()
     with suppress(OSError, UnicodeDecodeError), open(os.path.join(path, LOCK_FILE), encoding="ascii") as file:
         tokens = tuple(file.read(_TOKENS * (2 * _TOKEN_BYTES + 1)).split())
-    return PlaceSight(socket.gethostname(), os.path.realpath(path), os.path.isdir(path), tokens)
+    return FolderState(socket.gethostname(), os.path.realpath(path), os.path.isdir(path), tokens)
 
 
-def require_place(expected: PlaceToken) -> None:
+def require_place(expected: LockToken) -> None:
     """Check that this process sees the locked folder.
 
     Raises
@@ -98,11 +98,11 @@ def require_place(expected: PlaceToken) -> None:
     StoreUnsharedError
         If it sees another one, or none, or the lock was released.
     """
-    if problem := look_at(expected.path).problem(expected):
+    if problem := inspect_folder(expected.path).problem(expected):
         raise StoreUnsharedError(f"this process {problem}", SHARED, REMEDY)
 
 
-class HeldPlace:
+class WriteLock:
     """Write lock of a network that this process has acquired; made by `locked`.
 
     Parameters
@@ -118,7 +118,7 @@ class HeldPlace:
         self._file = file
         self._marks = 0
 
-    def mark(self) -> PlaceToken:
+    def mark(self) -> LockToken:
         """Write a new token into the lock file and return it; earlier ones stay valid for a while.
 
         Raises
@@ -134,7 +134,7 @@ class HeldPlace:
             # Other machines read it immediately.
             os.fsync(self._file.fileno())
         self._marks += 1
-        return PlaceToken(str(self.path), token)
+        return LockToken(str(self.path), token)
 
     def unmark(self) -> None:
         """Remove all tokens, so that no worker writes any more."""
@@ -168,7 +168,7 @@ def clear_attempt(path: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[HeldPlace]:
+def locked(path: Path) -> Iterator[WriteLock]:
     """Lock a network for writing, existing or yet to be made, until the context ends.
 
     The folder is made if it does not exist, and removed again at the end if there is no network in it.
@@ -180,7 +180,7 @@ def locked(path: Path) -> Iterator[HeldPlace]:
 
     Yields
     ------
-    HeldPlace
+    WriteLock
 
     Raises
     ------
@@ -196,7 +196,7 @@ def locked(path: Path) -> Iterator[HeldPlace]:
     made = _missing(path)
     try:
         with _open_locked(path) as file:
-            held = HeldPlace(path, file)
+            held = WriteLock(path, file)
             # Tokens of a process that was killed.
             held.unmark()
             try:

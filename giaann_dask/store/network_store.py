@@ -48,7 +48,7 @@ from giaann_dask.storage import (
     writing,
 )
 from giaann_dask.store.icechunk_process import use_icechunk
-from giaann_dask.store.locking import UNFINISHED, HeldPlace, clear_attempt, is_vacant, locked
+from giaann_dask.store.locking import UNFINISHED, WriteLock, clear_attempt, is_vacant, locked
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.run_io import StoredEntries, fork_session, merge_written
 from giaann_dask.text.ever_pos import EverPos
@@ -156,13 +156,13 @@ class NetworkStore:
     ----------
     path : Path
         The folder, absolute.
-    held : HeldPlace or None
+    held : WriteLock or None
         The right to write, while this process has it (`lock`).
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = absolute_place(path)
-        self.held: HeldPlace | None = None
+        self.held: WriteLock | None = None
         require_folder(self.path)
         if not self.path.is_dir() or not (self.path / "refs").exists():
             raise StoreMissingError(f"there is no network at {path}", "a folder that train has made", "check the path")
@@ -188,7 +188,7 @@ class NetworkStore:
         manifest: Manifest,
         ever: EverPos,
         tokenizer: SubwordTokenizer | None = None,
-        held: HeldPlace | None = None,
+        held: WriteLock | None = None,
     ) -> NetworkStore:
         """Create an empty network and commit it.
 
@@ -202,7 +202,7 @@ class NetworkStore:
             Ever-POS lexicon.
         tokenizer : SubwordTokenizer, optional
             Of a network of subwords.
-        held : HeldPlace, optional
+        held : WriteLock, optional
             Write lock of the folder; acquired for the duration of the call by default.
 
         Raises
@@ -229,7 +229,7 @@ class NetworkStore:
         return cls(place)
 
     @contextmanager
-    def lock(self) -> Iterator[HeldPlace]:
+    def lock(self) -> Iterator[WriteLock]:
         """Lock the network for commits until the context ends.
 
         Raises

@@ -18,7 +18,7 @@ from zarr.core.sync import sync
 
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.storage import writing
-from giaann_dask.store.locking import PlaceToken, require_place
+from giaann_dask.store.locking import LockToken, require_place
 
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
 # Entries that are read concurrently, which takes half the time of one after the other.
@@ -65,14 +65,14 @@ class StoredEntries:
         return found
 
 
-def fork_session(session: icechunk.Session, place: PlaceToken) -> bytes:
+def fork_session(session: icechunk.Session, place: LockToken) -> bytes:
     """Return a pickled fork of an empty session, for `write_run`.
 
     Parameters
     ----------
     session : icechunk.Session
         Of the next commit.
-    place : PlaceToken
+    place : LockToken
         Identifies the folder, so that a worker can check that it sees the same one.
     """
     # Forks travel as bytes. An opened one takes megabytes, which Dask's estimate of sizes does not include, and Dask

@@ -242,14 +242,14 @@ def assign_batches(touches: ColumnTouches, batches: int, options: SelectionOptio
     # A column that occurs once is no reason to move; leaving out the ubiquitous halves the work.
     tells = (frequency > 1) & (frequency <= _EVERYWHERE * batches)
     kept = tells[index]
-    telling = Sequences(_offsets(kept)[touches.offsets], (np.cumsum(tells) - 1)[index[kept]], cost)
+    notify_all = Sequences(_offsets(kept)[touches.offsets], (np.cumsum(tells) - 1)[index[kept]], cost)
     grouped = Batches(
         np.full(count, -1, np.int64),
         np.zeros((np.count_nonzero(tells), batches), np.int32),
         np.zeros(batches, np.int64),
     )
     limit = int(cost.sum() * (1 + BALANCE_SLACK) / batches) + int(cost.max())
-    group(telling, limit, 1 + max(1, min(_PASSES, _EFFORT // batches)), grouped)
+    group(notify_all, limit, 1 + max(1, min(_PASSES, _EFFORT // batches)), grouped)
     every, shape = Sequences(touches.offsets, index, cost), (len(frequency), batches)
     better = count_pairs(every, grouped.batch, np.zeros(shape, np.bool_)) < count_pairs(
         every, stretches, np.zeros(shape, np.bool_)

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from giaann_dask.cli import giaann_dask as command_line
+from giaann_dask.cli.options import read_row_options, row_options
 from giaann_dask.cli.specification_options import network_options, read_fields
 from giaann_dask.cli.spelling import Command
 from giaann_dask.spec import Specification
@@ -104,3 +105,13 @@ def test_what_was_always_refused_is_no_option() -> None:
         result = CliRunner().invoke(command_line, ["train", "text.txt", "--network", "net", option, "1"])
         assert result.exit_code == 2
         assert "No such option" in result.output
+
+
+@pytest.mark.parametrize(("given", "mode"), [("remote", "remote"), ("asked", "remote"), ("copied", "replicated")])
+def test_former_names_of_row_modes_are_accepted(given: str, mode: str) -> None:
+    @click.command()
+    @row_options
+    def shown(**values: Any) -> None:
+        click.echo(read_row_options(values).mode)
+
+    assert CliRunner().invoke(shown, ["--rows", given]).output == f"{mode}\n"

@@ -26,7 +26,7 @@ from giaann_dask.inference.handle import open_placement
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import absolute_place
-from giaann_dask.store.locking import LOCK_FILE, UNFINISHED, HeldPlace, locked, look_at, require_place
+from giaann_dask.store.locking import LOCK_FILE, UNFINISHED, WriteLock, inspect_folder, locked, require_place
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import write_run
@@ -54,15 +54,15 @@ def test_a_token_tells_a_folder_from_others(tmp_path: Path) -> None:
         token = held.mark()
         require_place(token)
         with locked(copied) as other:
-            assert look_at(str(copied)).problem(token).startswith("sees another folder")
+            assert inspect_folder(str(copied)).problem(token).startswith("sees another folder")
             assert other.mark().token != token.token
-            assert look_at(str(copied)).problem(token).startswith("sees another folder")
-        assert look_at(str(tmp_path / "none")).problem(token).startswith("sees no folder")
+            assert inspect_folder(str(copied)).problem(token).startswith("sees another folder")
+        assert inspect_folder(str(tmp_path / "none")).problem(token).startswith("sees no folder")
         # A copy that was made meanwhile has the token of then, and none that follows.
         later = shutil.copytree(path, tmp_path / "later")
         for _ in range(100):
             newer = held.mark()
-        assert look_at(str(later)).problem(newer).startswith("sees another folder")
+        assert inspect_folder(str(later)).problem(newer).startswith("sees another folder")
         require_place(token)
         require_place(newer)
         # Another process that asks for the lock does not take the token away.
@@ -74,7 +74,7 @@ def test_a_token_tells_a_folder_from_others(tmp_path: Path) -> None:
     assert (path / LOCK_FILE).read_bytes() == b""
 
 
-def locked_in(held: HeldPlace) -> None:
+def locked_in(held: WriteLock) -> None:
     """Fail while a lock is held."""
     held.mark()
     raise OptionError("another")
@@ -82,7 +82,7 @@ def locked_in(held: HeldPlace) -> None:
 
 def test_a_lock_on_what_does_not_exist_leaves_nothing(tmp_path: Path) -> None:
     with locked(tmp_path / "a" / "b" / "net") as held:
-        assert held.mark().token in look_at(str(held.path)).tokens
+        assert held.mark().token in inspect_folder(str(held.path)).tokens
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(OptionError, match="another"), locked(tmp_path / "a" / "net") as held:
         locked_in(held)

@@ -43,7 +43,7 @@ from giaann_dask.diagnostics.monitoring.board import (
 from giaann_dask.diagnostics.monitoring.digest import REGIONS_TOLD, Digest
 from giaann_dask.diagnostics.monitoring.histories import Histories, Sample, Span, quantile, rates, ratios
 from giaann_dask.diagnostics.monitoring.plugin import NAME, MonitoringPlugin
-from giaann_dask.diagnostics.monitoring.reporter import Reporter, watch
+from giaann_dask.diagnostics.monitoring.reporter import Reporter, add_monitoring
 from giaann_dask.events import (
     BlockEncoded,
     Committed,
@@ -297,15 +297,15 @@ def test_without_a_dashboard_there_is_no_page_and_watching_twice_is_watching_onc
     client = trained["client"]
     assert client.cluster.scheduler.http_application.applications == []
     plugin = plugin_of(client)
-    assert watch(client)
+    assert add_monitoring(client)
     with Client(client.cluster) as other:
-        assert watch(other)
+        assert add_monitoring(other)
         assert plugin_of(client) is plugin
-        telling = Reporter(other, period_s=0.01)
-        telling(PromptsAdvanced(entered=3))
-        telling.close()
-        telling(PromptsAdvanced(entered=3))
-        telling.close()
+        notify_all = Reporter(other, period_s=0.01)
+        notify_all(PromptsAdvanced(entered=3))
+        notify_all.close()
+        notify_all(PromptsAdvanced(entered=3))
+        notify_all.close()
     assert "prompts_in_flight" not in plugin.board.gauges(0)
 
 
@@ -334,7 +334,7 @@ def test_a_scheduler_without_this_package_trains_all_the_same(tmp_path: Path, mo
     text = write_village(tmp_path / "village.txt", 30)
     monkeypatch.setattr(reporter, "dumps", lambda plugin: b"cno_such_package\nWatchPlugin\n.")
     with gd.connect(workers=0) as client:
-        assert not watch(client)
+        assert not add_monitoring(client)
         assert NAME not in client.cluster.scheduler.plugins
         _, report = gd.train(text, tmp_path / "net", client=client)
     assert report.sequences == 30

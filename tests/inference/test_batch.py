@@ -281,7 +281,7 @@ def test_sessions_give_what_generate_gives(village_network: gd.Network) -> None:
     batch = BatchOptions(slots=2)
     assert list(village_network.sessions(prompts, options=options, batch=batch).continuations()) == expected
     with gd.connect(workers=0) as client:
-        asked = replace(options, rows=replace(options.rows, way="asked"))
+        asked = replace(options, rows=replace(options.rows, mode="remote"))
         assert list(village_network.sessions(prompts, client=client, options=asked).continuations()) == expected
     for prompt, continuation in zip(prompts, expected, strict=True):
         with village_network.session(prompt, options=options) as session:

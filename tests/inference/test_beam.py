@@ -287,11 +287,11 @@ def test_generate_from_the_command_line(tmp_path: Any, capsys: pytest.CaptureFix
         network, _ = gd.train(text, tmp_path / "net", client=client)
         beam = BeamOptions(width=3, depth=4, score="both")
         said = {}
-        for way in ("copied", "asked"):
-            options = gd.GenerationOptions(beam=beam, reasons=0, rows=gd.RowOptions(way=way))  # type: ignore[arg-type]
+        for way in ("replicated", "remote"):
+            options = gd.GenerationOptions(beam=beam, reasons=0, rows=gd.RowOptions(mode=way))  # type: ignore[arg-type]
             said[way] = network.generate("the old miller carried the", client=client, options=options).text
     search = ("--beam-width", "3", "--beam-depth", "4", "--beam-score", "both")
     assert cli.run(["generate", str(network.path), "the old miller carried the", *search]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == said["copied"] == said["asked"]
+    assert capsys.readouterr().out.splitlines()[0] == said["replicated"] == said["remote"]
     assert cli.run(["generate", str(network.path), "the old miller carried the", "--beam-width", "0"]) == cli.BAD_INPUT
     assert capsys.readouterr().err.count("\n") == 1

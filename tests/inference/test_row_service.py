@@ -27,7 +27,7 @@ from giaann_dask.events import SequencesEvaluated
 from giaann_dask.inference.continuation import GenerationOptions
 from giaann_dask.inference.evaluation import evaluation
 from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
-from giaann_dask.inference.handle import opened_bytes, regions_are_asked
+from giaann_dask.inference.handle import opened_bytes, rows_are_remote
 from giaann_dask.inference.rows import service as row_service
 from giaann_dask.inference.rows.cache import RowCache, RowStatistics
 from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, RowOptions
@@ -119,7 +119,7 @@ def test_an_answer_that_fails_is_asked_for_again() -> None:
     assert hot.look_up("a", [1], ahead=False) == ({}, {})
 
 
-@pytest.mark.parametrize("wrong", [{"way": "begged"}, {"copied_share": 0}, {"cache_bytes": -1}, {"timeout_s": 0}])
+@pytest.mark.parametrize("wrong", [{"way": "begged"}, {"replicated_share": 0}, {"cache_bytes": -1}, {"timeout_s": 0}])
 def test_impossible_options(wrong: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         RowOptions(**wrong)
@@ -265,11 +265,11 @@ def village(tmp_path_factory: pytest.TempPathFactory) -> tuple[gd.Network, Path,
     text, other = write_village(folder / "a.txt", 1000), write_village(folder / "b.txt", 160, seed=2)
     with gd.connect(workers=0) as client:
         network, _ = gd.train(text, folder / "net", client=client)
-        return network, other, network.evaluate(other, client=client, options=evaluated("copied"))
+        return network, other, network.evaluate(other, client=client, options=evaluated("replicated"))
 
 
 def evaluated(way: Any, **rows: Any) -> EvaluationOptions:
-    return EvaluationOptions(rows=RowOptions(way=way, **rows), device="cpu", top_k=(1, 3))
+    return EvaluationOptions(rows=RowOptions(mode=way, **rows), device="cpu", top_k=(1, 3))
 
 
 def figures(report: EvaluationReport) -> dict[str, Any]:
@@ -282,14 +282,14 @@ def test_rows_are_asked_for_where_copies_are_large(village: tuple[gd.Network, Pa
     connections = reader.manifest().connections
     assert 12 * connections < opened_bytes(reader) < 50 * connections
     with gd.connect(workers=0) as client:
-        assert not regions_are_asked(client, reader, RowOptions(copied_share=1e-9))
-        assert regions_are_asked(client, reader, RowOptions(way="asked"))
+        assert not rows_are_remote(client, reader, RowOptions(replicated_share=1e-9))
+        assert rows_are_remote(client, reader, RowOptions(mode="remote"))
 
 
 def test_in_one_process_the_evaluation_is_the_same(village: tuple[gd.Network, Path, EvaluationReport]) -> None:
     network, text, expected = village
     with gd.connect(workers=0) as client:
-        report = network.evaluate(text, client=client, options=evaluated("asked"))
+        report = network.evaluate(text, client=client, options=evaluated("remote"))
         (counted,) = client.run(lambda dask_worker: dask_worker.plugins[row_service.NAME].hot.figures).values()
     assert figures(report) == figures(expected)
     assert expected.rows is None
@@ -303,10 +303,10 @@ def test_two_processes_predict_the_same_both_ways(village: tuple[gd.Network, Pat
     network, text, expected = village
     reader = NetworkStore(network.path).open(expected.commit)
     with gd.connect(workers=2) as client:
-        assert regions_are_asked(client, reader, RowOptions(copied_share=1e-9))
-        assert not regions_are_asked(client, reader, RowOptions())
+        assert rows_are_remote(client, reader, RowOptions(replicated_share=1e-9))
+        assert not rows_are_remote(client, reader, RowOptions())
         total = RowStatistics()
-        for options in (evaluated("copied"), evaluated("asked"), evaluated("asked", cache_bytes=50_000)):
+        for options in (evaluated("replicated"), evaluated("remote"), evaluated("remote", cache_bytes=50_000)):
             report = network.evaluate(text, client=client, options=options)
             assert figures(report) == figures(expected)
             total += report.rows or RowStatistics()
@@ -314,7 +314,7 @@ def test_two_processes_predict_the_same_both_ways(village: tuple[gd.Network, Pat
         assert sum(counted.values(), RowStatistics()) == total
         assert total.rows > 100
         prompt = "the old miller carried the"
-        ways = [GenerationOptions(tokens=8, rows=RowOptions(way=way)) for way in ("copied", "asked")]  # type: ignore[arg-type]
+        ways = [GenerationOptions(tokens=8, rows=RowOptions(mode=way)) for way in ("replicated", "remote")]  # type: ignore[arg-type]
         one, other = (network.generate(prompt, client=client, options=way).as_dict() for way in ways)
         assert one["tokens"]
         assert one == other
@@ -349,7 +349,7 @@ def test_an_evaluation_outlives_the_worker_that_holds_regions(
                 killed.append(client.run(os.getpid, workers=[holder])[holder])
                 os.kill(killed[0], signal.SIGKILL)
 
-        options = evaluated("asked", cache_bytes=20_000)
+        options = evaluated("remote", cache_bytes=20_000)
         report = network.evaluate(text, client=client, options=options, observer=kill_once)
         assert killed
         assert requests() > before[0] > 0, "rows were wanted before and after"

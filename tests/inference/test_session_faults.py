@@ -46,7 +46,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[gd.Network, list[Co
 
 
 def asked(**rows: Any) -> GenerationOptions:
-    return replace(OPTIONS, rows=RowOptions(way="asked", cache_bytes=0, **rows))
+    return replace(OPTIONS, rows=RowOptions(mode="remote", cache_bytes=0, **rows))
 
 
 def disturbed(sessions: ContinuationStream, disturb: Callable[[], None], after: int = 30) -> list[tuple[Any, ...]]:

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 PROMPTS = [f"the {a} {n} {v} the" for a, n, v in zip(ADJECTIVES * 2, NOUNS, VERBS * 2, strict=False)]
 TIMEOUT_S = 16
 # Nothing is kept, and steps with concept columns ask for every row by itself.
-ASKED = ("--rows", "asked", "--row-memory", "0", "--timeout", str(TIMEOUT_S))
+ASKED = ("--rows", "remote", "--row-memory", "0", "--timeout", str(TIMEOUT_S))
 
 
 @pytest.fixture(scope="module")

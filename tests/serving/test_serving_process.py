@@ -58,12 +58,12 @@ def complete(server: Process, **fields: Any) -> Any:
     return response.json()
 
 
-@pytest.mark.parametrize("way", ["copied", "asked"])
+@pytest.mark.parametrize("way", ["replicated", "remote"])
 def test_an_engine_generates_the_same_tokens_as_generate(network: Path, way: Way) -> None:
     store = NetworkStore(network)
     reader = store.open(store.head())
     wanted = CompletionOptions(tokens=20, candidates=5, columns=3)
-    options = gd.GenerationOptions(rows=RowOptions(way=way))
+    options = gd.GenerationOptions(rows=RowOptions(mode=way))
     with gd.connect(workers=0) as client:
         known = gd.Network(network).generate(PROMPT, client=client)
         with closing(open_engine(client, reader, options)) as engine:

@@ -82,7 +82,7 @@ def test_every_command_takes_an_older_commit(grown: Grown, tmp_path: Path, capsy
     here, older = ("--workers", "0"), ("--commit", grown.first)
     commands: list[tuple[str | Path, ...]] = [
         ("evaluate", grown.path, grown.text, *here, "--rows", "asked", "--row-memory", "1MB"),
-        ("generate", grown.path, PROMPT, *here, "--rows", "asked"),
+        ("generate", grown.path, PROMPT, *here, "--rows", "remote"),
         ("inspect", grown.path),
         ("export", grown.path, "--out", tmp_path / "a.npz"),
         ("draw", grown.path, "--out", tmp_path / "a.svg"),

@@ -21,7 +21,7 @@ from distributed.protocol.pickle import dumps
 
 from giaann_dask.diagnostics.monitoring.digest import Digest
 from giaann_dask.diagnostics.monitoring.plugin import NAME, TOPIC, MonitoringPlugin
-from giaann_dask.events import Event, Observer, ignore, telling
+from giaann_dask.events import Event, Observer, ignore, notify_all
 
 # Between two messages of a process at least.
 PERIOD_S = 1.0
@@ -32,7 +32,7 @@ _watched: WeakKeyDictionary[Client, bool] = WeakKeyDictionary()
 _reporters: WeakKeyDictionary[Client, Reporter] = WeakKeyDictionary()
 
 
-def watch(client: Client) -> bool:
+def add_monitoring(client: Client) -> bool:
     """Add monitoring to the cluster of a client, once.
 
     Parameters
@@ -62,7 +62,7 @@ def _add_plugin(client: Client) -> bool:
 
 
 @contextmanager
-def reported(client: Client, observer: Observer) -> Iterator[Observer]:
+def report_events(client: Client, observer: Observer) -> Iterator[Observer]:
     """Send the events of an observer to a cluster's scheduler, too.
 
     Parameters
@@ -77,19 +77,19 @@ def reported(client: Client, observer: Observer) -> Iterator[Observer]:
     callable
         The observer to use instead.
     """
-    if not watch(client):
+    if not add_monitoring(client):
         yield observer
         return
     reporter = Reporter(client)
     try:
-        yield telling(reporter, observer)
+        yield notify_all(reporter, observer)
     finally:
         reporter.close()
 
 
 def reporter_of(client: Client) -> Observer:
     """Return an observer that sends events to a client's scheduler for as long as the client is open."""
-    if not watch(client):
+    if not add_monitoring(client):
         return ignore
     if client not in _reporters:
         _reporters[client] = Reporter(client)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client, Future
 
-from giaann_dask.cluster import ask_scheduler, result, task_key
+from giaann_dask.cluster import query_scheduler, result, task_key
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions, check_limits
 from giaann_dask.errors import EmptyInputError, OptionError, parameter
@@ -239,7 +239,7 @@ def evaluate_network(
     )
     stream = EncodingStream(client, tally.vocabulary, sources, stream_options)
     pending: deque[Future] = deque()
-    limit = 4 * max(1, sum(ask_scheduler(client, "ncores").values()))
+    limit = 4 * max(1, sum(query_scheduler(client, "ncores").values()))
     rule = PredictionRule(
         specification=specification,
         options=inference,

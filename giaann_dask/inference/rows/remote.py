@@ -30,7 +30,7 @@ from giaann_dask.keys import Integers
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Row, Run
 
-Way = Literal["auto", "copied", "asked"]
+Mode = Literal["auto", "replicated", "remote"]
 
 # A task that waits longer than this leaves its place to others: to the reading of a region, perhaps.
 _PATIENCE_S = 1.0
@@ -45,12 +45,12 @@ class RowOptions:
 
     Parameters
     ----------
-    way : {"auto", "copied", "asked"}
-        ``"copied"``: every worker gets all regions. ``"asked"``: workers ask those that hold the
-        regions for the rows they need. ``"auto"``: regions are copied where all workers are in this
+    mode : {"auto", "replicated", "remote"}
+        ``"replicated"``: every worker gets all regions. ``"remote"``: workers request the rows they
+        need from the owners of the regions. ``"auto"``: regions are replicated where all workers are in this
         process, which copies nothing, and where all of them together take no more than
-        `copied_share` of the memory of the smallest worker.
-    copied_share : float
+        `replicated_share` of the memory of the smallest worker.
+    replicated_share : float
         Of a worker's memory limit, above 0 to 1.
     cache_bytes : int
         Bytes of rows that a process keeps; 0 keeps none.
@@ -67,21 +67,25 @@ class RowOptions:
 
     Examples
     --------
-    >>> RowOptions(way="asked", cache_bytes=256 << 20).way
-    'asked'
+    >>> RowOptions(mode="remote", cache_bytes=256 << 20).mode
+    'remote'
     """
 
-    way: Way = "auto"
-    copied_share: float = 0.25
+    mode: Mode = "auto"
+    replicated_share: float = 0.25
     cache_bytes: int = 128 << 20
     timeout_s: float = 600.0
     request_s: float = 30.0
 
     def __post_init__(self) -> None:
-        if self.way not in get_args(Way):
-            raise OptionError(f"{parameter('way')} is {self.way!r}", " or ".join(get_args(Way)), "choose one of them")
-        if not 0 < self.copied_share <= 1:
-            raise OptionError(f"{parameter('copied_share')} is {self.copied_share}", "above 0 to 1", "choose another")
+        if self.mode not in get_args(Mode):
+            raise OptionError(
+                f"{parameter('mode')} is {self.mode!r}", " or ".join(get_args(Mode)), "choose one of them"
+            )
+        if not 0 < self.replicated_share <= 1:
+            raise OptionError(
+                f"{parameter('replicated_share')} is {self.replicated_share}", "above 0 to 1", "choose another"
+            )
         if self.cache_bytes < 0:
             raise OptionError(f"{parameter('cache_bytes')} is {self.cache_bytes}", "0 or more", "choose another")
         for name in ("timeout_s", "request_s"):

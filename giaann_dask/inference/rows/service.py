@@ -20,7 +20,7 @@ from distributed import Client, Worker, WorkerPlugin
 from distributed.protocol import to_serialize
 from distributed.protocol.pickle import dumps
 
-from giaann_dask.cluster import ask_scheduler
+from giaann_dask.cluster import query_scheduler
 from giaann_dask.cluster.heartbeat import ROWS_METRIC, RowServiceMetrics
 from giaann_dask.errors import ClusterError
 from giaann_dask.inference.rows.cache import RowCache
@@ -167,10 +167,10 @@ def install(client: Client) -> None:
     """
     arguments = {"plugin": dumps(RowService()), "name": NAME, "idempotent": True}
     try:
-        answers = ask_scheduler(client, "register_worker_plugin", **arguments)
+        answers = query_scheduler(client, "register_worker_plugin", **arguments)
     except ClusterError:
         # Also raised when a worker dies meanwhile; the others have the plugin then, and this answers at once.
-        answers = ask_scheduler(client, "register_worker_plugin", **arguments)
+        answers = query_scheduler(client, "register_worker_plugin", **arguments)
     for worker, answer in answers.items():
         if answer.get("status") != "OK":
             raise ClusterError(

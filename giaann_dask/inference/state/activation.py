@@ -318,7 +318,7 @@ class ActiveColumns:
 
     @classmethod
     def of(cls, state: ActivationState) -> ActiveColumns:
-        """Return all lit columns of a state, ascending."""
+        """Return all active columns of a state, ascending."""
         if not len(state):
             return cls(np.zeros(0, np.int64), np.zeros(0))
         column = ((state.key.cpu().numpy() >> BRANCH_BITS) & NEURON_MASK) >> FEATURE_BITS

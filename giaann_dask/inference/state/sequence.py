@@ -165,13 +165,13 @@ class StepTrace:
     """A step with its tensors: the candidates, if any, and the state after the step.
 
     The state is None where no more of it is known than the step needed (`giaann_dask.inference.v1.pull_session`),
-    or where it is divided over workers, who may have been asked for the strongest lit columns.
+    or where it is divided over workers, who may have been asked for the strongest active columns.
     """
 
     result: StepResult
     candidates: Candidates | None
     state: ActivationState | None
-    lit: ActiveColumns | None = None
+    active_columns: ActiveColumns | None = None
 
 
 Observer: TypeAlias = Callable[[StepTrace], None]
@@ -216,7 +216,7 @@ class Generation:
 
     @classmethod
     def of(cls, prompt: PreparedSequence, traces: Iterable[StepTrace], observer: Observer | None = None) -> Generation:
-        """Collect the steps of a session's stream, telling an observer of each as it comes."""
+        """Collect the steps of a session's stream, notify_all an observer of each as it comes."""
         steps: list[StepResult] = []
         candidates: list[Candidates | None] = []
         for trace in traces:

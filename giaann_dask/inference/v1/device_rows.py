@@ -1,7 +1,7 @@
 """Copy the rows of a batch to a device, and search in them.
 
 Covers: following what `BatchRows` holds, what a row reaches in the last segment, and which of many rows reach
-which of many neurons. Does not cover: where rows come from (`v1.held_rows`) and what follows from what is
+which of many neurons. Does not cover: where rows come from (`v1.cached_rows`) and what follows from what is
 found (`v1.tensors`).
 """
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from giaann_dask.inference.rows.source import as_tensor
-from giaann_dask.inference.v1.held_rows import BatchRows
+from giaann_dask.inference.v1.cached_rows import BatchRows
 from giaann_dask.keys import BRANCH_MASK, NEURON_MASK
 from giaann_dask.spec import BRANCH_BITS
 

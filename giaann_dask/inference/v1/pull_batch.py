@@ -24,7 +24,7 @@ from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.activation import Layout
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, Mode, StepResult, StopReason
-from giaann_dask.inference.v1.held_rows import BatchRows
+from giaann_dask.inference.v1.cached_rows import BatchRows
 from giaann_dask.inference.v1.kernels import advance
 from giaann_dask.inference.v1.tables import INTERNAL, NO_CONNECTIONS, NONE, KernelRules, empty_slots, widened
 from giaann_dask.inference.v1.tensors import TensorSteps

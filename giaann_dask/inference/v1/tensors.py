@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from giaann_dask.inference.rows.source import as_tensor
+from giaann_dask.inference.v1.cached_rows import BatchRows
 from giaann_dask.inference.v1.device_rows import DeviceRows
-from giaann_dask.inference.v1.held_rows import BatchRows
 from giaann_dask.inference.v1.tables import (
     GOES_ON,
     INTERNAL,
