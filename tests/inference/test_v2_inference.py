@@ -218,6 +218,7 @@ def test_rules_fit_the_network_or_are_refused() -> None:
 
 class _Second(V2Network):
     profile = "v2"
+    has_columns = True
 
 
 def test_options_are_checked() -> None:
