@@ -119,7 +119,7 @@ def test_an_answer_that_fails_is_asked_for_again() -> None:
     assert hot.look_up("a", [1], ahead=False) == ({}, {})
 
 
-@pytest.mark.parametrize("wrong", [{"way": "begged"}, {"replicated_share": 0}, {"cache_bytes": -1}, {"timeout_s": 0}])
+@pytest.mark.parametrize("wrong", [{"mode": "copied"}, {"replicated_share": 0}, {"cache_bytes": -1}, {"timeout_s": 0}])
 def test_impossible_options(wrong: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         RowOptions(**wrong)

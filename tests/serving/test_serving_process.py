@@ -24,7 +24,7 @@ from support.serving_engines import parts_of
 import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.data import sample_text
-from giaann_dask.inference.rows.remote import RowOptions, Way
+from giaann_dask.inference.rows.remote import Mode, RowOptions
 from giaann_dask.inference.token_events import PreparedText, TokenEvent
 from giaann_dask.serving.engine import CompletionOptions, open_engine
 from giaann_dask.store.network_store import NetworkStore
@@ -58,12 +58,12 @@ def complete(server: Process, **fields: Any) -> Any:
     return response.json()
 
 
-@pytest.mark.parametrize("way", ["replicated", "remote"])
-def test_an_engine_generates_the_same_tokens_as_generate(network: Path, way: Way) -> None:
+@pytest.mark.parametrize("mode", ["replicated", "remote"])
+def test_an_engine_generates_the_same_tokens_as_generate(network: Path, mode: Mode) -> None:
     store = NetworkStore(network)
     reader = store.open(store.head())
     wanted = CompletionOptions(tokens=20, candidates=5, columns=3)
-    options = gd.GenerationOptions(rows=RowOptions(mode=way))
+    options = gd.GenerationOptions(rows=RowOptions(mode=mode))
     with gd.connect(workers=0) as client:
         known = gd.Network(network).generate(PROMPT, client=client)
         with closing(open_engine(client, reader, options)) as engine:
