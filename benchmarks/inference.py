@@ -34,9 +34,8 @@ from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.sessions import NetworkHandle
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import PreparedSequence
-from giaann_dask.inference.v1.pull_batch import PullBatch
-from giaann_dask.inference.v1.pull_session import PullSession
-from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.inference.v1.pull_batch import PullBatch, PullSession
+from giaann_dask.inference.v1.session import Session
 from giaann_dask.keys import pack_neuron
 from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.text.blocks import CANDIDATE, FilterOptions

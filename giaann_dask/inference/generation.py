@@ -1,7 +1,7 @@
 """Continue a prompt with a network of columns as one task of a cluster, with the reasons for each token.
 
 Prompts are prepared and neurons are translated into words here. Does not cover: one step
-(`giaann_dask.inference.v1.stepper`, `giaann_dask.inference.v2.session`) and beam search
+(`giaann_dask.inference.v1.session`, `giaann_dask.inference.v2.session`) and beam search
 (`giaann_dask.inference.v1.beam`).
 """
 
@@ -43,7 +43,7 @@ from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
 from giaann_dask.inference.v1.beam import BeamSession
-from giaann_dask.inference.v1.pull_session import PullSession
+from giaann_dask.inference.v1.pull_batch import PullSession
 from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.runs.placement import Placement

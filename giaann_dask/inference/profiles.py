@@ -18,9 +18,8 @@ from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.sharded.workers import ShardedSession, StateOptions
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable
-from giaann_dask.inference.v1.pull_batch import PullBatch
-from giaann_dask.inference.v1.pull_session import PullSession
-from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.inference.v1.pull_batch import PullBatch, PullSession
+from giaann_dask.inference.v1.session import Session
 from giaann_dask.inference.v2.batch import V2Batch
 from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import V2Options, V2Settings
@@ -112,7 +111,7 @@ def open_session(
     options: InferenceRules,
     device: torch.device | None = None,
 ) -> PullSession | V2Session:
-    """Return the session that predicts fastest by some rules; the parameters are those of `Session`."""
+    """Return the session that predicts fastest by some rules; the parameters are those of `SequenceSession`."""
     if isinstance(options, V2Options):
         return V2Session(specification, rows, flags, options=options, device=device)
     return PullSession(specification, rows, flags, options=options, device=tensor_device(device))
@@ -126,7 +125,7 @@ def open_plain_session(
     options: InferenceRules,
     device: torch.device | None = None,
 ) -> Session | V2Session:
-    """Return the session whose traces have the whole state; the parameters are those of `Session`."""
+    """Return the session whose traces have the whole state; the parameters are those of `SequenceSession`."""
     if isinstance(options, V2Options):
         return V2Session(specification, rows, flags, options=options, device=device, states=True)
     return Session(specification, rows, flags, options=options, device=device)

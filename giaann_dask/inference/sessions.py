@@ -44,7 +44,7 @@ from giaann_dask.inference.token_events import (
     PreparedText,
     TokenEvent,
 )
-from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.inference.v1.session import Session
 from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary

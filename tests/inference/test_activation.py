@@ -20,7 +20,7 @@ from giaann_dask.inference.state.activation import ActivationState, Layout, Puls
 from giaann_dask.inference.state.candidates import TokenTimes, connected_targets, score_candidates
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.inference.v1.session import Session
 from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_target
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification

@@ -44,9 +44,8 @@ from giaann_dask.inference.handle import flags_of, read_regions
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
-from giaann_dask.inference.v1.pull_batch import PullBatch
-from giaann_dask.inference.v1.pull_session import PullSession
-from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.inference.v1.pull_batch import PullBatch, PullSession
+from giaann_dask.inference.v1.session import Session
 from giaann_dask.keys import pack_neuron
 from giaann_dask.runs.run import Row, Run
 from giaann_dask.spec import Specification

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ from giaann_dask.inference.handle import FlagChange
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, Generation, PreparedSequence
+from giaann_dask.inference.state.session import Selection
 from giaann_dask.inference.v1.beam import BeamOptions, BeamSession
-from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.inference.v1.session import Session
 from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_target
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
@@ -125,11 +127,11 @@ class Following:
         session, left = self.setting.session(self.options), list(taken)
         original = session._predict
 
-        def predict(result: Any, found: Any, token: Any, feed: Any, choose: Any) -> Any:
+        def predict(result: Any, found: Any, token: Any, selection: Selection) -> Any:
             if found is None or not left:
-                return original(result, found, token, feed, choose)
+                return original(result, found, token, selection)
             place = found.neuron.tolist().index(left.pop(0))
-            return original(result, found, token, feed, lambda index, candidates: place)
+            return original(result, found, token, replace(selection, choose=lambda index, candidates: place))
 
         session._predict = predict  # type: ignore[method-assign]
         outcome = session.generate(self.setting.prompt(), len(taken) + 1)

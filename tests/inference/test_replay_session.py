@@ -79,5 +79,6 @@ def test_other_devices_take_the_steps_as_tensors(monkeypatch: pytest.MonkeyPatch
     rows, asked = RunRows([Run.empty()], lambda _: 0), list[torch.device]()
     monkeypatch.setattr(pull_batch, "TensorSteps", lambda _, device: asked.append(device))
     for device in (None, torch.device("cpu"), torch.device("meta")):
-        open_session(SPECIFICATIONS[0], rows, flags, options=InferenceOptions(), device=device)
+        session = open_session(SPECIFICATIONS[0], rows, flags, options=InferenceOptions(), device=device)
+        session.generate(PreparedSequence(neuron=np.array([0]), noun=np.array([True]), number=0), 1)
     assert asked == [torch.device("meta")]

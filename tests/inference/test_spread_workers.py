@@ -33,7 +33,7 @@ from giaann_dask.inference.state.activation import ActivationState, ActiveColumn
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.token_events import TokenEvent
-from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.inference.v1.session import Session
 from giaann_dask.keys import pack_neuron
 from giaann_dask.runs.run import Run
 from giaann_dask.serving.engine import CompletionOptions, open_engine

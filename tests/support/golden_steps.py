@@ -18,7 +18,7 @@ from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import StepTrace
 from giaann_dask.inference.v1.pull_batch import PullBatch
-from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.inference.v1.session import Session
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification

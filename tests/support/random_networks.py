@@ -12,8 +12,8 @@ from giaann_dask.inference.batch import Prompt
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.inference.v1.pull_session import PullSession
-from giaann_dask.inference.v1.push_session import Session
+from giaann_dask.inference.v1.pull_batch import PullSession
+from giaann_dask.inference.v1.session import Session
 from giaann_dask.keys import pack_target
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification

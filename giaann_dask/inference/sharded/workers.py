@@ -31,7 +31,7 @@ from giaann_dask.inference.state.activation import ActivationState, ActiveColumn
 from giaann_dask.inference.state.candidates import Candidates, TokenTimes
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable
-from giaann_dask.inference.v1.stepper import Stepper
+from giaann_dask.inference.v1.session import Stepper
 from giaann_dask.keys import NEURON_MASK
 from giaann_dask.spec import BRANCH_BITS, Specification
 
@@ -178,7 +178,7 @@ class ShardedSession(Stepper[HeldState]):
         (entries,) = self._ask(state, {0: ()}, "entries")
         return ActivationState(*(as_tensor(array, self.device) for array in entries))
 
-    def _lit(self, state: HeldState) -> ActiveColumns | None:
+    def _active_columns(self, state: HeldState) -> ActiveColumns | None:
         if len(state.parts) == 1 or not self._limits.columns:
             return None
         wanted = dict.fromkeys(range(len(state.parts)), (self._limits.columns,))

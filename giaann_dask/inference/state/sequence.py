@@ -164,7 +164,7 @@ class StepResult:
 class StepTrace:
     """A step with its tensors: the candidates, if any, and the state after the step.
 
-    The state is None where no more of it is known than the step needed (`giaann_dask.inference.v1.pull_session`),
+    The state is None where no more of it is known than the step needed (`giaann_dask.inference.v1.pull_batch`),
     or where it is divided over workers, who may have been asked for the strongest active columns.
     """
 

@@ -30,7 +30,7 @@ Does not cover: one step (`steps`), the state (`activation`), or sequences whose
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -39,11 +39,11 @@ import torch
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.activation import ActivationState
-from giaann_dask.inference.state.candidates import Candidates, TokenTimes
-from giaann_dask.inference.state.options import Feed, InferenceOptions
+from giaann_dask.inference.state.candidates import Candidates
+from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, StepResult
-from giaann_dask.inference.v1.push_session import Session
-from giaann_dask.inference.v1.stepper import Choice
+from giaann_dask.inference.state.session import Selection, Token
+from giaann_dask.inference.v1.session import Session
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, feature_of
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 
@@ -112,7 +112,7 @@ class _Path:
     score: float
     neurons: tuple[int, ...]
     state: ActivationState
-    token: Any
+    token: Token
 
     @property
     def rank(self) -> tuple[float, tuple[int, ...]]:
@@ -155,10 +155,10 @@ class BeamSession(Session):
         self.beam = beam
 
     def _advance(
-        self, state: ActivationState, source: int, token: Any, feed: Feed, choose: Choice | None
+        self, state: ActivationState, source: int, token: Token, selection: Selection
     ) -> tuple[StepResult, Candidates | None, ActivationState]:
         """Do one step; where a token is generated, choose it by looking ahead."""
-        result, found, state = super()._advance(state, source, token, feed, choose)
+        result, found, state = super()._advance(state, source, token, selection)
         if found is None or token.seed or token.target is not None or not self.beam.searches:
             return result, found, state
         first = self._search(_Path(0.0, (), state, token), result, found)
@@ -166,7 +166,8 @@ class BeamSession(Session):
             return result, found, state
         place = int(np.searchsorted(found.neuron.cpu().numpy(), first))
         undecided = replace(result, predicted=None, stop=None, next=None)
-        return self._predict(undecided, found, token, feed, lambda index, candidates: place), found, state
+        chosen = replace(selection, choose=lambda index, candidates: place)
+        return self._predict(undecided, found, token, chosen), found, state
 
     def _search(self, root: _Path, result: StepResult, found: Candidates) -> int | None:
         """Return the first neuron of the best path, or None where every candidate is rejected."""
@@ -188,14 +189,10 @@ class BeamSession(Session):
 
     def _following(self, path: _Path) -> list[_Path]:
         """Return the paths that go on with a path by one token."""
-        last, times = path.neurons[-1], path.token.times
-        nouns = times.column_time + (feature_of(last) == 0)
-        token = replace(
-            path.token,
-            times=TokenTimes(feature_time=times.feature_time + 1, column_time=nouns, open_noun=True),
-            source_column_time=nouns,
-        )
-        result, found, state = super()._advance(path.state, last, token, "prediction", None)
+        last, token = path.neurons[-1], path.token
+        concepts = token.column + (feature_of(last) == 0)
+        token = replace(token, index=token.index + 1, column=concepts, source_column=concepts, open_concept=True)
+        result, found, state = super()._advance(path.state, last, token, Selection(feed="prediction"))
         if found is None:
             return []
         return self._continued(_Path(path.score, path.neurons, state, token), result, found)

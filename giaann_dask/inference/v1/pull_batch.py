@@ -2,7 +2,7 @@
 
 The slots of a batch, the sequences that enter and leave, one fetch of rows for all distinct sources of a step, and
 the records of the steps. Does not cover: the step itself (`giaann_dask.inference.v1.kernels`,
-`giaann_dask.inference.v1.tensors`), the reference implementation of its rules (`giaann_dask.inference.v1.stepper`),
+`giaann_dask.inference.v1.tensors`), the reference implementation of its rules (`giaann_dask.inference.v1.session`),
 and words (`giaann_dask.inference.sessions`).
 
 Sequences share nothing but the fetch of rows, so that the steps of each do not depend on what else is in the batch.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 
 import numpy as np
@@ -23,9 +24,20 @@ from giaann_dask.inference.batch import Advance, BatchOptions, Prompt
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.activation import Layout
 from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.inference.state.sequence import FlagTable, Mode, StepResult, StopReason
+from giaann_dask.inference.state.sequence import (
+    FlagTable,
+    Mode,
+    Observer,
+    PreparedSequence,
+    SequenceResult,
+    StepResult,
+    StepTrace,
+    StopReason,
+)
+from giaann_dask.inference.state.session import Choice
 from giaann_dask.inference.v1.cached_rows import BatchRows
 from giaann_dask.inference.v1.kernels import advance
+from giaann_dask.inference.v1.session import Session
 from giaann_dask.inference.v1.tables import INTERNAL, NO_CONNECTIONS, NONE, KernelRules, empty_slots, widened
 from giaann_dask.inference.v1.tensors import TensorSteps
 from giaann_dask.keys import FEATURE_MASK, Integers
@@ -241,6 +253,60 @@ class PullBatch:
                 stop=_STOPS[stop],
                 next=None if after == NONE else after,
             )
+
+
+class PullSession(Session):
+    """Advances one sequence at a time as a batch of one, which computes only the neurons that can win.
+
+    The parameters and every value of every result are those of `Session`; traces have no state. Without a device
+    the steps are compiled; on a device they are done as tensors. It may serve any number of sequences, from one thread.
+    """
+
+    def __init__(
+        self,
+        specification: Specification,
+        rows: RowSource,
+        flags: FlagTable,
+        *,
+        options: InferenceOptions | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        super().__init__(specification, rows, flags, options=options, device=device)
+        self._tensors = device
+
+    def run_sequence(
+        self, sequence: PreparedSequence, *, observer: Observer | None = None, choose: Choice | None = None
+    ) -> SequenceResult:
+        """Predict every token of a sentence after the seed tokens; see `SequenceSession.run_sequence`."""
+        if choose is not None:
+            return super().run_sequence(sequence, observer=observer, choose=choose)
+        batch = self._batch
+        batch.enter(Prompt(sequence=sequence, flags=self.flags))
+        steps: list[StepResult] = []
+        while len(batch):
+            for found in batch.step():
+                steps.extend(found.results)
+                if observer is not None:
+                    for trace in found.traces:
+                        observer(trace)
+        return SequenceResult(tuple(steps), steps[-1].end)
+
+    def stream(self, prompt: PreparedSequence, tokens: int) -> Iterator[StepTrace]:
+        """Yield the steps of `generate` one by one, those of the prompt included."""
+        batch = self._new_batch()
+        batch.enter(Prompt(sequence=prompt, flags=self.flags, tokens=tokens))
+        while len(batch):
+            for found in batch.step():
+                yield from found.traces
+
+    @cached_property
+    def _batch(self) -> PullBatch:
+        """Batch of the given sequences, which run to their end one after the other."""
+        return self._new_batch()
+
+    def _new_batch(self) -> PullBatch:
+        one = BatchOptions(slots=1)
+        return PullBatch(self.specification, self.rows, options=self.options, batch=one, device=self._tensors)
 
 
 def _pairs(slot: Integers, begin: Integers, end: Integers) -> tuple[Integers, Integers]:

@@ -3,12 +3,12 @@
 Follows the order of the sub-steps of sections 7 and 8 of the contract of profile ``v2``: the modes, the candidate that
 is selected, the token that is fed to the next step, and the record of every step, for a given sequence or after a
 prompt. `giaann_dask.inference.v2.states` has the effect of a row on the neurons that it reaches;
-`giaann_dask.inference.v1.push_session` has the same methods for profile ``v1``.
+`giaann_dask.inference.v1.session` has the same methods for profile ``v1``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,19 +20,13 @@ from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.rows.source import AuxiliaryRows, RowSource
 from giaann_dask.inference.state.activation import ActivationState
 from giaann_dask.inference.state.candidates import Candidates
-from giaann_dask.inference.state.options import Feed
 from giaann_dask.inference.state.sequence import (
     Contribution,
     FlagTable,
-    Generation,
     Mode,
-    Observer,
-    PreparedSequence,
-    SequenceResult,
     StepResult,
-    StepTrace,
 )
-from giaann_dask.inference.v1.stepper import Choice
+from giaann_dask.inference.state.session import Selection, SequenceSession, Token
 from giaann_dask.inference.v2.dynamics import squashed
 from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import CandidateSelection, LegacyOptions, LifOptions, V2Options
@@ -230,32 +224,13 @@ _NO_TARGETS: Integers = np.zeros(0, np.int64)
 _NO_STRENGTHS: Floats = np.zeros(0, np.float32)
 
 
-class _Token(NamedTuple):
-    """Known properties of the token that a step predicts."""
-
-    clock: Clock
-    seed: bool
-    target: int | None
-    number: int
-
-
-class V2Session:
+class V2Session(SequenceSession[SequenceState, V2Options]):
     """Advances one sequence at a time over a network of profile ``v2`` that does not change.
 
-    A session holds no state of a sequence: one session may serve any number of sequences.
+    The parameters are those of `SequenceSession`, and
 
     Parameters
     ----------
-    specification : Specification
-        Of the network.
-    rows : RowSource
-        Outgoing connections by neuron key, with their strengths where these are sent.
-    flags : FlagTable
-        Stored delimiter flags of every feature that the rows or the sequences name.
-    options : V2Options, optional
-        Rules of inference.
-    device : torch.device, optional
-        Only the CPU.
     states : bool
         Whether traces have the state after the step, which takes longer than the step.
 
@@ -265,6 +240,8 @@ class V2Session:
         If the device is not the CPU, the dynamics are not those of the network, or auxiliary neurons are asked
         for that the flags do not have.
     """
+
+    _rules_type = V2Options
 
     def __init__(
         self,
@@ -276,13 +253,12 @@ class V2Session:
         device: torch.device | None = None,
         states: bool = False,
     ) -> None:
-        self.specification, self.rows, self.flags = specification, rows, flags
-        self.options = options or V2Options()
+        super().__init__(specification, rows, flags, options=options, device=device)
         if self.options.auxiliary:
             if flags.auxiliary is None:
                 raise OptionError("auxiliary neurons without attachments", "flags that have them", "attach features")
             self.rows = AuxiliaryRows(rows, flags.auxiliary)
-        if device is not None and device.type != "cpu":
+        if self.device.type != "cpu":
             raise OptionError(
                 f"{parameter('device')} is {device}", "cpu for networks of profile v2", "leave the device out"
             )
@@ -290,47 +266,8 @@ class V2Session:
         self._layout.require_soma(self.options.lif)
         self._states = states
 
-    def run_sequence(
-        self, sequence: PreparedSequence, *, observer: Observer | None = None, choose: Choice | None = None
-    ) -> SequenceResult:
-        """Predict every token of a sequence after the seed tokens; see `Session.run_sequence`."""
-        columns = [0, *np.cumsum(sequence.noun).tolist()]
-        state, source = new_state(self._layout, self.options.dynamics), int(sequence.neuron[0])
-        steps: list[StepResult] = []
-        for index, target in enumerate(sequence.neuron.tolist()):
-            clock = Clock(index, columns[index + 1], columns[index], False)
-            token = _Token(clock, index < self.specification.seed_tokens, target, sequence.number)
-            trace = self._advance(state, source, token, self.options.feed, choose, observer is not None)
-            steps.append(trace.result)
-            if observer is not None:
-                observer(trace)
-            if trace.result.next is None:
-                return SequenceResult(tuple(steps), trace.result.stop)
-            source = trace.result.next
-        return SequenceResult(tuple(steps), None)
-
-    def generate(self, prompt: PreparedSequence, tokens: int, *, observer: Observer | None = None) -> Generation:
-        """Predict tokens after a prompt, feeding each to the next step; see `Session.generate`."""
-        return Generation.of(prompt, self.stream(prompt, tokens), observer)
-
-    def stream(self, prompt: PreparedSequence, tokens: int) -> Iterator[StepTrace]:
-        """Yield the steps of `generate` one by one, those of the prompt included."""
-        state, source = new_state(self._layout, self.options.dynamics), int(prompt.neuron[0])
-        concepts = 0
-        for index in range(len(prompt) + tokens):
-            given = index < len(prompt)
-            known = given and bool(prompt.noun[index])
-            clock = Clock(index, concepts + known, concepts, not given)
-            token = _Token(clock, given, int(prompt.neuron[index]) if given else None, prompt.number)
-            trace = self._advance(state, source, token, "prediction", None, True)
-            yield trace
-            if trace.result.next is None:
-                return
-            source = trace.result.next
-            concepts += known if given else feature_of(source) == 0
-
     def explain(self, steps: tuple[StepResult, ...], index: int) -> tuple[Contribution, ...]:
-        """Return the connections that raised what a step predicted (see `Session.explain`)."""
+        """Return the connections that raised what a step predicted; see `SequenceSession.explain`."""
         neuron = steps[index].predicted
         if neuron is None:
             return ()
@@ -339,51 +276,52 @@ class V2Session:
             return explain_lif(done, neuron, self._whole_row, layout=self._layout, options=dynamics)
         return explain_legacy(done, neuron, self._whole_row, layout=self._layout, options=dynamics)
 
+    def _begin(self) -> SequenceState:
+        return new_state(self._layout, self.options.dynamics)
+
     def _advance(
-        self, state: SequenceState, source: int, token: _Token, feed: Feed, choose: Choice | None, traced: bool
-    ) -> StepTrace:
-        """Do one step of section 7 or 8."""
-        clock = token.clock
+        self, state: SequenceState, source: int, token: Token, selection: Selection
+    ) -> tuple[StepResult, Candidates | None, SequenceState]:
+        """Do one step of section 7 or 8; the state is changed in place."""
+        clock = Clock(token.index, token.column, token.source_column, token.open_concept)
         known: dict[str, Any] = {
-            "index": clock.token,
+            "index": token.index,
             "seed": token.seed,
             "source": source,
-            "column_time": clock.source_column,
+            "column_time": token.source_column,
         }
         neuron, score = _NO_TARGETS, _NO_STRENGTHS
-        if clock.token:
+        if token.index:
             row = self._row(source)
-            if feed == "prediction" and not token.seed and not state.can_send(row[0]):
-                return StepTrace(StepResult(**known, stop="no connections"), None, self._shown(state))
+            if selection.feed == "prediction" and not token.seed and not state.can_send(row[0]):
+                return StepResult(**known, stop="no connections"), None, state
             known["activity"], neuron, score = state.advance(source, row, clock)
         found = None
         if token.seed:
             result = StepResult(**known, next=token.target)
         else:
-            result, found = self._predict(known, (neuron, score), token, feed, choose, traced)
+            result, found = self._predict(known, (neuron, score), token, selection)
         if result.next is not None:
             state.settle(source, result.next, clock)
-        return StepTrace(result, found, self._shown(state))
+        return result, found, state
 
     def _predict(
         self,
         known: dict[str, Any],
         scored: tuple[Integers, Floats],
-        token: _Token,
-        feed: Feed,
-        choose: Choice | None,
-        traced: bool,
+        token: Token,
+        selection: Selection,
     ) -> tuple[StepResult, Candidates | None]:
         """Choose among the candidates and find the next source (sections 7f and 7g)."""
-        rules, source = self.options.selection, known["source"]
+        rules, source, choose = self.options.selection, known["source"], selection.choose
         mode = self.flags.mode(feature_of(source), token.number)
         passes = passing(scored[0], source, mode, self.flags, token.number, rules)
         neuron, score, best = select(*scored, passes, rules)
         found, count = None, len(neuron)
-        if count and (traced or choose is not None):
+        if count and (selection.traced or choose is not None):
             found = Candidates(torch.from_numpy(neuron), torch.from_numpy(score), int(score.argmax()))
         if choose is not None and found is not None:
-            best = choose(token.clock.token, found)
+            best = choose(token.index, found)
             best = best if rules.filtered or passes is None or passes[best] else None
         predicted = None if best is None else int(neuron[best])
         largest = score.max() if count else None
@@ -395,7 +333,7 @@ class V2Session:
             value=None if largest is None else float(largest),
             predicted=predicted,
             stop=None if predicted is not None else "rejected" if len(scored[0]) else "no candidates",
-            next=token.target if feed == "target" else predicted,
+            next=token.target if selection.feed == "target" else predicted,
         )
         return result, found
 

@@ -1,0 +1,264 @@
+"""Run sequences and continue prompts token by token: the loop that the sessions of the profiles share.
+
+A profile defines the state of a sequence and one step of it (`giaann_dask.inference.v1.session`,
+`giaann_dask.inference.v2.session`). Does not cover: many prompts at once (`giaann_dask.inference.batch`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+import torch
+
+from giaann_dask.inference.rows.source import RowSource
+from giaann_dask.inference.state.activation import ActivationState, ActiveColumns
+from giaann_dask.inference.state.candidates import Candidates
+from giaann_dask.inference.state.options import Feed
+from giaann_dask.inference.state.sequence import (
+    Contribution,
+    FlagTable,
+    Generation,
+    Observer,
+    PreparedSequence,
+    SequenceResult,
+    StepResult,
+    StepTrace,
+)
+from giaann_dask.keys import feature_of
+from giaann_dask.spec import Specification
+
+Choice = Callable[[int, Candidates], int]
+
+
+class FeedRules(Protocol):
+    """Rules of inference, as far as the loop needs them."""
+
+    @property
+    def feed(self) -> Feed:
+        """Source of the next step of a given sequence: its own token or the prediction."""
+
+
+State = TypeVar("State")
+Rules = TypeVar("Rules", bound=FeedRules)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """Known properties of the token that a step predicts.
+
+    Attributes
+    ----------
+    index : int
+        Index of the token in its sequence.
+    column : int
+        Number of concept tokens up to and including it; when `open_concept` is set, before it.
+    source_column : int
+        Number of concept tokens up to and including the source's.
+    open_concept : bool
+        Whether it is unknown if the token is a concept.
+    seed : bool
+        Whether the token is given and not predicted.
+    target : int or None
+        Neuron key of the token; None after a prompt.
+    number : int
+        Number of the sequence, which decides the flags that hold.
+    """
+
+    index: int
+    column: int
+    source_column: int
+    open_concept: bool = False
+    seed: bool
+    target: int | None
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Rules by which a step selects a candidate and the next source.
+
+    Attributes
+    ----------
+    feed : {"prediction", "target"}
+        What is fed to the next step.
+    choose : callable, optional
+        Returns the position of the candidate to predict, given a step's index and candidates; by default the best.
+    traced : bool
+        Whether the candidates are needed in the trace.
+    """
+
+    feed: Feed
+    choose: Choice | None = None
+    traced: bool = True
+
+
+class SequenceSession(ABC, Generic[State, Rules]):
+    """Advances one sequence at a time over a network that does not change.
+
+    A session holds no state of a sequence: every method is a function of its arguments, so one session may serve any
+    number of sequences.
+
+    Parameters
+    ----------
+    specification : Specification
+        Of the network.
+    rows : RowSource
+        Outgoing connections by neuron key, with their strengths where the rules read them.
+    flags : FlagTable
+        Stored delimiter flags of every feature that the rows or the sequences name.
+    options : InferenceOptions or V2Options, optional
+        Rules of inference; by default those of the profile.
+    device : torch.device, optional
+        Where values are computed; by default on the CPU.
+    """
+
+    _rules_type: type[Rules]
+
+    def __init__(
+        self,
+        specification: Specification,
+        rows: RowSource,
+        flags: FlagTable,
+        *,
+        options: Rules | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self.specification, self.rows, self.flags = specification, rows, flags
+        self.options = options or self._rules_type()
+        self.device = device or torch.device("cpu")
+
+    @torch.inference_mode()
+    def run_sequence(
+        self, sequence: PreparedSequence, *, observer: Observer | None = None, choose: Choice | None = None
+    ) -> SequenceResult:
+        """Predict every token of a sequence after the seed tokens.
+
+        Parameters
+        ----------
+        sequence : PreparedSequence
+            The sequence. One that does not go beyond the seed tokens has no prediction.
+        observer : callable, optional
+            Called with the `StepTrace` of every step.
+        choose : callable, optional
+            Called with a step's index and candidates, returns the position of the one to predict, for following a
+            record that resolves ties in another way.
+
+        Returns
+        -------
+        SequenceResult
+        """
+        columns = [0, *np.cumsum(sequence.noun).tolist()]
+        selection = Selection(feed=self.options.feed, choose=choose, traced=observer is not None)
+        state, source = self._begin(), int(sequence.neuron[0])
+        steps: list[StepResult] = []
+        for index, target in enumerate(sequence.neuron.tolist()):
+            token = Token(
+                index=index,
+                column=columns[index + 1],
+                source_column=columns[index],
+                seed=index < self.specification.seed_tokens,
+                target=target,
+                number=sequence.number,
+            )
+            result, found, state = self._advance(state, source, token, selection)
+            steps.append(result)
+            if observer is not None:
+                observer(StepTrace(result, found, self._shown(state)))
+            if result.next is None:
+                return SequenceResult(tuple(steps), result.stop)
+            source = result.next
+        return SequenceResult(tuple(steps), None)
+
+    def generate(self, prompt: PreparedSequence, tokens: int, *, observer: Observer | None = None) -> Generation:
+        """Predict tokens after a prompt, feeding each prediction to the next step.
+
+        All tokens of the prompt are seed tokens, however many there are. The contract defines steps of sequences
+        whose concept tokens are given. Beyond the prompt a candidate that is a concept's own neuron is timed as a
+        concept token, any other is not, and the number of concept tokens grows with every concept that is predicted.
+
+        Parameters
+        ----------
+        prompt : PreparedSequence
+            The tokens given.
+        tokens : int
+            Number of tokens to predict.
+        observer : callable, optional
+            Called with the `StepTrace` of every step.
+
+        Returns
+        -------
+        Generation
+        """
+        return Generation.of(prompt, self.stream(prompt, tokens), observer)
+
+    @torch.inference_mode()
+    def stream(self, prompt: PreparedSequence, tokens: int) -> Iterator[StepTrace]:
+        """Yield the steps of `generate` one by one, those of the prompt included.
+
+        Parameters
+        ----------
+        prompt : PreparedSequence
+            The tokens given.
+        tokens : int
+            Number of tokens to predict. A step without a next source is the last one.
+        """
+        state, source, concepts = self._begin(), int(prompt.neuron[0]), 0
+        selection = Selection(feed="prediction")
+        for index in range(len(prompt) + tokens):
+            given = index < len(prompt)
+            concept = given and bool(prompt.noun[index])
+            token = Token(
+                index=index,
+                column=concepts + concept,
+                source_column=concepts,
+                open_concept=not given,
+                seed=given,
+                target=int(prompt.neuron[index]) if given else None,
+                number=prompt.number,
+            )
+            result, found, state = self._advance(state, source, token, selection)
+            yield StepTrace(result, found, self._shown(state), None if given else self._active_columns(state))
+            if result.next is None:
+                return
+            source = result.next
+            concepts += concept if given else feature_of(source) == 0
+
+    @abstractmethod
+    def explain(self, steps: tuple[StepResult, ...], index: int) -> tuple[Contribution, ...]:
+        """Return the connections that raised what a step predicted, as far as they still counted.
+
+        Parameters
+        ----------
+        steps : tuple of StepResult
+            Of a `SequenceResult` or a `Generation` of this session.
+        index : int
+            Index of the step to explain.
+
+        Returns
+        -------
+        tuple of Contribution
+            In the order of the steps; empty when the step predicted nothing. A connection that raised nothing is
+            left out, and so is one to a branch that was deactivated later.
+        """
+
+    @abstractmethod
+    def _begin(self) -> State:
+        """Return the state before the first step of a sequence."""
+
+    @abstractmethod
+    def _advance(
+        self, state: State, source: int, token: Token, selection: Selection
+    ) -> tuple[StepResult, Candidates | None, State]:
+        """Return the record of one step, its candidates and the state after it."""
+
+    def _shown(self, state: State) -> ActivationState | None:
+        """Return the state for a trace, where all of it is known."""
+        return None
+
+    def _active_columns(self, state: State) -> ActiveColumns | None:
+        """Return the strongest columns for the trace of a prediction, where only these are known of the state."""
+        return None

@@ -1,0 +1,247 @@
+"""Advance one sequence by one step of profile ``v1``, however the state is stored.
+
+Follows section 8 of the contract: the order of the sub-steps, the modes, the selection and what is fed to the next
+step. `Session`, the reference implementation, pushes whole rows into one state, and
+`giaann_dask.inference.sharded.workers` into a state on several workers; `giaann_dask.inference.v1.kernels` follows the
+same rules in compiled code.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Generic
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from giaann_dask.inference.rows.source import RowSource, as_tensor
+from giaann_dask.inference.state.activation import (
+    ActivationState,
+    Layout,
+    Pulse,
+    burst,
+    deactivate,
+    propagate,
+    source_activity,
+)
+from giaann_dask.inference.state.candidates import Candidates, TokenTimes, connected_targets, score_candidates
+from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.sequence import Contribution, FlagTable, Mode, StepResult
+from giaann_dask.inference.state.session import Selection, SequenceSession, State, Token
+from giaann_dask.keys import column_of, feature_of, unpack_target
+from giaann_dask.spec import FEATURE_BITS, Specification
+
+
+class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
+    """Advances one sequence at a time by the rules of profile ``v1``; the parameters are those of `SequenceSession`."""
+
+    _rules_type = InferenceOptions
+
+    def __init__(
+        self,
+        specification: Specification,
+        rows: RowSource,
+        flags: FlagTable,
+        *,
+        options: InferenceOptions | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        super().__init__(specification, rows, flags, options=options, device=device)
+        self._layout = Layout.of(specification, self.device)
+
+    @abstractmethod
+    def _burst(self, state: State, neuron: int) -> State:
+        """Return the state after a neuron was burst."""
+
+    @abstractmethod
+    def _activity(self, state: State, neuron: int) -> int:
+        """Return how many branches of a neuron are active."""
+
+    @abstractmethod
+    def _propagate(self, state: State, target: Tensor, pulse: Pulse) -> State:
+        """Return the state after a source's row."""
+
+    @abstractmethod
+    def _deactivate(self, state: State, neuron: int) -> State:
+        """Return the state after the strongest branch of a neuron was set to 0."""
+
+    @abstractmethod
+    def _score(self, state: State, connected: Tensor, times: TokenTimes) -> Candidates | None:
+        """Return which connected neurons can be predicted, with their values."""
+
+    def _targets(self, source: int) -> Tensor:
+        """Return the target keys of a source's row, ascending."""
+        row = self.rows.row(source)
+        if row is None:
+            return torch.zeros(0, dtype=torch.int64, device=self.device)
+        return as_tensor(row.target, self.device)
+
+    def _advance(
+        self, state: State, source: int, token: Token, selection: Selection
+    ) -> tuple[StepResult, Candidates | None, State]:
+        """Do one step, sub-steps 1 to 6 of section 8."""
+        index = token.index
+        if index == 0:
+            state = self._burst(state, source)
+        # Nothing was a source before the first step, and the first token is given.
+        target = self._targets(source) if index else None
+        activity = self._activity(state, source) if index else None
+        result = StepResult(
+            index=index,
+            seed=token.seed,
+            source=source,
+            column_time=token.source_column,
+            activity=activity,
+        )
+        connected = None if token.seed or target is None else connected_targets(target, self._layout)
+        if connected is not None and selection.feed == "prediction" and not len(connected):
+            return replace(result, stop="no connections"), None, state
+        if activity is not None and target is not None:
+            state = self._propagate(state, target, self._pulse(activity, result))
+        state = self._deactivate(state, source)
+        mode = self.flags.mode(feature_of(source), token.number)
+        if connected is not None:
+            times = TokenTimes(feature_time=index, column_time=token.column, open_noun=token.open_concept)
+            found = self._score(state, connected, times)
+            result = self._predict(replace(result, mode=mode), found, token, selection)
+            return result, found, state
+        next_source = _next_target(source, token, mode)
+        state = self._burst(state, next_source)
+        return replace(result, next=next_source), None, state
+
+    def _predict(
+        self,
+        result: StepResult,
+        candidates: Candidates | None,
+        token: Token,
+        selection: Selection,
+    ) -> StepResult:
+        """Choose among the candidates and find the next source (contract, section 8.6b)."""
+        if candidates is None:
+            result = replace(result, stop="no candidates")
+        else:
+            best = candidates.best if selection.choose is None else selection.choose(result.index, candidates)
+            top = int(candidates.neuron[best])
+            rejected = result.mode == "internal" and column_of(top) != column_of(result.source)
+            result = replace(
+                result,
+                candidates=len(candidates),
+                ties=len(candidates.ties),
+                value=float(candidates.value[candidates.best]),
+                predicted=None if rejected else top,
+                stop="rejected" if rejected else None,
+            )
+        next_source = result.predicted
+        if selection.feed == "target":
+            next_source = _next_target(result.source, token, result.mode)
+        return replace(result, next=next_source)
+
+    def _pulse(self, activity: int, step: StepResult) -> Pulse:
+        """Return what the source of a step sends."""
+        return Pulse(drive=self._layout.drives[activity], column_time=step.column_time, feature_time=step.index - 1)
+
+    @torch.inference_mode()
+    def explain(self, steps: tuple[StepResult, ...], index: int) -> tuple[Contribution, ...]:
+        """Return the connections that raised what a step predicted; see `SequenceSession.explain`.
+
+        The history of one neuron does not depend on any other target, so it is replayed with the steps of the
+        session, on this neuron's own entries only. A connection to an entry already at its largest value raises
+        nothing.
+        """
+        neuron = steps[index].predicted
+        if neuron is None:
+            return ()
+        state = ActivationState.empty(self.device)
+        found: list[Contribution] = []
+        for step in steps[: index + 1]:
+            if step.index == 0:
+                state = burst(state, step.source, self._layout) if step.source == neuron else state
+            else:
+                raised, state = self._replay(state, neuron, step)
+                found.extend(raised)
+            if step.source == neuron:
+                state = deactivate(state, neuron, self._layout)
+                found = [item for item in found if self._counts(state, neuron, item)]
+            if step.seed and step.next == neuron:
+                state = burst(state, neuron, self._layout)
+        return tuple(found)
+
+    def _replay(
+        self, state: ActivationState, neuron: int, step: StepResult
+    ) -> tuple[list[Contribution], ActivationState]:
+        """Push the part of a step's row that ends at one neuron; return what it raised."""
+        row = self.rows.row(step.source)
+        if row is None or not len(row.target):
+            return [], state
+        entries = self._layout.entries(neuron).reshape(-1).sort().values.cpu().numpy()
+        at = np.searchsorted(row.target, entries)
+        at = at[row.target[np.minimum(at, len(row.target) - 1)] == entries]
+        target = as_tensor(row.target[at], self.device)
+        after = propagate(
+            state, target, self._pulse(step.activity or 0, step), layout=self._layout, options=self.options
+        )
+        rise = (after.values(*after.find(target)) - state.values(*state.find(target))).tolist()
+        segment, _, branch = unpack_target(row.target[at])
+        strength = self.specification.strengths(row.strength[at])
+        columns = zip(segment.tolist(), branch.tolist(), strength.tolist(), rise, strict=True)
+        return [Contribution(step.index, step.source, *item) for item in columns if item[-1] > 0], after
+
+    def _counts(self, state: ActivationState, neuron: int, item: Contribution) -> bool:
+        """Return whether the entry that a contribution raised still has a value."""
+        key = self._layout.entries(neuron)[item.segment, item.branch].reshape(1)
+        return bool(state.values(*state.find(key)) > 0)
+
+
+class Session(Stepper[ActivationState]):
+    """Advances one sequence at a time by pushing whole rows into one state, the reference implementation.
+
+    The parameters are those of `SequenceSession`.
+
+    Examples
+    --------
+    >>> from giaann_dask.inference.rows.source import RunRows
+    >>> from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
+    >>> from giaann_dask.runs.run import Run
+    >>> from giaann_dask.spec import Specification
+    >>> flags = FlagTable(np.zeros(1, bool), np.full(1, -1))
+    >>> session = Session(Specification(), RunRows([Run.empty()], lambda neuron: 0), flags)
+    >>> prompt = PreparedSequence(neuron=np.array([0]), noun=np.array([True]), number=0)
+    >>> session.generate(prompt, 3).stop
+    'no connections'
+    """
+
+    def _begin(self) -> ActivationState:
+        return ActivationState.empty(self.device)
+
+    def _burst(self, state: ActivationState, neuron: int) -> ActivationState:
+        return burst(state, neuron, self._layout)
+
+    def _activity(self, state: ActivationState, neuron: int) -> int:
+        return source_activity(state, neuron, self._layout)
+
+    def _propagate(self, state: ActivationState, target: Tensor, pulse: Pulse) -> ActivationState:
+        return propagate(state, target, pulse, layout=self._layout, options=self.options)
+
+    def _deactivate(self, state: ActivationState, neuron: int) -> ActivationState:
+        return deactivate(state, neuron, self._layout)
+
+    def _score(self, state: ActivationState, connected: Tensor, times: TokenTimes) -> Candidates | None:
+        return score_candidates(state, connected, times, layout=self._layout, options=self.options)
+
+    def _shown(self, state: ActivationState) -> ActivationState:
+        return state
+
+
+def _next_target(source: int, token: Token, mode: Mode | None) -> int:
+    """Return the sentence's own token as the next source.
+
+    In internal mode it is taken in the source's column (contract, section 8.6a). A boundary's
+    stored flag is never unset, so that this changes nothing for a sequence that was segmented
+    with the flags of its number.
+    """
+    assert token.target is not None
+    if mode == "internal" and column_of(token.target) != column_of(source):
+        return (column_of(source) << FEATURE_BITS) | feature_of(token.target)
+    return token.target
