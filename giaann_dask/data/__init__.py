@@ -1,8 +1,7 @@
-"""A small English text that comes with the package, so that everything can be tried at once.
+"""Provide a small English sample text for trying the package.
 
-Covers: where the two files lie, a text to train on and one with the same people, places and phrases
-but no sentence in common, to evaluate on. Does not cover: reading and tagging them
-(`giaann_dask.text.reading`, `giaann_dask.text.lexicon_tagger`).
+There is a text to train on, and one with the same people, places and phrases but no sentence in common to evaluate
+on.
 """
 
 from __future__ import annotations

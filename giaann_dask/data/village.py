@@ -1,6 +1,6 @@
-"""As much text as one likes, about the village of the sample text: sentences of a small grammar.
+"""Generate any amount of text with a small grammar, about the village of the sample text.
 
-Covers: writing it, for trying a cluster out and for tests. Does not cover: text by people (`giaann_dask.data`).
+It is used for trying a cluster and in tests.
 """
 
 from __future__ import annotations

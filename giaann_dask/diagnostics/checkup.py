@@ -1,8 +1,7 @@
 """Check a running cluster and a stored network.
 
-Covers: whether a scheduler answers, whether its workers run the same versions and see the network, which roles they
-have, and whether the last commit of a network can be read. Does not cover: this machine
-(`giaann_dask.diagnostics.findings`).
+The scheduler answers, its workers run the same versions, have roles and see the network, and the last commit of the
+network can be read. The checks of this machine are in `giaann_dask.diagnostics.findings`.
 """
 
 from __future__ import annotations

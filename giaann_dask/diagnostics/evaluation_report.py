@@ -1,9 +1,7 @@
 """Write the report of an evaluation as one HTML page or one picture.
 
-Covers: the picture of accuracy by place in the sequence and by part of speech, the page that holds it
-inline beside all figures, and writing either to a file. Does not cover: the figures
-(`giaann_dask.inference.evaluation.evaluation`, `giaann_dask.inference.evaluation.accuracy`) and pictures of networks
-(`pictures`).
+The picture shows accuracy by position in the sequence and by part of speech; the page embeds it beside all figures.
+The figures are computed by `giaann_dask.inference.evaluation`.
 """
 
 from __future__ import annotations

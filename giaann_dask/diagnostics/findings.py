@@ -1,7 +1,6 @@
 """Check this machine: versions, devices, ports, disks, memory, caches.
 
-Covers: the form of a finding, and functions that look and change nothing. Does not cover: clusters and networks
-(`giaann_dask.diagnostics.checkup`) and how findings are shown (`giaann_dask.cli.doctor`).
+The checks change nothing. `giaann_dask.cli.doctor` prints their findings.
 """
 
 from __future__ import annotations

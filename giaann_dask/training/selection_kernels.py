@@ -1,7 +1,6 @@
-"""The compiled loops of selection: greedy rounds from a window of bits, and grouping into batches.
+"""Run the compiled loops of selection: greedy rounds from a window of bits, and grouping into batches.
 
-Covers: choosing and moving one sequence after another. Does not cover: what they are chosen by and
-the measures (`selection`), where the rules are explained.
+The rules are explained in `selection`.
 """
 
 from __future__ import annotations

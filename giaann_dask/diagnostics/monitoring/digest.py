@@ -1,9 +1,7 @@
 """Aggregate the events of a process into few and small messages for the scheduler.
 
-Covers: from events to a message of plain values, on the side of whoever trains, evaluates or continues prompts. Pure
-values. Does not cover: sending (`reporter`) and what becomes of it on the scheduler (`board`).
-
-Counters in a message are totals since its process began to tell, so a lost message costs nothing.
+`reporter` sends the messages, and `board` sums them. Counters in a message are totals since the process began to send
+messages, so a lost message changes nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Keep bounded histories of figures: the last minutes finely, the last days and weeks coarsely.
+"""Keep bounded histories of figures: the last minutes at a fine resolution, days and weeks at coarser ones.
 
-Covers: samples of counters and gauges at points in time, kept at three resolutions, and the rates that follow
-from counters. Pure functions and plain values. Does not cover: where samples come from (`board`, `plugin`)
-and drawing them (`page`).
+A history has samples of counters and gauges at three resolutions, and the rates of the counters.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Export the board's figures to Prometheus, on the ``/metrics`` of Dask's scheduler.
 
-Covers: names, help and labels of the metrics, and one collector for a process. Does not cover: the figures
-(`board`, `board`) and the server's own metrics (`giaann_dask.serving.metrics`).
-
-Dask writes the metrics of its whole process, so that of several schedulers in one process, as tests have them, the
-last one that is open is the one that is told of.
+The server has metrics of its own (`giaann_dask.serving.metrics`). Dask exports the metrics of the whole process, so
+if several schedulers are open in one process, as in tests, those of the last one are exported.
 """
 
 from __future__ import annotations

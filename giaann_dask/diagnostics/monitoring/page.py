@@ -1,9 +1,7 @@
 """Serve the page ``/giaann`` of Dask's dashboard.
 
-Covers: its document, where each figure stands, and bringing it up to date while somebody looks. Does not cover:
-the figures (`board`, `board`) and how plots look (`plots`).
-
-Imports bokeh, so this module is imported only where a dashboard has loaded it already.
+The page is updated while a browser has it open. `board` has its figures, `plots` its style. The module imports bokeh,
+so it is imported only where a dashboard has loaded bokeh already.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""Draw the plots of the page in one style.
+"""Draw the plots of the dashboard page in one style: lines and stacked areas over time, and bars.
 
-Covers: colours, axes with units, and the kinds of plot that the page has: lines over time, stacked areas over
-time, and bars. Does not cover: which there are and their figures (`page`).
-
-Imports bokeh, so this module is imported only where a dashboard has loaded it already.
+The module imports bokeh, so it is imported only where a dashboard has loaded bokeh already.
 """
 
 from __future__ import annotations

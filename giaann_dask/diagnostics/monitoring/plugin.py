@@ -1,8 +1,7 @@
 """Collect events on the scheduler, and add the page and the metrics there.
 
-Covers: the plugin that takes in what processes tell, samples the cluster every two seconds, and offers both as a
-page of Dask's dashboard and on its ``/metrics`` where these are there. Does not cover: the figures
-(`board`, `board`), the page (`page`), the metrics (`metrics`), and adding the plugin (`reporter`).
+A scheduler plugin receives the messages of processes and samples the cluster every two seconds. It offers both as a
+page of Dask's dashboard and on its ``/metrics``. `reporter` adds the plugin.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Add monitoring to a client's cluster, and send the client's events to its scheduler.
 
-Covers: adding the plugin to a scheduler, whether that was started here or long before, and an observer that
-sends events on, seldom and without waiting. Does not cover: what is sent (`digest`) and what becomes of it (`plugin`).
+The scheduler may have been started by this package or otherwise. Events are sent in batches, without waiting.
 """
 
 from __future__ import annotations

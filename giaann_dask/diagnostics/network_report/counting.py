@@ -1,8 +1,7 @@
 """Count the figures of a report in a region, and sum them over regions.
 
-Covers: degrees, strengths, segments, columns and the strongest neurons of a region's connections, as
-values whose size depends on the neurons and not on the connections. Does not cover: reading regions
-(`gathering`) and showing what was counted (`charts`, `page`).
+These are degrees, strengths, segments, columns and the strongest neurons, in arrays whose size depends on the number of
+neurons and not of connections. `gathering` reads the regions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Collecting what a report tells of a network: figures region by region, growth, regions, hubs by name.
+"""Collect the contents of a report: figures region by region, growth, regions, hubs by name.
 
-Covers: counting in this process, one region decoded at a time, or as one task a region of a cluster;
-and putting columns and neurons into words. Does not cover: what is counted (`counting`) and the page (`page`).
+Regions are counted in this process, one decoded at a time, or by one task a region on a cluster.
 """
 
 from __future__ import annotations

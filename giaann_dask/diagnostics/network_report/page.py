@@ -1,7 +1,6 @@
-"""The page of a report on a network: everything in one file, for the screen, light and dark, and for print.
+"""Write the page of a report: one file for the screen, light and dark, and for print.
 
-Covers: the sections, each with what applies to the network's profile, and writing the page. Does not
-cover: what they show (`gathering`, `charts`, `charts`).
+Each section shows what applies to the network's profile.
 """
 
 from __future__ import annotations

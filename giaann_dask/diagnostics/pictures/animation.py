@@ -1,6 +1,6 @@
-"""Animate a prediction: a frame for every step.
+"""Animate a prediction, one frame a step, as GIF by pillow or as MP4 by ffmpeg.
 
-Covers: the frames, GIF by pillow and MP4 by ffmpeg. Does not cover: what a frame shows (`prediction`).
+`prediction` draws the frames.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Draw a whole network as a density: the number of connections between concept columns.
 
-Covers: counting the connections of pairs of columns region by region, the order of columns by first
-appearance or by region, and the picture on a logarithmic scale by datashader and matplotlib. Does not
-cover: single neurons (`drawing`).
+Connections are counted by pairs of columns, region by region. Columns are in the order of their first appearance or by
+region, and the scale is logarithmic. Datashader and matplotlib draw the picture.
 """
 
 from __future__ import annotations

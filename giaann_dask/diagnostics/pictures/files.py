@@ -1,8 +1,4 @@
-"""Write pictures to files.
-
-Covers: SVG, PNG and PDF by matplotlib, the same bytes for the same picture. Does not cover: pages
-(`interactive`) and animations (`animation`).
-"""
+"""Write pictures as SVG, PNG or PDF by matplotlib, the same bytes for the same picture."""
 
 from __future__ import annotations
 

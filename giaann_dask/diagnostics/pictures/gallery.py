@@ -1,8 +1,4 @@
-"""Collect all pictures of a network, as `giaann_dask.api.network.Network.pictures` returns them.
-
-Covers: one method for each kind of picture. Does not cover: how they are made (the other modules of
-this package).
-"""
+"""Provide one method for each kind of picture, as `giaann_dask.api.network.Network.pictures` returns them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Draw an interactive picture as one HTML page: zoom, tooltips, and links from neuron to neuron.
 
-Covers: the page by bokeh, with all that it needs inside, so that it opens without a network. Does
-not cover: what is drawn (`choosing`), colours (`schemes`) and places (`layout`), which are those of other pictures.
+Bokeh writes the page with all scripts and data embedded, so that it opens without a network. Contents, colours and
+layout are those of other pictures.
 """
 
 from __future__ import annotations

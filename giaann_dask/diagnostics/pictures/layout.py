@@ -1,11 +1,8 @@
 """Lay out the columns, neurons and connections of a picture, in inches.
 
-Covers: the page, the places at which connections leave and arrive, and their curves. Does not
-cover: colours (`schemes`) and drawing (`drawing`, `interactive`). Needs no drawing library.
-
-A column is a box with its prime concept neuron at the foot and its feature neurons above, the
-strongest lowest. Connections between prime concept neurons hang below the boxes; inside a column
-they lead up on the right and down on the left.
+A column is a box with its prime concept neuron at the bottom and its feature neurons above, the strongest lowest.
+Connections between prime concept neurons are drawn below the boxes; inside a column they lead up on the right and
+down on the left. The module needs no drawing library.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Options of a picture: which part of a network is drawn, and how large.
-
-Covers: the options of a picture and their checks. Does not cover: what follows from them.
-"""
+"""Validate the options of a picture: which part of a network is drawn, and how large."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Record a prediction step by step, and draw one of its steps.
 
-Covers: following a prompt with the whole state of every step, choosing the columns and neurons that
-show it, and drawing a step. Does not cover: inference (`giaann_dask.inference`) and moving pictures
-(`animation`).
+A prompt is continued with the whole state of each step recorded; the columns and neurons that show it best are drawn.
+`animation` draws all steps.
 """
 
 from __future__ import annotations

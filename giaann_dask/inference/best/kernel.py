@@ -1,12 +1,10 @@
-"""The sum over all evidence for the next word, as one compiled pass over a text.
+"""Sum all evidence for the next word in one compiled pass over a text.
 
-Covers: the distribution before every token, its normalisation over all words without visiting those
-that nothing speaks for, the most probable word, and how the probability of what came changes with the
-weights. Does not cover: tables (`best.tables`), the meaning of the results (`best.scores`).
-
-Before each token, ``log p(w) = log chain(w) + sum over kinds of weight * evidence(w) - log Z``. Words
-without evidence keep the probability that the chain leaves to words by themselves, all scaled alike, so
-their sum is known: it is 1 less that of the words that were visited.
+Before each token, ``log p(w) = log chain(w) + sum over kinds of weight * evidence(w) - log Z``. Words without evidence
+keep the probability that the chain gives them, all scaled alike, so their sum is known without a loop over them: it is
+1 less the sum of the words that have evidence. The pass computes the distribution, its normalisation, the most
+probable word, and the gradient of the token's probability with respect to the weights. The tables are in
+`best.tables`.
 """
 
 from __future__ import annotations

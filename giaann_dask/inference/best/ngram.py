@@ -1,11 +1,8 @@
-"""N-gram models to compare with: plain backoff, and the modified smoothing of Kneser and Ney.
+"""Score text by n-gram models for comparison: plain backoff, and modified Kneser-Ney smoothing.
 
-Covers: both, made of the same counts of the same tokens as profile ``best``, and scored by the same code.
-Does not cover: counts (`giaann_dask.increments.context_counts`) and pooling (`best.scores`).
-
-No library is used: the counts are there already, and NLTK's `KneserNeyInterpolated`, which the
-package installs for other reasons, has a single discount, not the modified three, and is made for
-one query at a time. The smoothed model is the chain of `best.tables` without any further evidence.
+Both use the counts of profile ``best`` on the same tokens, and the same scoring code. No library is used: the counts
+exist already, and NLTK's `KneserNeyInterpolated` has a single discount instead of three and answers one query at a
+time. The smoothed model is the chain of `best.tables` without further evidence.
 """
 
 from __future__ import annotations

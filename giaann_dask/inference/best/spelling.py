@@ -1,7 +1,6 @@
 """Estimate the probability of the spelling of an unknown word: each byte by the bytes before it.
 
-Covers: a small model of the UTF-8 bytes of words, made of counts, that gives every string of bytes a
-probability, all of which sum to 1. Does not cover: how probable an unknown word is (`best.tables`).
+The model is made of counts of UTF-8 bytes. The probabilities of all strings of bytes sum to 1.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""Learned counts as tables from which words are predicted: evidence of each context for each word.
+"""Build the tables from which profile ``best`` predicts words: the evidence of each context for each word.
 
-Covers: reading counts run by run into one table, how probable a word is by itself, the smoothed chain
-of longer and longer contexts, and what every other kind of context says for a word. Does not cover:
-counting (`giaann_dask.increments.context_counts`), the sum over the evidence (`best.kernel`) and the
-weights (`best.scores`).
+Counts are read run by run into one table. The probability of a word without context is its share of the distinct
+contexts that it was seen after, not of the tokens (Kneser and Ney 1995). The discounted mass goes to unknown words as
+far as words seen once predict them, and to all known words equally. The chain interpolates the counts after 4, 3, 2
+and 1 neighbours in the same way, with three discounts for each length (Chen and Goodman 1998). All of this is derived
+from sums when the table is built, so networks can still be added and subtracted.
 
-By itself a word has the share of the contexts that it was seen after, not of the tokens (Kneser and
-Ney 1995); what the discount of seldom words frees goes to unknown words as far as words seen once
-foretell them, and to all known words alike. The chain mixes the counts after 4, 3, 2 and 1 neighbours
-in the same way, with three discounts for each length (Chen and Goodman 1998). All of that is derived
-from sums when the table is made, so it never stands in the way of adding and subtracting.
+`best.kernel` sums the evidence with the weights of `best.scores`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
 """Compute the code length of a text by a network of columns, in bits per byte.
 
-Covers: the probability that a step gives its token, two forms of bits per byte made of these, and the bytes
-of tokens. Does not cover: collecting the steps (`evaluation.predicting`), and the probabilities of profile
-``best``, which are never 0 (`giaann_dask.inference.best.scores`).
+Networks of columns activate neurons and define no probabilities. The probability that a step assigns to its token is
+defined as the share that its neuron has of the positive activation of all candidates, and 0 where it is no candidate.
+The code length of the tokens is the sum of the negative logarithms, which is infinite as soon as one token has
+probability 0. The modified form takes the mean of the probabilities first and one logarithm of it. It is finite and
+compares networks of columns with each other, but it is not the length of a code and never longer than the plain form:
+do not compare it with bits per byte of other language models.
 
-Networks of columns activate neurons; they do not know probabilities. A step is said to give its token the
-share that its neuron has of the positive activation of all candidates, and 0 where it is no candidate. As a
-code the tokens then take the sum of the negative logarithms, which is infinite as soon as one token has
-probability 0. The form that is called modified takes the mean of the probabilities first and one logarithm
-of it. It is finite and compares networks of one kind with each other, but it is the length of no code, and
-is never longer than the other: do not compare it with bits per byte of other language models.
+Profile ``best`` has probabilities, which are never 0 (`giaann_dask.inference.best.scores`).
 """
 
 from __future__ import annotations

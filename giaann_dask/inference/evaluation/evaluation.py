@@ -1,9 +1,7 @@
-"""Evaluation: accuracy of next-token prediction on given text.
+"""Evaluate the accuracy of next-token prediction on text, over a cluster.
 
-Covers: preparing sequences by section 7 of the contract, spreading them over a cluster and putting
-the report together. Does not cover: the tasks (`evaluation.predicting`), what they keep
-(`evaluation.predicting`), when a prediction is right (`evaluation.accuracy`), counting by section 8
-(`evaluation.accuracy`) and pictures of a report (`giaann_dask.diagnostics.evaluation_report`).
+Sequences are prepared by section 7 of the contract and divided into tasks (`evaluation.predicting`), and their results
+are counted by section 8 (`evaluation.accuracy`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Rows that were asked from other workers and are kept for a while, and figures of the asking.
+"""Cache rows that were fetched from other workers, within a byte budget, and count requests.
 
-Covers: a cache of rows within a byte budget that the threads of a process share, what is under way,
-and counting. Does not cover: asking (`rows.remote`) and answering (`rows.service`).
+The threads of a process share the cache and the requests that are in progress. `rows.remote` makes the requests.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Check whether the rows of an opened network are available.
+"""Check within a bounded time whether the rows of an opened network are available.
 
-Covers: looking at the connection to a cluster, at its scheduler and at the workers that hold regions,
-within a bounded time. Does not cover: asking for rows (`rows.remote`), and mending anything: Dask does that, and
-whoever has opened the network where the connection is lost.
+The connection to the cluster, its scheduler and the workers that hold regions are checked; nothing is repaired here.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Rows asked from the workers that hold them: the asking side of the row service.
+"""Request rows from the workers that hold them: the client side of the row service.
 
-Covers: finding owners, one request per owner for all neurons wanted, retries after a region has moved
-or its worker died, asking ahead, and the choice between asking and copying. Works in tasks, from
-worker to worker, and in the process of the client. Does not cover: answering (`rows.service`), what
-is kept (`rows.hot`) and the tasks that open regions (`opened`).
+All neurons wanted of one owner are one request. A request is repeated after a region has moved or its worker died, and
+may be made ahead of need. `RowOptions` decides whether rows are requested or whole regions are replicated. It works in
+tasks, from worker to worker, and in the process of the client. `rows.service` answers.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""The row service: workers answer which connections leave a neuron, from the regions that Dask holds there.
+"""Answer requests for the connections that leave neurons, from the regions that Dask holds on a worker.
 
-Covers: the worker's side. A plugin adds a handler to every worker's server, which reads the results
-of tasks where they lie (no copy is kept, nothing is hidden from Dask), adds the runs of a region up for
-the neurons asked, and leaves out what the asker does not need. Does not cover: the asking, retries
-and caching (`rows.remote`), and which tasks hold regions (`opened`).
-
-The handler runs on the worker's event loop, beside its tasks, and only reads runs, which never change.
+A plugin adds a handler to every worker's server. The handler reads the results of tasks where Dask keeps them, without
+a copy, sums the runs of a region for the requested neurons, and leaves out what the request excludes. It runs on the
+worker's event loop, beside its tasks, and only reads runs, which never change. `rows.remote` makes the requests.
 """
 
 from __future__ import annotations

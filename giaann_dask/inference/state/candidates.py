@@ -1,9 +1,7 @@
 """Find the neurons that can be predicted in a step, and their values.
 
-Covers: the connected set, the candidates and their values (contract, sections 8.3 and 8.6b), and
-our rule for ties: the first maximum in (column, feature) order, on every device.
-Does not cover: how the state came about (`activation`), or whether a mode rejects the winner
-(`session`).
+Implements the connected set and the candidates of sections 8.3 and 8.6b of the contract, and this package's rule for
+ties: the first maximum in (column, feature) order, on every device.
 """
 
 from __future__ import annotations

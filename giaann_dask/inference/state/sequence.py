@@ -1,8 +1,4 @@
-"""The plain values of inference: a prepared sequence, stored flags, steps and what they add up to.
-
-Covers: what goes into a session and what comes out of it. Does not cover: how one follows from
-the other (`session`), or the tensors of the state (`activation`, `candidates`).
-"""
+"""Define the values of inference: prepared sequences, stored flags, steps, traces and results."""
 
 from __future__ import annotations
 

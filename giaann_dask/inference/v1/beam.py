@@ -1,30 +1,25 @@
-"""Beam search: looking ahead before a token is generated.
+"""Search ahead with a beam before a token is generated.
 
-Covers: the choice of a generated token by the best of several paths of tokens that could follow. The
-contract is silent about it, and the reference's specification says little; this is how it is done
-here:
+The contract does not define it, and the reference's specification says little. These are the rules here:
 
-1. At every token to be generated, the most active candidates, at most `BeamOptions.width`, each begin a
-   path. They are ranked by their values as in any step, whatever paths are scored by. Those that the
-   mode of the step would reject begin none.
-2. A path goes on as generation would: its last token is the source of the next step, which propagates
-   and deactivates in a state of the path's own, and whose most active candidates, again at most `width`,
-   each go on with it. Of all paths that went on, the `width` with the largest scores are kept. This is
-   repeated until paths have `BeamOptions.depth` tokens. A path that cannot go on, because its last token
-   has no connections or no candidates, ends with the score that it has.
-3. The score of a path is the sum over its tokens of what `BeamOptions.score` says: ``"activation"``, a
-   token's value as a candidate; ``"connection"``, the trained strength from the token before it, summed
-   over the connections of the last segment, which stand for adjacent tokens, on all branches; or
-   ``"both"``, the sum of the two. Values and strengths are added as double precision numbers, in the
-   order of the tokens.
-4. The first token of the path with the largest score, ended ones included, is generated, and only that
-   one; the next token is searched for anew. Of equal scores, the path wins whose tokens come first in
-   (column, feature) order, compared one by one, the shorter first.
+1. At every token to be generated, the most active candidates, at most `BeamOptions.width`, each begin a path. They are
+   ranked by their values as in any step, however paths are scored. Those that the mode of the step would reject begin
+   none.
+2. A path is continued as generation would: its last token is the source of the next step, which propagates and
+   deactivates in a state of the path's own, and whose most active candidates, again at most `width`, each continue it.
+   Of all continued paths, the `width` with the largest scores are kept. This is repeated until paths have
+   `BeamOptions.depth` tokens. A path that cannot be continued, because its last token has no connections or no
+   candidates, ends with its score.
+3. The score of a path is a sum over its tokens, chosen by `BeamOptions.score`: ``"activation"``, a token's value as a
+   candidate; ``"connection"``, the trained strength from the token before it, summed over the connections of the last
+   segment, which stand for adjacent tokens, on all branches; or ``"both"``, the sum of the two. Values and strengths
+   are added as double precision numbers, in the order of the tokens.
+4. The first token of the path with the largest score, ended ones included, is generated, and only that one; the next
+   token is searched for anew. Of equal scores, the path wins whose tokens come first in (column, feature) order,
+   compared one by one, the shorter first.
 
-So width 1 is plain generation at any depth, and so is depth 1 scored by activation. How far is looked
-ahead does not depend on how many tokens are asked for: asking for more changes none before.
-
-Does not cover: one step (`steps`), the state (`activation`), or sequences whose tokens are given.
+So width 1 is plain generation at any depth, and so is depth 1 scored by activation. The depth does not depend on the
+number of tokens to generate, so generating more changes none before.
 """
 
 from __future__ import annotations

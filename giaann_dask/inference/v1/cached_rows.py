@@ -1,8 +1,7 @@
-"""Rows that a batch of sequences holds while they advance, where compiled code can reach them.
+"""Hold the rows of a batch of sequences in memory that compiled code can address.
 
-Covers: fetching the rows of distinct neurons in one go from any source of rows, the table of their
-addresses and segments, and letting go of those that no sequence needs. Does not cover: the caches and
-requests behind a source (`rows.remote`, `rows.hot`).
+The rows of distinct neurons are fetched together from any source of rows. A table has their addresses and segments,
+and rows that no sequence needs any more are dropped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Copy the rows of a batch to a device, and search in them.
 
-Covers: following what `BatchRows` holds, what a row reaches in the last segment, and which of many rows reach
-which of many neurons. Does not cover: where rows come from (`v1.cached_rows`) and what follows from what is
-found (`v1.tensors`).
+The device has a copy of what `v1.cached_rows` holds. Searches find what a row reaches in the last segment, and which of
+many rows reach which of many neurons.
 """
 
 from __future__ import annotations

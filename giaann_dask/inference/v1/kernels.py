@@ -1,23 +1,18 @@
-"""Compiled steps of many sequences on the CPU: replaying what has reached the neurons that can win.
+"""Advance many sequences on the CPU with compiled steps that replay the histories of the neurons that can win.
 
-Covers: sections 8.1 to 8.6 of the contract for sequences whose rows are here, as numba kernels: the
-activity of a source, the connected neurons, their state from the sequence's history, their values
-and the first largest of them.
-Does not cover: which sequences advance, where rows come from and what is fed (`v1.pull_batch`), the same on
-other devices (`session`), or the state of all neurons (`activation`).
+Implements sections 8.1 to 8.6 of the contract as numba kernels: the activity of a source, the connected neurons, their
+state from the sequence's history, their values and the first largest of them.
 
-The history of a neuron depends on the sources of its sequence and on its own bursts and
-deactivations, never on other targets. A row is sorted by segment, then target, so that what
-a source sends to a neuron is found by a search in a slice. All searches of a slice go down together, one
-halving after the other, so that the memory is waited for once and not once for each.
+The history of a neuron depends on the sources of its sequence and on its own bursts and deactivations, never on other
+targets. A row is sorted by segment, then target, so that a search in a slice finds what a source sends to a neuron.
+All searches of a slice advance together, one halving after the other, so that their memory accesses overlap.
 
-Most searches are never made: an entry behind one that is not active is not reached, a boolean entry
-that is already 1 stays 1, and the column segments of a neuron whose last segment was not reached do
-not matter, because it is no candidate. The float32 operations that are left are those of
-`activation`, in the same order.
+Most searches are never made: an entry behind one that is not active is not reached, a boolean entry that is already 1
+stays 1, and the column segments of a neuron whose last segment was not reached do not matter, because it is no
+candidate. The remaining float32 operations are those of `activation`, in the same order.
 
-All kernels are in one module, because numba keeps compiled code by module: a caller in another module would
-go on with the old code of what it calls.
+All kernels are in one module, because numba caches compiled code by module: a caller in another module would
+keep using the old code of what it calls.
 """
 
 from __future__ import annotations

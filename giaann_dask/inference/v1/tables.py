@@ -1,7 +1,7 @@
-"""The tables that compiled steps of many sequences read and write.
+"""Define the tables that compiled steps of many sequences read and write.
 
-Covers: rules as integers, rows by their addresses, and all steps of the sequences of a batch, a line for
-each. Does not cover: the steps (`v1.kernels`) and who fills the tables in (`v1.pull_batch`, `v1.cached_rows`).
+These are the rules as integers, rows by their addresses, and all steps of the sequences of a batch, one row for each.
+`v1.pull_batch` and `v1.cached_rows` fill them in.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Steps of many sequences as tensors, on any device: what `kernels` does one sequence after the other.
+"""Advance many sequences with tensors on any device; `kernels` does the same one sequence after the other.
 
-Covers: sections 8.1 to 8.6 of the contract, vectorised over sequences, over the neurons that can win and over the
-steps of their histories. Does not cover: which sequences advance, where rows come from and what is fed
-(`v1.pull_batch`), and the same for the CPU (`v1.kernels`), which waits for memory less.
+Implements sections 8.1 to 8.6 of the contract, vectorised over sequences, over the neurons that can win and over the
+steps of their histories. On the CPU, `v1.kernels` is faster, because it waits for memory less.
 
-A pair is a neuron and the sequence whose history it is followed through. All pairs of a step are followed
-together: first all connections that any step of their sequences sends to them are searched, all halvings at once,
-then the steps are done one after the other. The float32 operations are those of `activation`, in the same order.
+A pair is a neuron and the sequence whose history it is followed through. All pairs of a step are followed together:
+first all connections that any step of their sequences sends to them are searched, all halvings at once, then the
+steps are done one after the other. The float32 operations are those of `activation`, in the same order.
 """
 
 from __future__ import annotations

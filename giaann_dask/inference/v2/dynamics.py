@@ -1,18 +1,16 @@
-"""Compiled steps of profile ``v2``: what a source's row does to the neurons that it reaches.
+"""Compute the effect of a source's row on the neurons that it reaches, by the compiled steps of profile ``v2``.
 
-Covers: sections 7a to 7e, 7h and 7i and sections 8.1 to 8.7 of the contract of profile ``v2`` for one
-sequence, as numba kernels, in float32.
-Does not cover: the memory that they work on (`giaann_dask.inference.v2.states`), and modes, selection and
-what is fed (`giaann_dask.inference.v2.session`).
+Implements sections 7a to 7e, 7h and 7i and sections 8.1 to 8.7 of the contract of profile ``v2`` for one sequence, as
+numba kernels, in float32.
 
-A neuron's entries lie side by side in a slot of an open-addressed table. What a step does to all entries
-(moving to the next segment, decay, becoming 0 or 1) depends on the entry alone, so that it is put
-off: a slot has a stamp that says up to where it is done, and catches up when it is looked at.
-Step w consists of two such moments, 2w at its beginning and 2w + 1 at its end. So a step costs as
-much as its row is long, however many neurons are active.
+The entries of a neuron are contiguous in a slot of an open-addressed table. What a step does to all entries (moving to
+the next segment, decay, becoming 0 or 1) depends on the entry alone, so it is deferred: a slot has a stamp of the last
+moment that was applied, and is brought up to date when it is read. Step w consists of two such moments, 2w at its
+beginning and 2w + 1 at its end. So the cost of a step depends on the length of its row, however many neurons are
+active.
 
-All kernels are in one module, because numba keeps compiled code by module: a caller in another module would
-go on with the old code of what it calls.
+All kernels are in one module, because numba caches compiled code by module: a caller in another module would
+keep using the old code of what it calls.
 """
 
 from __future__ import annotations

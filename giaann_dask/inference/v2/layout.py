@@ -1,8 +1,4 @@
-"""The segments of a network as the steps of profile ``v2`` need them.
-
-Covers: which segments are of columns, of features and the soma, as plain numbers.
-Does not cover: where they come from (`giaann_dask.spec`) and the steps (`giaann_dask.inference.v2.dynamics`).
-"""
+"""Define which segments of a network are of columns, of features and the soma, for the steps of profile ``v2``."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Define how a network of profile ``v2`` predicts: two dynamics and the rule that selects a candidate.
 
-Covers: the constants of sections 7 and 8 of the contract of profile ``v2`` with the reference's two
-sets of them, and the selection rules of its section 9, validated.
-Does not cover: what training computed (`giaann_dask.spec`), profile ``v1``
-(`giaann_dask.inference.state.options`), or the steps (`giaann_dask.inference.v2.session`).
+These are the constants of sections 7 and 8 of the contract of profile ``v2``, with the reference's two sets of them,
+and the selection rules of its section 9.
 """
 
 from __future__ import annotations

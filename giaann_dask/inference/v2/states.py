@@ -1,10 +1,7 @@
-"""The state of one sequence under the dynamics of profile ``v2``.
+"""Keep the state of one sequence under the dynamics of profile ``v2``.
 
-Covers: the memory of the compiled steps (`giaann_dask.inference.v2.dynamics`), one class for each of the
-two dynamics behind the same three questions: what comes of a source, what follows it, and what the
-state looks like.
-Does not cover: the constants (`giaann_dask.inference.v2.options`), and modes, selection and what is fed
-(`giaann_dask.inference.v2.session`).
+Each of the two dynamics has one class, which owns the memory of the compiled steps
+(`giaann_dask.inference.v2.dynamics`).
 """
 
 from __future__ import annotations

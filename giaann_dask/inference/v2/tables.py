@@ -1,7 +1,6 @@
 """Define the data of the compiled steps of profile ``v2``: entries of neurons, constants and times.
 
-Covers: the tuples that `giaann_dask.inference.v2.dynamics` takes, as plain arrays and numbers.
-Does not cover: what is done with them there, and who makes them (`giaann_dask.inference.v2.states`).
+`giaann_dask.inference.v2.states` allocates the tables, and `giaann_dask.inference.v2.dynamics` changes them.
 """
 
 from __future__ import annotations
