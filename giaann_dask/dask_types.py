@@ -101,7 +101,7 @@ def _register_class(cls: type) -> None:
 
 
 def _normalize(value: Any) -> tuple[Hashable, ...]:
-    """Return what a token is made of: the class and the content of all fields, in order."""
+    """Return the values that a token is computed from: the class and the content of all fields, in order."""
     cls = type(value)
     return (cls.__module__, cls.__qualname__, *map(_content, _values(value)))
 

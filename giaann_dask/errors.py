@@ -36,7 +36,7 @@ def parameter(name: str) -> str:
 
 
 class GiaannError(Exception):
-    """Base class: says what was received, what was expected and what to do.
+    """Base class of errors, with the value received, the value expected and the remedy.
 
     The text names parameters by `parameter`: as Python spells them, until a command chooses its options
     (`choose_spelling`).
@@ -88,7 +88,7 @@ class InputMissingError(GiaannError, FileNotFoundError):
 
 
 class InputFormatError(GiaannError, ValueError):
-    """An input that can be read as bytes but not as what it claims to be."""
+    """An input whose bytes do not have the format of its type."""
 
 
 class InputEncodingError(GiaannError, ValueError):
@@ -120,7 +120,7 @@ class StoreFormatError(GiaannError, ValueError):
 
 
 class StoreDamagedError(GiaannError, RuntimeError):
-    """A store whose content contradicts itself or cannot be decoded."""
+    """A store whose content is inconsistent or cannot be decoded."""
 
 
 class StoreWriteError(GiaannError, OSError):
@@ -152,4 +152,4 @@ class StrengthOverflowError(GiaannError, OverflowError):
 
 
 class ClusterError(GiaannError, RuntimeError):
-    """A cluster that cannot be reached, or that lost what a task needs."""
+    """A cluster that cannot be reached, or that lost the inputs of a task."""

@@ -223,7 +223,7 @@ class Specification:
         self._check_modes()
 
     def _check_modes(self) -> None:
-        """Bring what modes are given into its one form and check what they need of each other."""
+        """Normalise the modes and check that they can be combined."""
         object.__setattr__(self, "pos_factors", _factors(self.pos_factors))
         limit, unit = self.strength_limit, 1 / (1 << self.strength_bits)
         _require(limit is None or unit <= limit < 1e6, "strength_limit", limit, f"{unit} (a unit) to 1000000")
@@ -288,7 +288,7 @@ class Specification:
         return self.maximum_subwords if self.tokens == "subwords" else self.maximum_tokens
 
     def text_rules(self) -> dict[str, Any]:
-        """Return what encoded text depends on besides its limits and branches; nothing in profile ``v1``."""
+        """Return the rules that encoded text depends on besides its limits and branches; empty in profile ``v1``."""
         return {} if self.profile == "v1" else {name: getattr(self, name) for name in TEXT_RULES}
 
     def increments(self, factor: float = 1.0) -> npt.NDArray[np.int64]:
@@ -317,7 +317,7 @@ class Specification:
         return units
 
     def strengths(self, units: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.float64]:
-        """Return what the totals of connections stand for, limited as the specification says.
+        """Return the strengths of connections from their stored totals, limited as specified.
 
         Parameters
         ----------

@@ -105,7 +105,7 @@ def profile_defaults(profile: str, lif: bool | None) -> dict[str, Any]:
 
 
 def check_later(options: Mapping[str, Any], longest: int) -> None:
-    """Check the options that came with profile ``v2``, each by itself and with the others.
+    """Check the options that were added with profile ``v2``, alone and in combination.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def _require_fixed(name: str, value: object, only: object) -> None:
 
 
 def _check_segments(options: Mapping[str, Any]) -> None:
-    """Check the numbers of segments and what their first ones take."""
+    """Check the numbers of segments and the contents of the first ones."""
     counts = options["segment_counts"]
     valid = counts is not None and len(counts) == 2 and all(isinstance(n, int) and 0 <= n <= 32 for n in counts)
     require(valid, "segment_counts", counts, "a number of column segments and one of feature segments")

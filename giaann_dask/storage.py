@@ -260,7 +260,7 @@ def write_file(path: Path, content: bytes | str, what: str = "") -> Path:
 
 @contextmanager
 def writing(what: str) -> Iterator[None]:
-    """Turn the failures of what cannot be written into a `StoreFullError`, or a `StoreRefusedError`."""
+    """Translate errors of writing into a `StoreFullError` or a `StoreRefusedError`."""
     try:
         yield
     except GiaannError:

@@ -235,7 +235,7 @@ class Network(Summarised):
         options: GenerationOptions | None = None,
         batch: BatchOptions | None = None,
     ) -> ContinuationStream:
-        """Return the continuations of many prompts, advanced together, as they come.
+        """Return the continuations of many prompts, advanced together, as an iterator.
 
         Without a client the network is read into this process, once for this object and commit; with one its
         workers store it. Each prompt is continued as it would be alone.

@@ -100,7 +100,7 @@ def sources_of(
     lexicon: EverPos | SubwordTokenizer,
     drop_short: bool = False,
 ) -> SourceOptions:
-    """Return how text is read and tagged for a network; `drop_short` leaves out what has no token to predict."""
+    """Return the reading and tagging of text for a network; `drop_short` omits sequences without a token to predict."""
     return SourceOptions.of(
         specification, tagger=text.tagger, lexicon=lexicon, reading=text.reading, drop_short=drop_short
     )

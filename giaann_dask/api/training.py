@@ -171,7 +171,7 @@ def new_inputs(
     specification: Specification | None = None,
     text: TextOptions | None = None,
 ) -> list[UnseenInputs]:
-    """Return what each input holds that a network, new or existing, does not; see `find_unseen_inputs`."""
+    """Return the parts of each input that a network, new or existing, was not trained on; see `find_unseen_inputs`."""
     path = absolute_place(network)
     store = NetworkStore(path) if (path / "refs").exists() else None
     reader = None if store is None or store.blank() else store.open(store.head())

@@ -285,7 +285,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
 )
 @common_options
 def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: Any) -> None:
-    """Continue a PROMPT with what the network has learned.
+    """Generate the continuation of a PROMPT.
 
     All words of the prompt are used as seed. Of equally active neurons the first in the order of column
     and feature is taken. With --beam-width and --beam-depth, the first token of the best path is.

@@ -38,7 +38,7 @@ _MARKS = {"good": "[green]good[/]", "note": "[yellow]note[/]", "bad": "[bold red
 def doctor(
     network: Path | None, all_runs: bool, scheduler: str | None, scheduler_file: str | None, port: int, as_json: bool
 ) -> int:
-    """Check this machine, and a network or cluster where one is named; say what to do.
+    """Check this machine, and a network or cluster if given; advise how to fix what is wrong.
 
     Checks versions, devices, memory, disks, ports and caches, and changes nothing, except that it writes a token into
     the network's writer.lock, which the workers of a cluster read. The exit code is 0 when nothing is bad, else 3.

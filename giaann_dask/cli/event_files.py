@@ -72,7 +72,7 @@ def event_log(file: TextIO | None, observer: Observer) -> Observer:
 
 
 def round_log(file: TextIO | None, observer: Observer) -> Observer:
-    """Write what rounds moved to a file, too, one JSON object a line.
+    """Write the figures of rounds to a file, too, one JSON object a line.
 
     Each line has the fields of `RoundIntegrated`, and ``seconds`` since the command began to work. Parameters and
     result are those of `event_log`.

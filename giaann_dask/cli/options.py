@@ -44,7 +44,7 @@ class _RowMode(click.Choice[str]):
 
 
 def common_options(command: Command) -> Command:
-    """Add the options of every command: where it runs, what it logs, and ``--json``."""
+    """Add the options of every command: cluster, logging, and ``--json``."""
     command = log_options(command)
     for option in reversed(
         (

@@ -236,6 +236,6 @@ def log_event(event: Event) -> None:
 
 
 def _moved(event: RoundIntegrated) -> str:
-    """Return what a round moved, as a note."""
+    """Return the bytes and messages of a round, as a note."""
     shared = event.shared_touches / max(event.column_touches, 1)
     return f"{event.increment_bytes / 1e6:,.1f} MB, {event.messages} messages, {shared:.0%} overlap"

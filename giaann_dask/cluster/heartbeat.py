@@ -57,6 +57,6 @@ class RowServiceMetrics:
         self.counts[bucket] += 1
 
     def asked(self, seconds: float) -> None:
-        """Count a row request of this worker that has been responded to."""
+        """Count a row request of this worker that has been answered."""
         self.counts["asked_requests"] += 1
         self.counts["asked_seconds"] += seconds

@@ -71,7 +71,7 @@ def region_budget(limit: int) -> int:
 
 
 def spill_within_budget(worker: Worker) -> None:
-    """Lower the spill thresholds of a worker whose limit leaves less memory for data than Dask assumes.
+    """Lower the spill thresholds of a worker with less memory for data than Dask assumes.
 
     A configured ``distributed.worker.memory.target`` is not changed.
     """

@@ -25,7 +25,7 @@ _LAST_LOOK_S = 10.0
 
 
 def task_key(name: str, *identity: Any) -> str:
-    """Return the key of a task: its name, as the dashboard shows it, and a hash of what determines its result.
+    """Return the key of a task: its name, as the dashboard shows it, and a hash of its inputs.
 
     Examples
     --------

@@ -95,7 +95,7 @@ def add_counts(parts: Sequence[ContextCounts]) -> ContextCounts:
 
 
 def subtract_counts(whole: ContextCounts, part: ContextCounts) -> ContextCounts:
-    """Return the counts of a text without one part of it: what counting the rest alone gives.
+    """Subtract the counts of a part of a text; equals counting the rest alone.
 
     Raises
     ------

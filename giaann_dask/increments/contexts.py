@@ -150,7 +150,7 @@ class TokenStream:
         return np.where(valid, source_key(kind, parts), NONE)
 
     def _before(self, keys: Integers, distance: int) -> Integers:
-        """Return what stands some tokens before each one, in its sentence."""
+        """Return the value some tokens before each token, within its sentence."""
         seen = np.full(len(self), NONE, np.int64)
         seen[distance:] = keys[self.index[: max(len(self) - distance, 0)]]
         seen[self.place < distance] = NONE
@@ -186,7 +186,7 @@ def word_key(word: str) -> int:
 
 
 def ending_of(word: str) -> str:
-    """Return what a word ends in: short words are kept, digits are all alike.
+    """Return the ending of a word; short words are kept whole, and all digits become one symbol.
 
     Examples
     --------

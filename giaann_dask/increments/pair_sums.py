@@ -91,7 +91,7 @@ class Tokens(NamedTuple):
 
 
 class _Walked(NamedTuple):
-    """The tokens of a batch as their pairs are written: in the order of their sources, with what each pairs with.
+    """The tokens of a batch in the order of their sources, with the range of targets of each.
 
     Attributes
     ----------

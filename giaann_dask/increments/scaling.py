@@ -43,7 +43,7 @@ def _classes(specification: Specification) -> tuple[float, ...]:
 
 
 def increment_table(specification: Specification) -> Integers:
-    """Return what a pair adds, by class and distance.
+    """Return the increment of a pair by class and distance.
 
     Returns
     -------

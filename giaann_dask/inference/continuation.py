@@ -279,7 +279,7 @@ class GeneratedToken:
 
 @dataclass(frozen=True)
 class Continuation:
-    """A prompt and what followed.
+    """A prompt and its continuation.
 
     Attributes
     ----------
@@ -316,7 +316,7 @@ class Continuation:
         return {name: item for name, item in values.items() if there.get(name, True)}
 
     def lines(self, explain: bool = False) -> list[str]:
-        """Return the continuation for a person, with the reasons for each token when asked for."""
+        """Return the continuation as readable lines, with the reasons for each token if requested."""
         shown = [self.text or "(nothing)"]
         if explain:
             for token in self.tokens:

@@ -80,7 +80,7 @@ class PreparedPrompt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RawToken:
-    """A generated token as neuron keys: what the ``generate`` task returns."""
+    """A generated token as neuron keys, the result of the ``generate`` task."""
 
     neuron: int
     best: npt.NDArray[np.int64]

@@ -130,7 +130,7 @@ class NetworkHandle:
         return open_whole_session(*network, options=rules, device=device, client=self._client, state=state)
 
     def trouble(self, within_s: float) -> str | None:
-        """Return what keeps rows from being had now, None when nothing does, as where they all are here.
+        """Return why rows are unavailable now, None when they are available.
 
         Parameters
         ----------
@@ -247,7 +247,7 @@ class ColumnBatch:
             observe(PromptsAdvanced(left=1))
 
     def step(self) -> list[TokenEvent]:
-        """Do the next step of every prompt; return what was predicted, in words."""
+        """Do the next step of every prompt; return the predictions in words."""
         events = []
         for advance in self._batch.step():
             text = self._texts[advance.number]
@@ -269,7 +269,7 @@ class ColumnBatch:
             self._opened.observer(PromptsAdvanced(left=1))
 
     def _token(self, text: _Text, trace: StepTrace) -> GeneratedToken | None:
-        """Return what a step predicted, in words."""
+        """Return the prediction of a step, in words."""
         if trace.result.predicted is None or trace.candidates is None:
             return None
         reasons: tuple[tuple[int, int, int, int, float, float], ...] = ()

@@ -55,7 +55,7 @@ class ColumnUsage:
 
 
 def column_usage(block: EncodedBlock) -> ColumnUsage:
-    """Count what the trained sequences of a block use of each concept column."""
+    """Count the uses of each concept column by the trained sequences of a block."""
     lengths = np.diff(block.offsets)
     trained = np.repeat(block.status == CANDIDATE, lengths)
     sequence = np.repeat(np.arange(len(lengths)), lengths)[trained]

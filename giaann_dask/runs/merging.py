@@ -259,7 +259,7 @@ class Compaction(Generic[AnyRun]):
 
 
 def plan_compaction(runs: tuple[AnyRun, ...], added: AnyRun, together: int = 2) -> Compaction[AnyRun]:
-    """Plan how a region takes one more run, as a counter takes one more: as soon as there are enough of a rank.
+    """Plan the merges when a region gets one more run: as soon as there are enough runs of a rank, they are merged.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ def encode_array(name: str, pieces: Sequence[npt.NDArray[Any]], chunk: int) -> d
 
 
 def _even_chunks(pieces: Sequence[npt.NDArray[Any]], chunk: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-    """Yield the values of pieces, chunk after chunk in the same memory; what the last one lacks is 0.
+    """Yield the values of pieces as chunks in the same memory; the last one is padded with 0.
 
     An array of all values would be new memory, which costs more than this.
     """
@@ -97,7 +97,7 @@ class ArrayLayout(NamedTuple):
 
 
 def read_layout(name: str, entries: Mapping[str, bytes]) -> ArrayLayout:
-    """Return what the metadata of an array says.
+    """Return the layout in the metadata of an array.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def decode_array(name: str, entries: Mapping[str, bytes]) -> tuple[npt.NDArray[A
 
 
 def decode_chunk(layout: ArrayLayout, number: int, entries: Mapping[str, bytes]) -> npt.NDArray[Any]:
-    """Return the values of one chunk, what fills up the last one included.
+    """Return the values of one chunk, including the padding of the last one.
 
     Raises
     ------
@@ -214,7 +214,7 @@ def _from_json(name: str, entry: bytes | None) -> dict[str, Any]:
 
 
 def damage(received: str, expected: str = "") -> StoreDamagedError:
-    """Return the error of a run that is not what was written."""
+    """Return the error of a damaged run."""
     return StoreDamagedError(received, expected, "restore it from a copy")
 
 

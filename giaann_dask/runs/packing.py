@@ -484,6 +484,6 @@ def _chunks_of(layout: ArrayLayout, places: Integers) -> dict[int, slice]:
 
 
 def _layouts(read: ReadEntries, names: Sequence[str]) -> tuple[Mapping[str, bytes], list[ArrayLayout]]:
-    """Return the metadata of arrays as they are stored, and what they say."""
+    """Return the stored metadata of arrays, and the layouts in it."""
     entries = read([f"{name}/zarr.json" for name in names])
     return entries, [read_layout(name, entries) for name in names]

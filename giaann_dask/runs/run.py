@@ -110,7 +110,7 @@ class RunSize:
 
     @property
     def decoded_bytes(self) -> int:
-        """Bytes of the decoded form, about, whatever form it has now: what compaction needs."""
+        """Estimated bytes of the decoded form, which compaction needs."""
         return 12 * self.connections + 64 * self.neurons
 
 

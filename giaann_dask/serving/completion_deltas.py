@@ -65,7 +65,7 @@ class StopFinder:
         self.found = False
 
     def feed(self, text: str) -> str:
-        """Return the text, of this and of what was withheld, that certainly comes before every stop sequence."""
+        """Return the text, including withheld text, that certainly comes before every stop sequence."""
         if self.found:
             return ""
         whole = self._withheld + text
@@ -79,7 +79,7 @@ class StopFinder:
         return whole[: len(whole) - keep]
 
     def end(self) -> str:
-        """Return the withheld text, when no more text comes."""
+        """Return the withheld text at the end."""
         withheld, self._withheld = self._withheld, ""
         return withheld
 
@@ -133,7 +133,7 @@ class Choice:
         self._writer = Detokenizer(subwords, spaced=prompt[-1:].isspace())
 
     def add(self, part: Part) -> CompletionDelta:
-        """Return what a part of the generation adds."""
+        """Return the delta of a part of the generation."""
         delta = self._delta_of(part)
         self.text += delta.text
         self.finish, self.reason = delta.finish, delta.reason

@@ -126,7 +126,7 @@ class Conversation:
         return _sent({**self._head, "choices": [self._choices[index].delta_as_dict(index, delta)]})
 
     async def _next(self) -> tuple[int, CompletionDelta, bool]:
-        """Return what comes next of any choice that is not finished, and whether it was the prompt."""
+        """Return the next part of any choice that is not finished, and whether it was the prompt."""
         while True:
             try:
                 async with asyncio.timeout_at(self.deadline):

@@ -80,7 +80,7 @@ class Connections:
         self._open: dict[Connection, None] = {}
 
     def enter(self, connection: Connection) -> None:
-        """Take a new connection, and close another where there are too many."""
+        """Register a new connection, and close another if there are too many."""
         self._open[connection] = None
         if self.crowded:
             longest = next((each for each in self._open if each.dispensable and each is not connection), None)
@@ -103,7 +103,7 @@ class Connections:
         self._open.pop(connection, None)
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """Return what makes the protocol of each connection, for ``uvicorn.Config(http=...)``."""
+        """Return the protocol factory of the connections, for ``uvicorn.Config(http=...)``."""
         return cast(type[asyncio.Protocol], functools.partial(Connection, self))
 
 
@@ -147,7 +147,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come, and see what is waited for now."""
+        """Receive data, and update the phase of the connection."""
         # With 0 uvicorn answers 503. Its own count has those that were closed just now, too.
         self.limit_concurrency = 0 if self._known.crowded else None
         try:
@@ -158,7 +158,7 @@ class Connection(H11Protocol):
         self._watch()
 
     def on_response_complete(self) -> None:
-        """End an answer, and see what is waited for now."""
+        """End a response, and update the phase of the connection."""
         super().on_response_complete()
         self._watch()
 
@@ -175,7 +175,7 @@ class Connection(H11Protocol):
         self._timer = self.loop.call_later(self._known.timeouts.seconds(phase[0]), self._expire)
 
     def _found_phase(self) -> Phase:
-        """Return what the connection waits for."""
+        """Return the phase of the connection."""
         if self.transport.is_closing():
             return "closing"
         if self.conn.their_state is h11.SEND_BODY:

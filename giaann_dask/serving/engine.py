@@ -303,7 +303,7 @@ class Engine:
             generation.end(failure)
 
     def _admit(self) -> None:
-        """Remove cancelled prompts and let those enter that have arrived; wait for one where there is nothing to do."""
+        """Remove cancelled prompts and admit new ones; wait for one if the batch is empty."""
         if not self._running and not self._waiting:
             self._take(self._arriving.get())
         with suppress(Empty):
@@ -360,7 +360,7 @@ class _ThreadPool:
         self._work.put(function)
 
     def close(self) -> None:
-        """End the threads after what was submitted, without waiting."""
+        """End the threads after the submitted work, without waiting."""
         for _ in self._threads:
             self._work.put(None)
 

@@ -41,7 +41,7 @@ class Metrics:
         self._network.info({"model": name, "commit": commit})
 
     def watch(self, name: str, meaning: str, value: Callable[[], float]) -> None:
-        """Add a gauge whose value is read whenever the metrics are."""
+        """Add a gauge whose value is read at each scrape."""
         Gauge(name, meaning, registry=self._registry).set_function(value)
 
     def text(self) -> bytes:

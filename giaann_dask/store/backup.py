@@ -130,7 +130,7 @@ class NetworkPlace:
         return None if self._bucket else Path(self._name)
 
     def storage(self) -> icechunk.Storage:
-        """Return what Icechunk reads and writes there."""
+        """Return Icechunk's storage of the place."""
         use_icechunk()
         if self.folder is not None:
             return icechunk.local_filesystem_storage(str(self.folder))
@@ -325,7 +325,7 @@ def _write(read: icechunk.Session, session: icechunk.Session) -> tuple[_Entries,
 
 
 def _verify(session: icechunk.Session, entries: _Entries, place: NetworkPlace) -> tuple[int, int, int]:
-    """Compare a stored copy with what was read, and decode its runs; return runs, regions and connections.
+    """Compare a stored copy with the source and decode its runs; return runs, regions and connections.
 
     Raises
     ------

@@ -151,7 +151,7 @@ class ConnectionTable:
         return len(self.strength)
 
     def select_columns(self, columns: Iterable[int]) -> ConnectionTable:
-        """Return the connections whose two ends both lie in some columns.
+        """Return the connections between some columns.
 
         Parameters
         ----------

@@ -227,7 +227,7 @@ def save_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
 
 
 def save_dictionaries(path: Path, values: Mapping[str, Any]) -> None:
-    """Write what belongs to the arrays of an export to a JSON file."""
+    """Write the dictionaries and the specification of an export to a JSON file."""
     path.write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
 
 

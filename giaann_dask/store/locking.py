@@ -83,7 +83,7 @@ class FolderState:
 
 
 def inspect_folder(path: str) -> FolderState:
-    """Return what this process sees at a path; nothing is created or changed."""
+    """Return the state of a folder as this process sees it; nothing is created or changed."""
     tokens: tuple[str, ...] = ()
     with suppress(OSError, UnicodeDecodeError), open(os.path.join(path, LOCK_FILE), encoding="ascii") as file:
         tokens = tuple(file.read(_TOKENS * (2 * _TOKEN_BYTES + 1)).split())

@@ -232,7 +232,7 @@ _IDENTITY = re.compile(r"[0-9]+\.[0-9]+-[0-9]+")
 
 
 class _Check:
-    """Raises a `StoreDamagedError` of a manifest where something in it does not hold.
+    """Raises a `StoreDamagedError` if a manifest does not satisfy a condition.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ class _Check:
         self._what = what
 
     def __call__(self, holds: bool, name: str, found: object, expected: str) -> None:
-        """Raise the error of a field, or of the manifest as a whole, unless something holds."""
+        """Raise the error of a field, or of the manifest as a whole, unless a condition holds."""
         if not holds:
             field = f"{name} in the manifest" if name else "the manifest"
             raise StoreDamagedError(f"{field} of {self._what} is {str(found)[:200]}", expected, RESTORE)
@@ -268,7 +268,7 @@ class _Check:
         return cast(Sequence[object], found)
 
     def rows(self, name: str, kind: type[_Row], values: object) -> tuple[_Row, ...]:
-        """Return a list of values of a class, whose fields have to be integers of at least 0, but for identities."""
+        """Return a list of values of a class whose fields, except identities, must be integers of at least 0."""
         names = {each.name for each in dataclass_fields(kind)}
         made = []
         for row in self.items(name, {name: values}):
@@ -303,7 +303,7 @@ def _check_sizes(manifest: Manifest, check: _Check) -> None:
 
 
 def _check_regions(manifest: Manifest, check: _Check) -> None:
-    """Check that runs, splits and counts are of regions that there are."""
+    """Check that runs, splits and counts belong to existing regions."""
     begun_with, asked = manifest.first_regions, manifest.specification.regions
     check(begun_with <= asked, "begun_with", begun_with, f"no more than the {asked} regions of the specification")
     live = set(range(begun_with))

@@ -62,7 +62,7 @@ _DELIMITER_SINCE = "delimiter_since"
 
 
 def write_vocabulary(root: zarr.Group, vocabulary: Vocabulary, concepts: int, features: int) -> None:
-    """Append what a vocabulary has beyond the stored sizes; old features may have new flags.
+    """Append the entries of a vocabulary beyond the stored sizes, and update changed flags.
 
     Parameters
     ----------
@@ -313,7 +313,7 @@ class NetworkStore:
             return len(list(islice(self._repository.ancestry(branch=BRANCH), 2))) == 1
 
     def collect(self, keep_commits: int | None = None) -> int:
-        """Remove what no commit needs; call it while holding the lock.
+        """Remove data that no commit needs; call it while holding the lock.
 
         Parameters
         ----------
@@ -517,7 +517,7 @@ class CommitReader:
 
 @contextmanager
 def _removed_on_failure(path: Path) -> Iterator[None]:
-    """Remove a folder again when what is written into it fails."""
+    """Remove a folder if writing into it fails."""
     try:
         yield
     except BaseException:
@@ -556,7 +556,7 @@ def _open_repository(path: Path) -> icechunk.Repository:
 
 
 def _write_header(root: zarr.Group, manifest: Manifest) -> None:
-    """Write the attributes of a commit whose arrays are written."""
+    """Write the attributes of a commit after its arrays."""
     values = manifest.as_dict()
     version = VERSION if manifest.begun_with is None else VERSION_JOINED
     sealed: dict[str, Any] = {_CHECKSUM: _manifest_checksum(values), CHECKSUMS: seal_arrays(root)}

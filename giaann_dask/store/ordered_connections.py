@@ -28,7 +28,7 @@ BLOCK = 1 << 20
 
 
 class OrderedConnections:
-    """Connections that lie in two files, region after region, in the order of their source neurons.
+    """Connections in two files, region after region, in the order of their source neurons.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class OrderedConnections:
         return int(self._length.sum())
 
     def blocks(self, size: int = BLOCK) -> Iterator[Run]:
-        """Yield the connections in order, so many at a time; what yields them may be asked again.
+        """Yield the connections in order, in blocks of bounded size; may be iterated again.
 
         A row may be divided among blocks, so that no block is larger. Strengths are int64.
         """

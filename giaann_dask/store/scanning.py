@@ -42,7 +42,7 @@ def columns_of(run: Run) -> tuple[Integers, Integers]:
 
 
 def read_columns(reader: CommitReader, columns: Iterable[int]) -> ConnectionTable:
-    """Return the connections whose two ends both lie in some columns.
+    """Return the connections between some columns.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ _NONE: Integers = np.zeros(0, np.int64)
 
 
 def _among(run: Run, chosen: npt.NDArray[np.bool_]) -> Run:
-    """Return the connections of a run whose two ends lie in chosen columns."""
+    """Return the connections of a run between chosen columns."""
     rows = np.flatnonzero(chosen[unpack_neuron(run.source)[0]])
     # Few rows are left, so that few targets are decoded.
     begin, end = run.pointer[rows], run.pointer[rows + 1]

@@ -100,7 +100,7 @@ class GoldTagger:
         return make_tagger, (self.name,)
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
-        """Raise an error, as there are no gold tags of plain text.
+        """Raise an error, because plain text has no gold tags.
 
         Raises
         ------

@@ -52,7 +52,7 @@ class Progress:
 
 
 def load_regions(store: NetworkStore, commit: str, regions: Regions) -> None:
-    """Let every region continue from the runs of a commit, which stay in the store until something needs them."""
+    """Load the runs of a commit into the regions as references that are read from the store when needed."""
     manifest = store.open(commit).manifest()
     for run in manifest.runs:
         regions.continue_from(run, _reading(regions, store, commit, run.identity))
@@ -131,7 +131,7 @@ def commit_regions(
 
 
 def stored_regions(manifest: Manifest, touches: Mapping[int, int]) -> tuple[RegionMeasured, ...]:
-    """Return what the regions of a commit hold in the store, with the column touches given by region."""
+    """Return the stored contents of the regions of a commit, with the column touches by region."""
     by_region: dict[int, list[StoredRun]] = {}
     for run in manifest.runs:
         by_region.setdefault(run.region, []).append(run)
@@ -195,7 +195,7 @@ def _open(regions: Regions, store: NetworkStore, commit: str, identity: str) -> 
 
 
 def _open_columns(regions: Regions, store: NetworkStore, commit: str) -> None:
-    """Let later rounds continue from the stored table of columns, where there is one."""
+    """Continue from the stored table of columns, if there is one."""
     path = str(store.path)
     if store.open(commit).manifest().specification.placement != "hash":
         columns = regions.submit("open", tasks.open_columns, path, commit, key_of=(path, commit, "columns"))

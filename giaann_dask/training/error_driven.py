@@ -196,7 +196,7 @@ class TrainingRun:
     def _step(
         self, inputs: Sequence[str], sources: SourceOptions, limit: int, reports: list[TrainingReport]
     ) -> tuple[bool, int]:
-        """Train up to a number of sequences by the last commit; return whether that is all, and how many there are."""
+        """Train up to a number of sequences by the last commit; return whether the input ended, and their number."""
         store = self._target.store
         mark = None if store is None else MissMarker(self._client, store.open(store.head())).mark
         # Only whole steps are committed: the next commit would predict the rest of a partial one.

@@ -66,7 +66,7 @@ def check_kept(keep_commits: int | None) -> None:
 def compact_network(
     client: Client, store: NetworkStore, keep_commits: int | None = None, observer: Observer = ignore
 ) -> CompactionReport:
-    """Add up the runs of every region into one, commit, and remove what no commit needs.
+    """Merge the runs of every region into one, commit, and remove data that no commit needs.
 
     The connections stay the same, to the byte of what is exported.
 

@@ -78,7 +78,7 @@ class BudgetPolicy:
         self._pack_beyond(hot_bytes)
 
     def _split(self, region: int, found: Future) -> None:
-        """Split a region at the pivot that was found, or never if there is none."""
+        """Split a region at its pivot, or mark it as indivisible if there is none."""
         pivot: int | None = result(found)
         del self._pivots[region]
         if pivot is None:

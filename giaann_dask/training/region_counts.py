@@ -40,7 +40,7 @@ class Counting:
 
 
 def known_counts(manifest: Manifest) -> dict[int, tuple[frozenset[str], RunSize]]:
-    """Return the runs of each region of a commit and what they have together, where that has been counted."""
+    """Return the runs of each region of a commit and their joint counts, where these are known."""
     names: dict[int, list[str]] = {}
     for run in manifest.runs:
         names.setdefault(run.region, []).append(run.identity)
@@ -55,7 +55,7 @@ def submit_counts(
     sizes: Mapping[str, RunSize],
     place: tuple[str, str],
 ) -> list[Counting]:
-    """Let workers count what the runs of every region have together.
+    """Submit the tasks that count the distinct neurons and connections of every region.
 
     Parameters
     ----------

@@ -199,7 +199,7 @@ class Regions:
             self._runs[region] = (self._compact(region, runs, rank, packed=True),)
 
     def continue_counts(self, counted: Mapping[int, tuple[frozenset[str], RunSize]]) -> None:
-        """Take over what is known of stored regions: identities of runs, and their distinct neurons and connections."""
+        """Store the known counts of regions: identities of runs, and their distinct neurons and connections."""
         self._counted = counted
 
     def known_count(self, region: int) -> tuple[frozenset[str], RunSize] | None:
@@ -215,7 +215,7 @@ class Regions:
         self._runs[run.region] = self._with_run(run.region, self._runs[run.region], added)
 
     def hot_and_packed(self) -> tuple[int, int]:
-        """Return the bytes of decoded and of packed runs, as far as their sizes are known."""
+        """Return the bytes of decoded and of packed runs of known size."""
         totals = [0, 0]
         for _, run in self.now().references():
             size = self._sizes.get(run.identity) if run.in_memory else None
@@ -275,7 +275,7 @@ class Regions:
         return self._runs[region][-1].future
 
     def _with_run(self, region: int, runs: Runs, added: RunReference) -> Runs:
-        """Return runs of falling rank with one added, compacted where there are enough of a rank."""
+        """Return runs of falling rank with one added, merged if there are enough of a rank."""
         plan = plan_compaction(runs, added, _TOGETHER_SHORT if self.short else 2)
         if len(plan.merged) == 1:
             return (*plan.kept, *plan.merged)
@@ -330,7 +330,7 @@ class Regions:
         return self._sizes.get(run.identity)
 
     def decoded_bytes(self, region: int) -> int:
-        """Return the bytes of the decoded runs of a region, as far as their sizes are known."""
+        """Return the bytes of the decoded runs of a region of known size."""
         sizes = (self._sizes.get(run.identity) for run in self._runs[region])
         return sum(size.decoded_bytes for size in sizes if size)
 

@@ -274,6 +274,6 @@ def _index(touches: ColumnTouches) -> tuple[Integers, Integers]:
 
 
 def _stretches(cost: Integers, batches: int) -> Integers:
-    """Cut sequences into consecutive batches: each goes where the middle of its cost lies."""
+    """Cut sequences into consecutive batches: each belongs to the batch that contains the midpoint of its cost."""
     ends = np.cumsum(cost)
     return (2 * ends - cost) * batches // (2 * ends[-1:])

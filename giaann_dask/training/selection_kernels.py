@@ -144,7 +144,7 @@ def group(sequences: Sequences, limit: int, passes: int, batches: Batches) -> No
 def _best_batch(
     sequences: Sequences, sequence: int, limit: int, batches: Batches, loss: npt.NDArray[np.float64]
 ) -> int:
-    """Return the batch that loses least; see `assign_batches` for what it loses."""
+    """Return the batch with the smallest loss; `assign_batches` defines it."""
     source, load = batches.batch[sequence], batches.load
     loss[:] = 0
     for i in range(sequences.offsets[sequence], sequences.offsets[sequence + 1]):

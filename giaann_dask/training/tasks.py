@@ -290,7 +290,7 @@ def write_stored(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
 
 
 def open_run(path: str, commit: str, identity: str) -> PackedRegionRun:
-    """Read a run of a commit, so that the lineage of what follows begins at the store.
+    """Read a run of a commit; the lineage of later runs begins at the store.
 
     A run never changes, so where the commit has been forgotten since, the last one will do.
     """

@@ -248,7 +248,7 @@ class Trainer:
         return max(1, min(self._options.rounds_in_flight, rounds))
 
     def _snapshot_if_due(self, submitted: Round) -> Snapshot | None:
-        """Return what to commit after a round that has just been submitted.
+        """Return the snapshot to commit after a round that has just been submitted, if a commit is due.
 
         Other rounds keep no references, so that runs are released as soon as compaction has added them up.
         """

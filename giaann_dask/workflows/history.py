@@ -89,7 +89,7 @@ def _taken(descriptor: int) -> bool:
 
 
 def _holder(path: Path) -> dict[str, Any] | None:
-    """Return what a lock file says about its holder; None where it is empty or cannot be read."""
+    """Return the holder named by a lock file; None if the file is empty or cannot be read."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -152,7 +152,7 @@ def append_line(path: Path, value: dict[str, Any]) -> None:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the objects of a file of JSON lines, without lines that were cut short; none where there is no file."""
+    """Return the objects of a file of JSON lines, without truncated lines; empty if there is no file."""
     if not path.exists():
         return []
     found = []

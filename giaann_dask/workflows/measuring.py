@@ -78,7 +78,7 @@ class Measured:
         return float(self.report.as_dict()["top1"])
 
     def figures(self) -> dict[str, Any]:
-        """Return what a history keeps of it."""
+        """Return the fields to write to the history."""
         values = self.report.as_dict()
         names = ("top1", "prediction_tokens", "prediction_matches", "perplexity", "bits_per_byte")
         return {name: values[name] for name in names if name in values} | {"text": self.identity}
@@ -92,7 +92,7 @@ class Measured:
 
 
 def last_passed(history: Iterable[dict[str, Any]], job: str, identity: str) -> dict[str, Any] | None:
-    """Return the last run of a script that passed on the same text; None where there is none.
+    """Return the last run of a script that passed on the same text, or None.
 
     Failed runs do not count: otherwise lower accuracy would be the reference for the next run.
 

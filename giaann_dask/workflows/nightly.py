@@ -131,7 +131,7 @@ class Plan:
 
 
 def plan(options: NightlyOptions) -> Plan:
-    """Return what a run would train now; reads all inputs and writes nothing.
+    """Return the inputs that a run would train now; reads all inputs and writes nothing.
 
     Raises
     ------

@@ -233,7 +233,7 @@ def stages_of(scheduler: Scheduler) -> list[Stage]:
 
 
 def memory_of(scheduler: Scheduler) -> dict[str, float]:
-    """Return the bytes of all workers together: their processes, what they have spilled, and on devices."""
+    """Return the bytes of all workers together: in processes, spilled, and on devices."""
     totals = {"process_bytes": 0.0, "spilled_bytes": 0.0, "device_bytes": 0.0}
     for worker in scheduler.workers.values():
         metrics = worker.metrics

@@ -86,7 +86,7 @@ class Histories:
         self._samples = {span.name: deque(maxlen=span.samples) for span in self.spans}
 
     def add(self, sample: Sample) -> None:
-        """Append a sample to every span whose interval has passed."""
+        """Append a sample at every resolution whose interval has passed."""
         for span in self.spans:
             kept = self._samples[span.name]
             # Timers are late or early by a little.
@@ -157,13 +157,13 @@ def _slopes(samples: Sequence[Sample], name: str, per: str | None, smoothed_s: f
 
 
 def _seconds_of_a_change(times: Floats, values: Floats) -> float:
-    """Return the usual seconds from a change of a counter to the next; 0 where there are none."""
+    """Return the median seconds between changes of a counter; 0 without changes."""
     changed = times[1:][np.diff(values) != 0]
     return float(np.median(np.diff(changed))) if len(changed) > 1 else 0.0
 
 
 def quantile(counts: Sequence[float], bounds: Sequence[float], share: float) -> float:
-    """Return about the value below which a share of some measurements lies, from a histogram.
+    """Estimate a quantile of measurements from a histogram.
 
     Parameters
     ----------

@@ -92,7 +92,7 @@ def withdraw(board: Board) -> None:
 
 
 def metrics_of(board: Board) -> Iterator[Metric]:
-    """Yield the metrics of what a board holds now."""
+    """Yield the metrics of a board's present figures."""
     samples = board.histories.of(board.histories.spans[0].name)
     last, now = samples[-1] if samples else None, board.gauges(time.time())
     for name, metric, meaning in COUNTERS:

@@ -184,7 +184,7 @@ def stage_bars(source: ColumnDataSource, look: Look) -> figure:
 
 
 def worker_colours(workers: Sequence[str]) -> dict[str, str]:
-    """Return a colour for each worker, the same as long as there are the same workers.
+    """Return a colour for each worker, stable while the set of workers is unchanged.
 
     Examples
     --------

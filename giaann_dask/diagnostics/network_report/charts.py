@@ -207,7 +207,7 @@ _OPTIONS = DrawOptions(maximum_columns=5, maximum_features=7, maximum_connection
 
 
 class Drawing(NamedTuple):
-    """A drawing as HTML, its title and what it shows."""
+    """A drawing as HTML, with its title and caption."""
 
     title: str
     content: str

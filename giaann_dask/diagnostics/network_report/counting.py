@@ -75,7 +75,7 @@ class NeuronSums:
 
     @classmethod
     def of(cls, neuron: Integers, connections: Integers, strength: Floats) -> NeuronSums:
-        """Add up what is said of each neuron, in any order."""
+        """Sum the values of each neuron, in any order."""
         found, where = np.unique(neuron, return_inverse=True)
         count = np.bincount(where, connections, len(found)).astype(np.int64)
         return cls(found, count, np.bincount(where, strength, len(found)).astype(np.float64))

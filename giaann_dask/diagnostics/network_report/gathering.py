@@ -98,7 +98,7 @@ class Gathered:
 
 
 def gather(store: NetworkStore, reader: CommitReader, client: Client | None = None) -> Gathered:
-    """Collect what a report tells of a commit.
+    """Collect the contents of a report on a commit.
 
     Parameters
     ----------

@@ -81,7 +81,7 @@ class Words:
 
     @classmethod
     def of(cls, reader: CommitReader) -> Words:
-        """Read what a commit stores."""
+        """Read the connections of a commit."""
         vocabulary, specification = reader.saved_vocabulary(), reader.manifest().specification
         later = vocabulary.delimiter_since
 
@@ -145,7 +145,7 @@ def choose_table(reader: CommitReader, options: DrawOptions) -> tuple[Connection
 
 
 def require_connections(connections: int) -> None:
-    """Raise an EmptyInputError when there is nothing to draw."""
+    """Raise an EmptyInputError when a selection has no connections."""
     if connections == 0:
         raise EmptyInputError("a network without connections", "a trained one to draw", "train it first")
 

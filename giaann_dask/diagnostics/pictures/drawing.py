@@ -34,7 +34,7 @@ Placed = tuple[float, str, str]
 
 
 def text_lines(words: Sequence[tuple[str, str]], width: float) -> list[list[Placed]]:
-    """Return lines of words, each with its place in inches and what it is, that fit on a page of some width."""
+    """Wrap words into lines that fit a page of some width, each word with its position in inches and its kind."""
     lines: list[list[Placed]] = []
     x = width
     for word, kind in words:
@@ -48,7 +48,7 @@ def text_lines(words: Sequence[tuple[str, str]], width: float) -> list[list[Plac
 
 
 def draw_text(axes: Axes, lines: list[list[Placed]], theme: Theme) -> None:
-    """Draw running text at the foot of a picture: what was predicted in colour, what is to come pale."""
+    """Draw running text at the foot of a picture: predicted tokens in colour, later tokens pale."""
     colours = {"given": theme.text, "predicted": theme.external, "next": theme.mark, "waiting": theme.frame}
     for number, line in enumerate(reversed(lines)):
         for x, word, kind in line:
@@ -208,7 +208,7 @@ def draw_graph(
 
 
 def caption_of(graph: nx.DiGraph, colour: str = "default") -> str:
-    """Return the caption: contents of a picture and what it omits."""
+    """Return the caption: the contents of a picture and its omissions."""
     strengths = [strength for *_, strength in graph.edges(data="strength")]
     columns, concepts, total = len(graph.graph["columns"]), graph.graph["concepts"], graph.graph["total"]
     text = f"{columns} of {concepts:,} concept columns, {len(graph) - columns} feature neurons. "

@@ -212,7 +212,7 @@ def _draw_columns(figure: Any, graph: nx.DiGraph, page: Page, theme: Theme) -> N
 
 
 def _scale_words(figure: Any, models: Any, page: Page, words: Any) -> None:
-    """Let words grow with what is drawn around them."""
+    """Scale text with the drawing around it."""
     code = f"""
         const size = Math.max(3, {_LETTERS} * {page.height} / (range.end - range.start));
         for (const glyph of glyphs) glyph.text_font_size = {{value: size.toFixed(1) + "px"}};
@@ -242,7 +242,7 @@ def _short(word: str) -> str:
 
 
 def _head(colouring: Colouring, caption: str, title: str) -> str:
-    """Return the title, what colours mean, and what is left out."""
+    """Return the title, the legend of colours, and the omissions."""
     keys = "".join(
         f'<span style="margin-right:1.4em;white-space:nowrap"><span style="display:inline-block;width:22px;'
         f'margin-right:.4em;vertical-align:middle;{_swatch(entry)}"></span>{html.escape(entry.label)}</span>'

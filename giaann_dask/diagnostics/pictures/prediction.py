@@ -107,7 +107,7 @@ class PredictionStep:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prediction:
-    """A prompt and what was predicted, step by step.
+    """A prompt and its predictions, step by step.
 
     Attributes
     ----------
@@ -303,7 +303,7 @@ def colour_state(
 
 
 def _steps(traces: Iterator[StepTrace]) -> Iterator[PredictionStep]:
-    """Return what pictures show of the steps of a session."""
+    """Return the steps of a session as pictures show them."""
     for trace in traces:
         result = trace.result
         neuron, value = activation_of(trace.state)
@@ -350,7 +350,7 @@ def activation_of(state: ActivationState | None) -> tuple[npt.NDArray[np.int64],
 def _choose_columns(
     prediction: Prediction, steps: Sequence[PredictionStep], before: Sequence[PredictionStep], options: DrawOptions
 ) -> list[int]:
-    """Return the columns that show steps best, in the order in which they come up; named ones first."""
+    """Return the columns that show steps best, in the order of their first step; named ones first."""
     table = table_of(Run.empty(), prediction.opened.specification, prediction.vocabulary)
     named = table.find_columns(options.concepts)
     chosen = [step.source[0] for step in steps]

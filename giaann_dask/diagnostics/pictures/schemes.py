@@ -120,7 +120,7 @@ class NeuronLook(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A line of the legend: a patch (with a border) or a stroke, and what it means."""
+    """A line of the legend: a patch (with a border) or a stroke, and its label."""
 
     label: str
     colour: str
@@ -161,7 +161,7 @@ class Colouring:
 
 @dataclass(frozen=True, kw_only=True)
 class Activity:
-    """The state of a prediction after a step, as far as a picture shows it.
+    """The part of the state after a step that a picture shows.
 
     Attributes
     ----------
@@ -247,7 +247,7 @@ def _by_kind(graph: nx.DiGraph, theme: Theme) -> Colouring:
 
 
 def _by_end(graph: nx.DiGraph, theme: Theme, words: Words, colour: str) -> Colouring:
-    """Segments or branches on which connections end, a line for each; as many of the strongest as there are pairs."""
+    """Segments or branches on which connections end, one row for each, limited to the strongest connections."""
     key, looks = (0, _segment_looks(words)) if colour == "segments" else (1, _branch_looks(words))
     lines: list[Line] = []
     for source, target, parts in graph.edges(data="parts"):
@@ -271,7 +271,7 @@ def _segment_looks(words: Words) -> list[Entry]:
 
 
 def _branch_looks(words: Words) -> list[Entry]:
-    """Return the look of every branch; of many, the colours come again broken."""
+    """Return the style of every branch; beyond the palette, colours repeat with broken lines."""
     palette = CATEGORIES
     return [
         Entry(f"branch {at}", palette[at % len(palette)], dashed=at // len(palette) % 2 == 1)
@@ -297,7 +297,7 @@ def _by_word(graph: nx.DiGraph, theme: Theme, order: tuple[str, ...], kind_of: C
 
 
 def _by_activation(graph: nx.DiGraph, theme: Theme, activity: Activity) -> Colouring:
-    """Activation of neurons, the source and its connections, the candidates, and what was chosen."""
+    """Activation of neurons, the source and its connections, the candidates, and the prediction."""
     largest = activity.largest or max(activity.value.values(), default=0.0) or 1.0
     looks = {}
     for neuron in graph:

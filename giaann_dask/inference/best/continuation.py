@@ -124,7 +124,7 @@ class TextContinuation:
         return int(np.searchsorted(ladder, self._draws.random() * ladder[-1], side="right"))
 
     def _reasons(self, now: int, word: int) -> tuple[Reason, ...]:
-        """Return what made a word more or less probable than it is by itself, the largest first."""
+        """Return the evidence that made a word more or less probable than without context, the largest first."""
         found: dict[str, Reason] = {}
         for reason in (*self._chain(now, word), *self._evidence(now, word), *self._recent(now, word)):
             # What the chain and the evidence look at alike is one reason.
@@ -148,7 +148,7 @@ class TextContinuation:
         return float(np.rint(np.expm1(float(tables.evidence[entry])) * PRIOR_COUNTS * tables.share[word]))
 
     def _chain(self, now: int, word: int) -> Iterator[Reason]:
-        """Yield the longest context of the chain that was seen before the word, with what the chain gives."""
+        """Yield the longest context of the chain that was seen before the word, with the chain's evidence."""
         table, left, direct, longest = self._model.evidence, 1.0, 0.0, NONE
         for kind in range(table.chain - 1, -1, -1):
             row = int(self._text.rows[now, kind])
@@ -174,7 +174,7 @@ class TextContinuation:
                 yield Reason(self._seen(kind + 1), "", nearest, kind + 1, 0, self._count(entry, word), gain)
 
     def _recent(self, now: int, word: int) -> Iterator[Reason]:
-        """Yield what the words read lately say, as the kernel counts it."""
+        """Yield the evidence of recent words, as the kernel counts it."""
         pooling, words = self._model.options.pooling, self._text.words
         at = np.arange(max(now - len(pooling.fading) + 1, 0), now)
         at = at[words[at] == word]
@@ -189,7 +189,7 @@ class TextContinuation:
                 yield Reason(_LATELY[kind].format(*before), "", int(places[-1]), NONE, 0, len(places), gain)
 
     def _seen(self, kind: int) -> str:
-        """Return what a kind of context looks at, with a line for every token between."""
+        """Return the tokens of a kind of context, with ``_`` for every token between."""
         parts: Sequence[tuple[str, int]] = CONTEXTS[kind].parts
         padded = ["^", *self._sentence]
         shown = ["_"] * max(distance for _, distance in parts)

@@ -205,7 +205,7 @@ class ScoreReport(Summarised):
         return Summary("Evaluation", rows)
 
     def lines(self) -> list[str]:
-        """Return the figures of the n-gram models for a person; none where these were not asked for."""
+        """Return the figures of the n-gram models as readable lines; none if these were not requested."""
         return [] if self.baseline is None else self.baseline.lines(self.seed_tokens)
 
 
@@ -321,7 +321,7 @@ def prepare_text(tables: PooledTables, stream: TokenStream) -> Text:
 def score_span(
     tables: PooledTables, text: Text, stream: TokenStream, span: tuple[int, int], options: PoolingOptions
 ) -> TextScores:
-    """Score a stretch of a text, as a task; what stands before it in its document is remembered."""
+    """Score a span of a text, as a task, given the text before it in its document."""
     return PooledModel(tables, options).score_span(stream, text, *span)
 
 

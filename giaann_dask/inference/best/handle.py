@@ -180,7 +180,7 @@ def generate_words(client: Client, reader: CommitReader, prompt: str, options: G
 def continue_text(
     tables: PooledTables, prompt: str, options: GenerationOptions
 ) -> tuple[tuple[str, ...], tuple[GeneratedToken, ...]]:
-    """Return the words of a prompt and what follows, as a task."""
+    """Return the words of a prompt and of its continuation, as a task."""
     text = TextContinuation(PooledModel(tables, BEST), prompt, options)
     with one_thread():
         return text.prompt, tuple(text)

@@ -59,7 +59,7 @@ class Evidence(NamedTuple):
 
 
 class Pooling(NamedTuple):
-    """Weights of every kind of context, then of the recent tokens, and what each of these counts by distance.
+    """Weights of every kind of context and of recent tokens, and the decay of recent tokens by distance.
 
     `fading` is as long as the number of tokens that are remembered, and one more: its entry 0 is not used.
     """
@@ -104,7 +104,7 @@ def _work_space(words: int) -> _State:
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _add_word(word: int, now: int, state: _State) -> None:
-    """Note that something speaks for a word."""
+    """Add a word to those that have evidence."""
     if state.stamp[word] != now:
         state.stamp[word] = now
         state.touched[state.counters[0]] = word
@@ -114,7 +114,7 @@ def _add_word(word: int, now: int, state: _State) -> None:
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _gather(now: int, text: Text, table: Evidence, weights: Floats, state: _State) -> float:
-    """Collect the evidence of all contexts; return what is left to words by themselves."""
+    """Collect the evidence of all contexts; return the probability left to words without evidence."""
     rows, left = text.rows, 1.0
     for kind in range(table.chain - 1, -1, -1):
         row = rows[now, kind]
@@ -199,7 +199,7 @@ def _change(
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _step(now: int, text: Text, table: Evidence, pooling: Pooling, state: _State) -> tuple[float, float, int]:
-    """Make the distribution before one token; return what is left, the sum over all words and the best word."""
+    """Compute the distribution before one token; return the mass without evidence, the total and the best word."""
     state.counters[:] = 0
     left = _gather(now, text, table, pooling.weights, state)
     _remember(now, text, pooling, state)
@@ -275,7 +275,7 @@ def score_tokens(
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def distribution(text: Text, table: Evidence, pooling: Pooling, now: int) -> tuple[Floats, float]:
-    """Return the probability of every word at one token, and what all words that are not listed have together."""
+    """Return the probability of every word of the table at one token, and that of all other words together."""
     state = _work_space(len(text.base))
     left, total, _ = _step(now, text, table, pooling, state)
     chance = left * text.base

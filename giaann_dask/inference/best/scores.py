@@ -84,7 +84,7 @@ class PoolingOptions:
         return Pooling(weights, np.exp(-distance / self.fading_tokens))
 
     def with_weights(self, values: Floats) -> PoolingOptions:
-        """Return the same options with other weights, rounded to thousandths: what is shown is what is used."""
+        """Return the same options with other weights, rounded to thousandths, as they are displayed."""
         rounded = tuple(np.round(values, 3).tolist())
         return replace(self, weights=rounded[: len(NAMES)], recent_weights=rounded[len(NAMES) :])
 
@@ -135,7 +135,7 @@ class TextScores:
         return float((self.rank[self.place >= seed_tokens] < k).mean())
 
     def summary(self, seed_tokens: int = 0) -> ScoreSummary:
-        """Return what the tokens after the first ones of each sentence add up to.
+        """Return the sums over the tokens after the first ones of each sentence.
 
         Raises
         ------
@@ -212,7 +212,7 @@ class PooledModel:
     options: PoolingOptions = field(default_factory=PoolingOptions)
 
     def score(self, stream: TokenStream) -> TextScores:
-        """Score every token of a text, given what stands before it in its sentence and document."""
+        """Score every token of a text, given the tokens before it in its sentence and document."""
         return self.score_span(stream, self.text(stream), 0, len(stream))
 
     def score_span(self, stream: TokenStream, text: Text, begin: int, end: int) -> TextScores:

@@ -71,7 +71,7 @@ class Spelling:
 
 
 def _symbols(words: Sequence[str]) -> tuple[Integers, Integers, Integers]:
-    """Return all bytes and ends of words, what stands before each, and the word that it is of."""
+    """Return all bytes and ends of words, with the bytes before each and its word."""
     symbols: list[int] = []
     owner: list[int] = []
     for number, word in enumerate(words):
@@ -85,7 +85,7 @@ def _symbols(words: Sequence[str]) -> tuple[Integers, Integers, Integers]:
 
 
 def _code(symbols: Integers, before: Integers, order: int) -> Integers:
-    """Return one integer for each symbol with what stands before it."""
+    """Return one integer for each symbol with the bytes before it."""
     code = np.zeros(len(symbols), np.int64)
     for distance in range(order, 0, -1):
         code = code * _BASE + before[distance - 1]

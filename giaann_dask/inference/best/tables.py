@@ -149,7 +149,7 @@ def build_tables(runs: Iterable[Run], words: Sequence[str]) -> PooledTables:
 
 
 def _built(kinds: list[_Kind], words: Sequence[str]) -> PooledTables:
-    """Make the tables of kinds whose words are still keys."""
+    """Build the tables of kinds whose words are still keys."""
     key, count = kinds[0].word, kinds[0].counts
     ranked = np.lexsort((key, -count))
     order = np.empty(len(key), np.int64)
@@ -235,7 +235,7 @@ def _followed(contexts: Sequence[_Kind], extends: _Kind, length: int) -> _Kind:
 
 
 def _discounts(count: Integers) -> Floats:
-    """Return what counts of 0, 1, 2 and 3 or more are lessened by (Chen and Goodman 1998)."""
+    """Return the discounts of counts of 0, 1, 2 and 3 or more (Chen and Goodman 1998)."""
     once, twice, thrice, often = (int((count == number).sum()) for number in (1, 2, 3, 4))
     if min(once, twice, thrice, often) == 0:
         return np.array([0.0, 0.5, 0.75, 0.9])
@@ -255,7 +255,7 @@ def _by_itself(count: Integers) -> tuple[Floats, float]:
 
 
 def _chain_shares(kind: _Kind) -> tuple[npt.NDArray[np.float32], Floats]:
-    """Return the discounted share of each entry, and what each row leaves to shorter contexts."""
+    """Return the discounted share of each entry, and the mass that each row leaves to shorter contexts."""
     if not len(kind.keys):
         return np.zeros(0, np.float32), np.zeros(0)
     loss = _discounts(kind.counts)[np.minimum(kind.counts, 3)]

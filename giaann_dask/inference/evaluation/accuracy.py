@@ -130,7 +130,7 @@ _PARTS = (UNKNOWN_PART, *PARTS_OF_SPEECH)
 
 @dataclass(frozen=True)
 class Group:
-    """Completed steps of the prediction phase that have something in common.
+    """Completed steps of the prediction phase of one group.
 
     Attributes
     ----------

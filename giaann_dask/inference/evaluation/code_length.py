@@ -68,7 +68,7 @@ class CodeLength:
         return cls(tokens, impossible, nbytes, mean, plain, modified)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values; what is infinite is None."""
+        """Return JSON-ready values, with None for infinity."""
         return {name: None if value == math.inf else value for name, value in asdict(self).items()}
 
     def line(self) -> str:

@@ -283,7 +283,7 @@ def _submit_block(handle: CommitHandle, block: StreamedBlock, flags: Future, rul
 
 
 class _Tally:
-    """Adds up what tasks return."""
+    """Sums the results of tasks."""
 
     def __init__(
         self, observer: Observer, vocabulary: Vocabulary, options: EvaluationOptions, specification: Specification

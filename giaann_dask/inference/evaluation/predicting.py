@@ -116,7 +116,7 @@ class StepRecords:
         return token_probability(found, _neuron(block, token)) if found is not None else 0.0
 
     def predictions(self, rows: RowStatistics | None = None) -> Predictions:
-        """Return what was added, with the figures of the rows that it took."""
+        """Return the collected predictions, with the figures of the rows read."""
         block, token = self._block, np.array(self._token, np.int64)
         columns = np.array(self._steps, np.int64).reshape(-1, 4)
         words = block.surface[token].tolist()
@@ -147,7 +147,7 @@ SEQUENCES_AHEAD = 8
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionRule:
-    """By what predictions are made, and what is kept of them.
+    """Rules by which predictions are made, and the parts of them to keep.
 
     Attributes
     ----------
@@ -178,7 +178,7 @@ def infer(
     regions: Sequence[Run] | RegionKeys,
     rule: PredictionRule,
 ) -> Predictions:
-    """Predict the tokens of some sequences of a block, keeping what is asked of the candidates, as a task."""
+    """Predict the tokens of some sequences of a block and keep the requested candidates, as a task."""
     rows = row_source(placement, regions, projection=RowProjection(strengths=rule.options.sends_strengths))
     records = StepRecords(block, rule.ranks, probability=rule.probability)
     device = rules_device(rule.options, rule.device)
@@ -244,7 +244,7 @@ def _predict_one_by_one(
 
 
 def _fetch_ahead(rows: RunRows | RemoteRows, block: EncodedBlock, first: int, last: int) -> None:
-    """Ask for the rows of the next sequences, and of those after them, whose sources are given."""
+    """Request the rows of the next sequences, and of those after them, whose sources are given."""
     for start in (first, first + SEQUENCES_AHEAD):
         given = [
             slice(int(block.offsets[place]), int(block.offsets[place + 1]) - 1)

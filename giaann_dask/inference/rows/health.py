@@ -28,7 +28,7 @@ def is_lost(client: Client, regions: RegionKeys) -> bool:
 
 
 def find_trouble(client: Client, regions: RegionKeys, within_s: float) -> str | None:
-    """Return what keeps rows from being answered, None when every region has a worker that answers.
+    """Return why rows are unavailable, None when every region has a worker that answers.
 
     Parameters
     ----------

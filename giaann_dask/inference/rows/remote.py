@@ -191,7 +191,7 @@ class RemoteRows:
         return self.rows([neuron])[neuron]
 
     def rows(self, neurons: Sequence[int]) -> Rows:
-        """Return the rows of some neurons, asking every owner at most once for all that are not here.
+        """Return the rows of some neurons, with at most one request to each owner for those not cached.
 
         Parameters
         ----------
@@ -287,7 +287,7 @@ class RemoteRows:
         return rows
 
     async def _by_owner(self, regions: Collection[int]) -> dict[str, list[int]]:
-        """Return the regions of each owner, asking the scheduler for those whose owner is not known."""
+        """Return the regions of each owner; the scheduler is queried for unknown owners."""
         unknown = [region for region in regions if region not in self._owners]
         if unknown:
             keys = [key for region in unknown for key in self._regions.keys[region]]
@@ -309,7 +309,7 @@ class RemoteRows:
         return groups
 
     async def _request(self, owner: str, regions: list[int], wanted: dict[int, Integers]) -> dict[int, RowResponse]:
-        """Return the answers of one owner, by region; forget it as the owner of what it does not answer."""
+        """Return the answers of one owner, by region; drop it as the owner of regions that it does not answer."""
         # Another request may need an owner again that this one forgets; it then asks the scheduler too.
         questions = [RowRequest(self._regions.keys[region], wanted[region]) for region in regions]
         began = time.perf_counter()
@@ -355,14 +355,14 @@ class RemoteRows:
 def row_source(
     placement: Placement, regions: Sequence[Run] | RegionKeys, *, projection: RowProjection
 ) -> RunRows | RemoteRows:
-    """Return, in a task, the rows of regions that it was given, or asked for where it was given their keys."""
+    """Return, in a task, a source of the rows of given regions, or of regions held elsewhere, given their keys."""
     if isinstance(regions, RegionKeys):
         return RemoteRows.of_task(placement, regions, projection=projection)
     return RunRows.placed(placement, regions)
 
 
 def _absorb(region: int, answer: RowResponse, wanted: dict[int, Integers], rows: Rows) -> None:
-    """Take an answer's rows; leave what it does not reach to the next request."""
+    """Store the rows of an answer; those beyond its limit are left to the next request."""
     neurons = wanted.pop(region)
     for neuron in neurons[: answer.answered].tolist():
         row = answer.rows.row(neuron)

@@ -71,7 +71,7 @@ class RowRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowResponse:
-    """Their rows, as far as an answer may be large.
+    """The requested rows, up to the limit of the size of an answer.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ class RowService(WorkerPlugin):  # type: ignore[misc]
 
 
 def install(client: Client) -> None:
-    """Let all workers of a cluster answer rows, those that come later too.
+    """Install the row service on all workers of a cluster, including workers that join later.
 
     Installing again changes nothing.
 

@@ -105,7 +105,7 @@ class RunRows:
 
     @property
     def own_figures(self) -> None:
-        """None, because no row is asked for."""
+        """Return None, because no row is requested."""
 
 
 def as_tensor(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
@@ -141,7 +141,7 @@ _KEPT = 1 << 22
 
 
 class AuxiliaryRows:
-    """Rows with what auxiliary neurons add to them.
+    """Rows with the connections of auxiliary neurons added.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class AuxiliaryRows:
         self._kept = 0
 
     def row(self, neuron: int) -> Row | None:
-        """Return a row as `RowSource.row` does; what is added is rounded to units of strength."""
+        """Return a row as `RowSource.row` does; added strengths are rounded to units of strength."""
         column, feature = neuron >> FEATURE_BITS, neuron & FEATURE_MASK
         own, groups = self._rows.row(neuron), self._attachments.groups_of(feature)
         if not groups:

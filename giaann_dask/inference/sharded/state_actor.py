@@ -58,7 +58,7 @@ class Call:
 
 
 class StateActor:
-    """Holds parts and changes them in the order asked.
+    """Holds parts of states and changes them in the order of the requests.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class StateActor:
 
     @torch.inference_mode()
     def act(self, calls: Sequence[Call]) -> list[Any]:
-        """Do some calls; return what each returns.
+        """Execute calls; return their results.
 
         Raises
         ------
@@ -135,7 +135,7 @@ class StateActor:
         return pivot, (high.key.cpu().numpy(), high.value.cpu().numpy(), high.time.cpu().numpy())
 
     def columns(self, part: int, count: int) -> ActiveColumns:
-        """Return what is needed to know the strongest columns of the whole state, so many."""
+        """Return the entries from which the strongest columns of the whole state can be determined."""
         return ActiveColumns.of(self._part(part)).needed(count)
 
     def entries(self, part: int) -> Entries:

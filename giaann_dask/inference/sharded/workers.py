@@ -100,7 +100,7 @@ class HeldState:
 
 
 class ShardedSession(Stepper[HeldState]):
-    """Advances one sequence at a time; what its state has beyond a budget is on workers. Answers as `Session`.
+    """Advances one sequence at a time, with the state beyond a budget on workers; results equal those of `Session`.
 
     Until the budget is passed nothing is asked of the cluster. Traces have the state as long as all of it is here, then
     its strongest columns.
@@ -208,7 +208,7 @@ class ShardedSession(Stepper[HeldState]):
         return state
 
     def _workers(self) -> int:
-        """Return how many workers hold parts; they are asked to when this is first needed."""
+        """Return how many workers hold parts; their actors are created at the first call."""
         if not self._actors:
             # Nobody else, in this process or another, may find these actors by their keys.
             name = f"part-holder-{uuid.uuid4().hex}"
@@ -221,7 +221,7 @@ class ShardedSession(Stepper[HeldState]):
         return len(self._actors)
 
     def _ask(self, state: HeldState, wanted: dict[int, tuple[Any, ...]], what: str) -> list[Any]:
-        """Do something with parts, each holder with all of its at once; return the answers in the order asked."""
+        """Call a method on parts, one request for each holder; return the answers in the order of the parts."""
         calls: dict[int, list[Call]] = {}
         order: dict[int, list[int]] = {}
         for number, (place, arguments) in enumerate(wanted.items()):
@@ -269,7 +269,7 @@ def _drop(holders: Sequence[Any], parts: Sequence[tuple[int, int]]) -> None:
 
 
 def reduce_candidates(found: Sequence[Candidates], device: torch.device) -> Candidates | None:
-    """Return the candidates of all parts, whose neurons follow each other; the first of equal maxima wins.
+    """Concatenate the candidates of all parts, in the order of neurons; the first of equal maxima wins.
 
     Parameters
     ----------

@@ -139,13 +139,13 @@ class ActivationState:
         return position, self.key[position.clamp_max(len(self) - 1)] == keys
 
     def values(self, position: Tensor, found: Tensor) -> Tensor:
-        """Return the values of what `find` answered, 0 for missing entries."""
+        """Return the values of the entries that `find` found, 0 for missing entries."""
         if not len(self):
             return torch.zeros_like(position, dtype=torch.float32)
         return torch.where(found, self.value[position.clamp_max(len(self) - 1)], 0.0)
 
     def times(self, position: Tensor, found: Tensor) -> Tensor:
-        """Return the times of what `find` answered, 0 for missing entries and missing times."""
+        """Return the times of the entries that `find` found, 0 for missing entries and missing times."""
         if not len(self):
             return torch.zeros_like(position, dtype=torch.int32)
         return torch.where(found, self.time[position.clamp_max(len(self) - 1)].clamp_min(0), 0)
@@ -249,7 +249,7 @@ def sum_segments(values: Tensor) -> Tensor:
 def _kept(
     state: ActivationState, target: Tensor, pulse: Pulse, layout: Layout, options: InferenceOptions
 ) -> tuple[Tensor, int]:
-    """Return the target keys that pass timing and gating, and how many lie in column segments."""
+    """Return the target keys that pass timing and gating, and how many are in column segments."""
     bounds = layout.bounds(target)
     columns = layout.column_segments
     edges = (0, bounds[1], bounds[columns], bounds[columns + 1], bounds[-1])
@@ -342,7 +342,7 @@ class ActiveColumns:
         return self._chosen(self._by_activation()[:count])
 
     def needed(self, count: int) -> ActiveColumns:
-        """Return what a part has to say so that as many can be chosen of all: its strongest, its first and last.
+        """Return the columns of a part that suffice to choose the strongest of all: its strongest, first and last.
 
         Parts follow each other, so that only the first and last column can be in another one, too.
         """

@@ -21,7 +21,7 @@ from giaann_dask.spec import BRANCH_BITS
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """The neurons that can be predicted in a step; there is at least one.
+    """The neurons that can be predicted in a step, at least one.
 
     Attributes
     ----------

@@ -191,7 +191,7 @@ class SequenceResult:
 
 @dataclass(frozen=True, eq=False)
 class Generation:
-    """A prompt and what was generated after it.
+    """A prompt and its generated tokens.
 
     Attributes
     ----------
@@ -212,7 +212,7 @@ class Generation:
 
     @classmethod
     def of(cls, prompt: PreparedSequence, traces: Iterable[StepTrace], observer: Observer | None = None) -> Generation:
-        """Collect the steps of a session's stream, notify_all an observer of each as it comes."""
+        """Collect the steps of a session's stream, calling an observer with each."""
         steps: list[StepResult] = []
         candidates: list[Candidates | None] = []
         for trace in traces:

@@ -35,7 +35,7 @@ Choice = Callable[[int, Candidates], int]
 
 
 class FeedRules(Protocol):
-    """Rules of inference, as far as the loop needs them."""
+    """The part of the rules of inference that the loop reads."""
 
     @property
     def feed(self) -> Feed:
@@ -229,7 +229,7 @@ class SequenceSession(ABC, Generic[State, Rules]):
 
     @abstractmethod
     def explain(self, steps: tuple[StepResult, ...], index: int) -> tuple[Contribution, ...]:
-        """Return the connections that raised what a step predicted, as far as they still counted.
+        """Return the connections that raised the neuron predicted by a step and were not deactivated since.
 
         Parameters
         ----------

@@ -99,7 +99,7 @@ class BeamOptions:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Path:
-    """Tokens that could follow, and what is needed to go on with them.
+    """Tokens that could follow, and the state from which they are continued.
 
     `token` tells the times of the last of `neurons`, and `state` is the one in which it was a candidate.
     """

@@ -90,7 +90,7 @@ class BatchRows:
             prefetch(missing)
 
     def let_go(self, used: Integers) -> Integers | None:
-        """Let go of the rows that are not used, when there are too many.
+        """Drop unused rows when there are too many.
 
         Parameters
         ----------

@@ -34,7 +34,7 @@ class DeviceRows:
         self._target, self._bounds = self._nothing()
 
     def follow(self, held: BatchRows) -> None:
-        """Take what is held now; only rows that came since the last time are copied."""
+        """Copy the rows that were added since the last call."""
         if held.moves != self._moves:
             self._moves = held.moves
             self._rows, self._size = 0, 0
@@ -120,7 +120,7 @@ class DeviceRows:
         return torch.where(row < 0, 0, self._bounds[row.clamp_min(0), column])
 
     def _nothing(self) -> tuple[Tensor, Tensor]:
-        """Return one entry and one row that nothing names, so that there always is something to look at."""
+        """Return one unused entry and row, so that searches never index an empty table."""
         return (
             torch.zeros(1, dtype=torch.int64, device=self._device),
             torch.zeros((1, self._segments + 1), dtype=torch.int64, device=self._device),

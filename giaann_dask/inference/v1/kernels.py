@@ -287,7 +287,7 @@ def _reachable(
     table: RowTable,
     rules: KernelRules,
 ) -> Integers:
-    """Return the places of neurons whose last segment can have been reached from the first, one after the other.
+    """Return the positions of neurons whose segments can have been reached in order, from the first to the last.
 
     From the last of the segments before ``last[0]`` back to the first feature segment, with a step before that
     of the segment after it for each; in the last segment of all, branches before ``last[1]`` do not count.
@@ -458,7 +458,7 @@ def _take(
     state: Entries,
     rules: KernelRules,
 ) -> None:
-    """Take in what one segment of a row sends to the neurons found (contract, section 8.4)."""
+    """Apply the connections of one segment of a row to the neurons found (contract, section 8.4)."""
     drive, now = pulse
     value, time, found = state
     gated = s != 0 and s != rules.columns

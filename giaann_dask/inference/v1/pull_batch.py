@@ -197,7 +197,7 @@ class PullBatch:
         return min(max(done, int(slots.seeds[slot])) + 1, under.end)
 
     def _fill(self, slot: int, prompt: Prompt, seeds: int, known: int) -> None:
-        """Write down what is known of a sequence: its sources up to and including the step `known`."""
+        """Fill the tables with the given part of a sequence: its sources up to and including the step `known`."""
         slots, sequence = self._slots, prompt.sequence
         length = len(sequence)
         slots.done[slot], slots.seeds[slot], slots.given[slot] = 0, seeds, length

@@ -139,12 +139,12 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         return replace(result, next=next_source)
 
     def _pulse(self, activity: int, step: StepResult) -> Pulse:
-        """Return what the source of a step sends."""
+        """Return the pulse of the source of a step."""
         return Pulse(drive=self._layout.drives[activity], column_time=step.column_time, feature_time=step.index - 1)
 
     @torch.inference_mode()
     def explain(self, steps: tuple[StepResult, ...], index: int) -> tuple[Contribution, ...]:
-        """Return the connections that raised what a step predicted; see `SequenceSession.explain`.
+        """Return the connections that raised the predicted neuron; see `SequenceSession.explain`.
 
         The history of one neuron does not depend on any other target, so it is replayed with the steps of the
         session, on this neuron's own entries only. A connection to an entry already at its largest value raises
@@ -171,7 +171,7 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
     def _replay(
         self, state: ActivationState, neuron: int, step: StepResult
     ) -> tuple[list[Contribution], ActivationState]:
-        """Push the part of a step's row that ends at one neuron; return what it raised."""
+        """Push the part of a step's row that ends at one neuron; return the contributions and the state."""
         row = self.rows.row(step.source)
         if row is None or not len(row.target):
             return [], state

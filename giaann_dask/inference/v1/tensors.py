@@ -81,7 +81,7 @@ class _History:
 
 @dataclass(eq=False)
 class _Entries:
-    """Entries of some pairs: value, time and whether there is one; shape ``(segments, pairs, branches)``."""
+    """Entries of some pairs: value, time and existence; shape ``(segments, pairs, branches)``."""
 
     value: Tensor
     time: Tensor
@@ -161,7 +161,7 @@ class TensorSteps:
         return found
 
     def _see_activity(self, slots: Slots, which: Integers, now: Integers) -> None:
-        """Write down how active the sources of some steps are, and what they send."""
+        """Record the activity of the sources of some steps, and their pulses."""
         asked = (now > 0) & (slots.activity[which, now] < 0)
         slot, step = which[asked], now[asked]
         if len(slot):
@@ -231,7 +231,7 @@ class TensorSteps:
         return state
 
     def _take(self, state: _Entries, kept: Tensor, pulse: tuple[Tensor, Tensor, int]) -> None:
-        """Take in what one step sends (contract, section 8.4); gating and timing read the state before it."""
+        """Apply the connections of one step (contract, section 8.4); gating and timing read the state before it."""
         rules, (drive, nouns, index) = self._rules, pulse
         now = torch.where(self._segment[:, None] < rules.columns, nouns[None, :], index).to(torch.int32)[:, :, None]
         for begin, end in ((1, rules.columns), (rules.columns + 1, rules.segments)):
@@ -268,7 +268,7 @@ def _burst(state: _Entries, chosen: Tensor) -> None:
 
 
 def _record(slots: Slots, slot: int, step: int, found: Found, without: int) -> None:
-    """Write down what a step predicted (contract, section 8.6b), or why it predicted nothing."""
+    """Record the prediction of a step (contract, section 8.6b), or why there is none."""
     neuron, value = found
     source, stop, following = int(slots.source[slot, step]), without, NONE
     if len(neuron):

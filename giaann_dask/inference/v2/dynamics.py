@@ -176,7 +176,7 @@ def lif_advance(
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def lif_settle(table: EntryTable, following: int, token: int, advanced: npt.NDArray[np.bool_], rules: LifRules) -> None:
-    """End a step whose advance is noted, and burst the next source (section 7i)."""
+    """End a step, and burst the next source (section 7i)."""
     slot = take(table, following, 2 * token + 1)
     lif_catch_up(table, slot, 2 * token + 1, advanced, rules)
     last = table.value.shape[2] - 1
@@ -298,7 +298,7 @@ def _is_reached(table: EntryTable, slot: int) -> bool:
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _weight(time: int, segment: int, segments: int, columns: int, times: tuple[int, int], powers: Floats) -> np.float32:
-    """Return what an entry is multiplied by for its distance from the expected time (section 8.7)."""
+    """Return the factor of an entry for its distance from the expected time (section 8.7)."""
     column, token = times
     expected = column - (columns - segment) if segment < columns else token - (segments - segment)
     distance = abs(expected - max(time, 0))

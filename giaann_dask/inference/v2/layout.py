@@ -9,7 +9,7 @@ from giaann_dask.spec import Specification
 
 
 class SegmentLayout(NamedTuple):
-    """Numbers of segments: those of columns come first, then those of features, then the soma, if any.
+    """Numbers of segments: first those of columns, then those of features, then the soma, if any.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class SegmentLayout(NamedTuple):
         return cls(columns=columns, segments=last + 1, branches=specification.branches, soma=soma)
 
     def require_soma(self, needed: bool) -> None:
-        """Raise an OptionError where the dynamics asked for are not those of these segments."""
+        """Raise an OptionError if the requested dynamics are not those of these segments."""
         if self.soma != needed:
             has, takes = ("a soma", "LifOptions") if self.soma else ("no soma", "LegacyOptions")
             raise OptionError(f"dynamics for {self._other} with a network of {has}", takes, "choose the network's own")

@@ -84,7 +84,7 @@ def passing(
 def select(
     neuron: Integers, score: Floats, passes: npt.NDArray[np.bool_] | None, options: CandidateSelection
 ) -> Selected:
-    """Return the best candidate, as far as the options test them; without a test all pass.
+    """Return the best of the candidates that pass the test of the options, if there is one.
 
     Examples
     --------
@@ -109,7 +109,7 @@ RowOf = Callable[[int], tuple[Integers, Floats]]
 
 @dataclass(frozen=True)
 class _Sent:
-    """Signal of a connection, its present location and what remains of it."""
+    """Signal of a connection, its present location and its remaining value."""
 
     origin: Contribution
     segment: int
@@ -159,7 +159,7 @@ def explain_lif(
 
 
 def _faded(sent: _Sent, advanced: bool, layout: SegmentLayout, options: LifOptions) -> _Sent:
-    """Return what is left of something at the end of a step, and where it is then."""
+    """Return a signal at the end of a step: its remaining value and its segment."""
     if sent.segment == layout.last:
         return replace(sent, value=sent.value * (1 - options.soma_decay))
     if not advanced or sent.segment >= layout.columns:
@@ -267,7 +267,7 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
         self._states = states
 
     def explain(self, steps: tuple[StepResult, ...], index: int) -> tuple[Contribution, ...]:
-        """Return the connections that raised what a step predicted; see `SequenceSession.explain`."""
+        """Return the connections that raised the predicted neuron; see `SequenceSession.explain`."""
         neuron = steps[index].predicted
         if neuron is None:
             return ()
@@ -355,5 +355,5 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
 
 
 def _writeable(target: Integers) -> Integers:
-    """Return an array that kernels take without being compiled again for memory that came through Dask."""
+    """Return a writeable array, for which kernels are compiled already; arrays from Dask may be read-only."""
     return target if target.flags.writeable else target.copy()

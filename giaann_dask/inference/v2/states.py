@@ -134,7 +134,7 @@ class LifState(SequenceState):
         self._moment = 1
 
     def can_send(self, target: Integers) -> bool:
-        """Return whether there is any connection."""
+        """Return whether a source has any connection."""
         return len(target) > 0
 
     def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
@@ -189,7 +189,7 @@ class LegacyState(SequenceState):
         self._moment = 1
 
     def can_send(self, target: Integers) -> bool:
-        """Return whether there is a connection to the segment of adjacent tokens."""
+        """Return whether a source has a connection to the segment of adjacent tokens."""
         return len(target) > 0 and int(target[-1] >> SEGMENT_SHIFT) == self._layout.last
 
     def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
