@@ -24,7 +24,7 @@ from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.spec import Specification
 from giaann_dask.storage import bytes_on_disk
 from giaann_dask.store.connection_table import ConnectionTable
-from giaann_dask.store.export import Exported, connection_table, export_contexts, export_network
+from giaann_dask.store.export import Exported, connection_table, export_network
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
@@ -266,8 +266,7 @@ class Network(Summarised):
 
         Of profile ``best`` counts of contexts, words, and how often each of these occurs.
         """
-        export_one = export_network if self.specification.has_columns else export_contexts
-        return export_one(self._reader, path, observer)
+        return export_network(self._reader, path, observer)
 
     def draw(self, concepts: Sequence[str] = (), *, options: DrawOptions | None = None) -> Figure:
         """Return a picture of some concept columns and their connections; `pictures` has all other kinds."""

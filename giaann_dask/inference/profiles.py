@@ -21,9 +21,9 @@ from giaann_dask.inference.state.sequence import FlagTable
 from giaann_dask.inference.v1.pull_batch import PullBatch, PullSession
 from giaann_dask.inference.v1.session import Session
 from giaann_dask.inference.v2.batch import V2Batch
-from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import V2Options, V2Settings
 from giaann_dask.inference.v2.session import V2Session
+from giaann_dask.inference.v2.tables import SegmentLayout
 from giaann_dask.spec import Specification
 from giaann_dask.text.attachments import check_kinds
 

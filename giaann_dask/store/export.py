@@ -157,15 +157,24 @@ class Exported(NamedTuple):
             yield Exported(*partial)
 
 
-def export_network(reader: CommitReader, path: str | Path, observer: Observer = ignore) -> Exported:
-    """Write a commit's connections to an ``.npz`` file, and its dictionaries and neurons to files next to it.
+class _Contents(NamedTuple):
+    """Contents of the three files of an export; the arrays of neurons are made of the ordered connections."""
 
-    No more than one region is in memory at a time; beside the files, 16 bytes a connection are on the disk meanwhile.
+    columns: Mapping[str, ColumnArray]
+    dictionaries: Mapping[str, Any]
+    neurons: Callable[[OrderedConnections], dict[str, npt.NDArray[Any]]]
+
+
+def export_network(reader: CommitReader, path: str | Path, observer: Observer = ignore) -> Exported:
+    """Write a commit to an ``.npz`` file of coordinate arrays, and its dictionaries and neurons to files next to it.
+
+    No more than one region is in memory at a time; besides the files, 16 bytes a connection are on the disk meanwhile.
 
     Parameters
     ----------
     reader : CommitReader
-        The commit.
+        The commit. Of profile ``best``, counts of contexts are written instead of connections, and how often each word
+        occurs (``key``, ``count``) instead of the neurons' strengths.
     path : str or Path
         The ``.npz`` file; the dictionaries get the same name with ``.json``, the neurons' own
         strengths with ``.neurons.npz``.
@@ -182,18 +191,37 @@ def export_network(reader: CommitReader, path: str | Path, observer: Observer = 
         If the disk is full.
     """
     files = export_names(path)
+    contents = (_network_contents if reader.manifest().specification.has_columns else _context_contents)(reader)
     with files.replacing() as partial:
         with (
             writing(str(files.connections)),
             ordered_connections(reader, files.connections.parent, observer) as connections,
         ):
-            columns = connection_columns(reader.manifest().specification)
-            save_columns(partial.connections, columns, connections, observer)
-        with writing(str(files.neurons)):
-            save_arrays(partial.neurons, neuron_arrays(reader))
+            save_columns(partial.connections, contents.columns, connections, observer)
+            with writing(str(files.neurons)):
+                save_arrays(partial.neurons, contents.neurons(connections))
         with writing(str(files.dictionaries)):
-            save_dictionaries(partial.dictionaries, dictionaries(reader))
+            save_dictionaries(partial.dictionaries, contents.dictionaries)
     return files
+
+
+def _network_contents(reader: CommitReader) -> _Contents:
+    columns = connection_columns(reader.manifest().specification)
+    return _Contents(columns, dictionaries(reader), lambda _: neuron_arrays(reader))
+
+
+def _context_contents(reader: CommitReader) -> _Contents:
+    manifest = reader.manifest()
+    words = sorted(reader.saved_vocabulary().features[1:], key=lambda word: (word_key(word), word))
+    description = {
+        "kinds": {**{str(place): kind.name for place, kind in enumerate(CONTEXTS)}, str(EXTENDS): "extends"},
+        "words": words,
+        "keys": [word_key(word) for word in words],
+        "specification": manifest.specification.without_regions(),
+        "sequences": manifest.sequences,
+        "tokens": manifest.tokens,
+    }
+    return _Contents(context_columns(), description, _words_alone)
 
 
 def export_names(path: str | Path) -> Exported:
@@ -253,49 +281,3 @@ def _words_alone(connections: OrderedConnections) -> dict[str, npt.NDArray[Any]]
         found.append((target[kind == 0], block.strength[kind == 0].astype(np.int64)))
     key, count = (np.concatenate(part) for part in zip(*found, strict=True))
     return {"key": key, "count": count}
-
-
-def export_contexts(reader: CommitReader, path: str | Path, observer: Observer = ignore) -> Exported:
-    """Write a commit's counts to an ``.npz`` file, and its dictionaries and neurons to files next to it.
-
-    Parameters
-    ----------
-    reader : CommitReader
-        The commit, of profile ``best``.
-    path : str or Path
-        The ``.npz`` file; words, the names of kinds and the specification get the same name with
-        ``.json``, how often each word occurs at all (``key``, ``count``) with ``.neurons.npz``.
-    observer : callable, optional
-        Notified of progress.
-
-    Returns
-    -------
-    Exported
-
-    Raises
-    ------
-    StoreWriteError
-        If the disk is full.
-    """
-    files = export_names(path)
-    manifest = reader.manifest()
-    words = sorted(reader.saved_vocabulary().features[1:], key=lambda word: (word_key(word), word))
-    description = {
-        "kinds": {**{str(place): kind.name for place, kind in enumerate(CONTEXTS)}, str(EXTENDS): "extends"},
-        "words": words,
-        "keys": [word_key(word) for word in words],
-        "specification": manifest.specification.without_regions(),
-        "sequences": manifest.sequences,
-        "tokens": manifest.tokens,
-    }
-    with files.replacing() as partial:
-        with (
-            writing(str(files.connections)),
-            ordered_connections(reader, files.connections.parent, observer) as counts,
-        ):
-            save_columns(partial.connections, context_columns(), counts, observer)
-            with writing(str(files.neurons)):
-                save_arrays(partial.neurons, _words_alone(counts))
-        with writing(str(files.dictionaries)):
-            save_dictionaries(partial.dictionaries, description)
-    return files

@@ -22,7 +22,6 @@ from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
 from giaann_dask.inference.v2.batch import V2Batch
-from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import (
     CandidateSelection,
     LegacyOptions,
@@ -32,6 +31,7 @@ from giaann_dask.inference.v2.options import (
     settings,
 )
 from giaann_dask.inference.v2.session import V2Session, passing, select
+from giaann_dask.inference.v2.tables import SegmentLayout
 from giaann_dask.keys import pack_neuron, pack_target
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification

@@ -129,6 +129,7 @@ class SequenceSession(ABC, Generic[State, Rules]):
     ) -> None:
         self.specification, self.rows, self.flags = specification, rows, flags
         self.options = options or self._rules_type()
+        self._given_device = device
         self.device = device or torch.device("cpu")
 
     @torch.inference_mode()

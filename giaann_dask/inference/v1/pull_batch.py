@@ -262,18 +262,6 @@ class PullSession(Session):
     the steps are compiled; on a device they are done as tensors. It may serve any number of sequences, from one thread.
     """
 
-    def __init__(
-        self,
-        specification: Specification,
-        rows: RowSource,
-        flags: FlagTable,
-        *,
-        options: InferenceOptions | None = None,
-        device: torch.device | None = None,
-    ) -> None:
-        super().__init__(specification, rows, flags, options=options, device=device)
-        self._tensors = device
-
     def run_sequence(
         self, sequence: PreparedSequence, *, observer: Observer | None = None, choose: Choice | None = None
     ) -> SequenceResult:
@@ -306,7 +294,7 @@ class PullSession(Session):
 
     def _new_batch(self) -> PullBatch:
         one = BatchOptions(slots=1)
-        return PullBatch(self.specification, self.rows, options=self.options, batch=one, device=self._tensors)
+        return PullBatch(self.specification, self.rows, options=self.options, batch=one, device=self._given_device)
 
 
 def _pairs(slot: Integers, begin: Integers, end: Integers) -> tuple[Integers, Integers]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
+from functools import cached_property
 from typing import Generic
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from giaann_dask.inference.rows.source import RowSource, as_tensor
+from giaann_dask.inference.rows.source import as_tensor
 from giaann_dask.inference.state.activation import (
     ActivationState,
     Layout,
@@ -28,10 +29,10 @@ from giaann_dask.inference.state.activation import (
 )
 from giaann_dask.inference.state.candidates import Candidates, TokenTimes, connected_targets, score_candidates
 from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.inference.state.sequence import Contribution, FlagTable, Mode, StepResult
+from giaann_dask.inference.state.sequence import Contribution, Mode, StepResult
 from giaann_dask.inference.state.session import Selection, SequenceSession, State, Token
 from giaann_dask.keys import column_of, feature_of, unpack_target
-from giaann_dask.spec import FEATURE_BITS, Specification
+from giaann_dask.spec import FEATURE_BITS
 
 
 class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
@@ -39,17 +40,9 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
 
     _rules_type = InferenceOptions
 
-    def __init__(
-        self,
-        specification: Specification,
-        rows: RowSource,
-        flags: FlagTable,
-        *,
-        options: InferenceOptions | None = None,
-        device: torch.device | None = None,
-    ) -> None:
-        super().__init__(specification, rows, flags, options=options, device=device)
-        self._layout = Layout.of(specification, self.device)
+    @cached_property
+    def _layout(self) -> Layout:
+        return Layout.of(self.specification, self.device)
 
     @abstractmethod
     def _burst(self, state: State, neuron: int) -> State:

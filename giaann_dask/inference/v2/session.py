@@ -28,10 +28,9 @@ from giaann_dask.inference.state.sequence import (
 )
 from giaann_dask.inference.state.session import Selection, SequenceSession, Token
 from giaann_dask.inference.v2.dynamics import squashed
-from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import CandidateSelection, LegacyOptions, LifOptions, V2Options
 from giaann_dask.inference.v2.states import SequenceState, new_state
-from giaann_dask.inference.v2.tables import NEVER, Clock, Floats
+from giaann_dask.inference.v2.tables import NEVER, Clock, Floats, SegmentLayout
 from giaann_dask.keys import Integers, feature_of, unpack_neuron, unpack_target
 from giaann_dask.spec import FEATURE_BITS, Specification
 

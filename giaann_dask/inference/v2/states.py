@@ -13,9 +13,8 @@ import torch
 
 from giaann_dask.inference.state.activation import ActivationState
 from giaann_dask.inference.v2 import dynamics
-from giaann_dask.inference.v2.layout import SegmentLayout
 from giaann_dask.inference.v2.options import LegacyOptions, LifOptions
-from giaann_dask.inference.v2.tables import FREE, NEVER, Clock, EntryTable, Floats, LegacyRules, LifRules
+from giaann_dask.inference.v2.tables import FREE, NEVER, Clock, EntryTable, Floats, LegacyRules, LifRules, SegmentLayout
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers, pack_target
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 
