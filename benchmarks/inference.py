@@ -50,7 +50,7 @@ def read_prompts(reader: CommitReader, text: str, wanted: int, words: int) -> li
     limits = FilterOptions(
         seed_tokens=specification.seed_tokens, maximum_tokens=specification.maximum_tokens, drop_short=True
     )
-    sources = SourceOptions(tagger="lexicon", ever=reader.ever(), filter=limits)
+    sources = SourceOptions(tagger="lexicon", ever_pos=reader.ever_pos(), filter=limits)
     options = StreamOptions(branches=specification.branches, maximum_sequences=2 * wanted)
     vocabulary = reader.saved_vocabulary()
     features = len(vocabulary.features)

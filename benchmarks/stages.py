@@ -63,7 +63,7 @@ def encode_text(text: str, watch: Stopwatch) -> tuple[Vocabulary, list[EncodedBl
     """Read, split, tag and encode in this process."""
     specification = Specification()
     limits = FilterOptions(seed_tokens=specification.seed_tokens, maximum_tokens=specification.maximum_tokens)
-    ever, tagger, vocabulary = EverPos.from_lemminflect(), make_tagger("lexicon"), Vocabulary()
+    ever_pos, tagger, vocabulary = EverPos.from_lemminflect(), make_tagger("lexicon"), Vocabulary()
     blocks, words = [], 0
     for part in read_parts([text]):
         passages = watch.time("split and tokenise", Splitter().split, part.passages)
@@ -72,7 +72,7 @@ def encode_text(text: str, watch: Stopwatch) -> tuple[Vocabulary, list[EncodedBl
         tagged = watch.time("tag", tagger.tag, sentences)
 
         def collect(tagged: Any = tagged) -> TaggedBlock:
-            builder = BlockBuilder(ever, limits)
+            builder = BlockBuilder(ever_pos, limits)
             builder.add_part([(0, tagged)])
             return builder.build()
 

@@ -147,7 +147,7 @@ class Network(Summarised):
         corpora = [EncodedCorpus(name) for name in names(inputs) if is_corpus(name)]
         # Accuracy by part of speech is reported where all corpora store parts of speech.
         tagged = all(corpus.attributes.get("parts_of_speech") for corpus in corpora)
-        lexicon = self._reader.tokenizer() or self._reader.ever()
+        lexicon = self._reader.tokenizer() or self._reader.ever_pos()
         sources = sources_of(self.specification, chosen, lexicon, drop_short=True)
         sources = replace(sources, filter=replace(sources.filter, parts_of_speech=tagged))
         with report_events(client, observer) as reporting:
@@ -198,7 +198,7 @@ class Network(Summarised):
         spec, chosen = self.specification, text or TextOptions()
         if not spec.has_columns:
             raise OptionError("a training text for a network of profile best", "its own counts", "use score")
-        lexicon = self._reader.tokenizer() or self._reader.ever()
+        lexicon = self._reader.tokenizer() or self._reader.ever_pos()
         read = [sources_of(spec, chosen, lexicon, drop_short=short) for short in (False, True)]
         texts = BaselineTexts(names(training), names(inputs), *read)
         return score_same_tokens(client, self._reader, texts, options or ScoringOptions())

@@ -119,13 +119,17 @@ def decide_text(
     tokenizer: SubwordTokenizer | None = None
     if store is not None:
         reader = store.open(store.head())
-        wanted, known, tokenizer = specification or reader.manifest().specification, reader.ever(), reader.tokenizer()
+        wanted, known, tokenizer = (
+            specification or reader.manifest().specification,
+            reader.ever_pos(),
+            reader.tokenizer(),
+        )
     elif corpora:
         stored = corpora[0].attributes
         rules = {name: value for name, value in stored.get("rules", {}).items() if name != "tokenizer"}
         limits = ("seed_tokens", "maximum_tokens") if rules else ("seed_tokens", "maximum_tokens", "branches")
         fields = {name: stored[name] for name in limits} | rules
-        wanted, known = specification or Specification(**fields), corpora[0].ever()
+        wanted, known = specification or Specification(**fields), corpora[0].ever_pos()
         tokenizer = corpora[0].tokenizer()
     else:
         wanted = specification or Specification()

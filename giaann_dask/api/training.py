@@ -18,7 +18,7 @@ from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.diagnostics.monitoring.reporter import report_events
 from giaann_dask.encoding.corpus_encoding import encode_corpus
 from giaann_dask.encoding.stream import StreamOptions
-from giaann_dask.encoding.unseen_inputs import UnseenInputs, find_unseen_inputs
+from giaann_dask.encoding.unseen_inputs import UnseenInput, find_unseen_inputs
 from giaann_dask.errors import SpecificationError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.spec import Specification
@@ -157,7 +157,7 @@ def train(
         store = open_store(path)
         wanted, lexicon = decide_text(client, store, names(inputs), specification, chosen)
         sources = sources_of(wanted, chosen, lexicon)
-        target = NetworkTarget(place, wanted, sources.ever, store, sources.tokenizer)
+        target = NetworkTarget(place, wanted, sources.ever_pos, store, sources.tokenizer)
         with report_events(client, observer) as reporting:
             run = train_network(client, target, options or TrainingOptions(), reporting, stop)
             report = run.train(names(inputs), sources)
@@ -170,7 +170,7 @@ def new_inputs(
     *,
     specification: Specification | None = None,
     text: TextOptions | None = None,
-) -> list[UnseenInputs]:
+) -> list[UnseenInput]:
     """Return the parts of each input that a network, new or existing, was not trained on; see `find_unseen_inputs`."""
     path = absolute_place(network)
     store = NetworkStore(path) if (path / "refs").exists() else None

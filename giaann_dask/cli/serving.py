@@ -53,7 +53,14 @@ _http, _limits, _text = section("HTTP"), section("Limits"), section("Text")
     help="Accept only requests with this key.  [env: GIAANN_API_KEY, which other users cannot see]",
 )
 @_http("--model-name", metavar="NAME", help="Name of the model.  [default: that of the network's folder]")
-@_limits("--places", type=int, default=32, show_default=True, help="Prompts that are continued simultaneously.")
+@_limits(
+    "--slots",
+    type=int,
+    default=32,
+    show_default=True,
+    help="Prompts that are continued simultaneously.",
+)
+@click.option("--places", type=int, hidden=True)
 @_limits(
     "--waiting",
     type=int,
@@ -92,7 +99,7 @@ _http, _limits, _text = section("HTTP"), section("Limits"), section("Text")
 @click.option("--commit", help="Serve an older commit.")
 @_text("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
 @common_options
-def serve(network: Path, **values: Any) -> None:
+def serve(network: Path, places: int | None, **values: Any) -> None:
     """Serve completions over HTTP with OpenAI's API, until Ctrl-C or SIGTERM.
 
     A page to try it is at /, the API at /v1/completions. The server uses one commit, also when the network
@@ -121,7 +128,9 @@ def serve(network: Path, **values: Any) -> None:
         limits=Limits(
             body_bytes=values["max_body"], prompt_characters=values["max_prompt"], tokens=values["max_tokens"]
         ),
-        queue=QueueOptions(slots=values["places"], waiting=values["waiting"], wait_s=values["wait_s"]),
+        queue=QueueOptions(
+            slots=values["slots"] if places is None else places, waiting=values["waiting"], wait_s=values["wait_s"]
+        ),
     )
     inference, memory = read_inference_options(values, "prediction"), read_size("state_memory", values["state_memory"])
     generation = GenerationOptions(

@@ -34,7 +34,6 @@ _OTHERWISE = {
     "region_bytes": ("region_size",),
     "score": ("beam_score",),
     "segment_counts": ("column_segments",),
-    "slots": ("places",),
     "state_bytes": ("state_memory",),
     "tokens": ("max_tokens", "tokenizer"),
     "mode": ("rows",),

@@ -85,12 +85,12 @@ def encode_corpus(
             "maximum_tokens": sources.filter.maximum_tokens,
             "branches": options.branches,
             "tagger": sources.tagger,
-            "ever_pos": sources.ever.identity(),
+            "ever_pos": sources.ever_pos.identity(),
             # Only present if used, so that other corpora stay byte-identical to those of earlier versions.
             **({"parts_of_speech": True} if sources.filter.parts_of_speech else {}),
             **({"rules": dict(sources.rules)} if sources.rules else {}),
         }
-        writer.finish(vocabulary, ledger.entries, attributes, sources.ever, tokenizer)
+        writer.finish(vocabulary, ledger.entries, attributes, sources.ever_pos, tokenizer)
     except BaseException:
         writer.discard()
         raise

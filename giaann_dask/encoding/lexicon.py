@@ -59,15 +59,15 @@ def choose_ever(client: Client, choice: str, inputs: Sequence[str], tagger: str,
             f"leave {parameter('ever_pos')} out to use the corpus's own lexicon",
         )
     require_rereadable(inputs, "a lexicon of the text itself")
-    ever, pending = EverPos(), deque[Future]()
+    ever_pos, pending = EverPos(), deque[Future]()
     for part in read_parts(inputs, reading):
         key = task_key("collect", part.fingerprint(), part.kind, tagger)
         pending.append(client.submit(collect_ever, part, tagger, key=key))
         if len(pending) >= _IN_FLIGHT:
-            ever = ever.union(result(pending.popleft()))
+            ever_pos = ever_pos.union(result(pending.popleft()))
     for future in pending:
-        ever = ever.union(result(future))
-    return ever
+        ever_pos = ever_pos.union(result(future))
+    return ever_pos
 
 
 def check_ever(choice: str) -> None:

@@ -40,7 +40,7 @@ class SourceOptions:
     ----------
     tagger : str
         Name of the tagger.
-    ever : EverPos
+    ever_pos : EverPos
         Ever-POS lexicon.
     filter : FilterOptions
         Limits and rules for sentences.
@@ -49,11 +49,11 @@ class SourceOptions:
     rules : mapping of str to Any
         Further rules that affect encoded text (see `Specification.text_rules`).
     tokenizer : SubwordTokenizer, optional
-        Tokenizer of a subword model; then `ever` is unused.
+        Tokenizer of a subword model; then `ever_pos` is unused.
     """
 
     tagger: str
-    ever: EverPos
+    ever_pos: EverPos
     filter: FilterOptions
     reading: ReadOptions = field(default_factory=ReadOptions)
     rules: Mapping[str, Any] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class SourceOptions:
     ) -> SourceOptions:
         """Return the options of a network's specification, for training or (`drop_short`) for inference."""
         tokenizer = lexicon if isinstance(lexicon, SubwordTokenizer) else None
-        ever = EverPos() if isinstance(lexicon, SubwordTokenizer) else lexicon
+        ever_pos = EverPos() if isinstance(lexicon, SubwordTokenizer) else lexicon
         if specification.profile != "v1":
             reading = replace(reading, newdoc=True, group=specification.sentences_per_sequence)
         limits = FilterOptions.of(specification, drop_short=drop_short)
@@ -80,7 +80,7 @@ class SourceOptions:
         rules = specification.text_rules()
         if tokenizer is not None:
             rules["tokenizer"] = tokenizer.identity()
-        return cls(tagger=tagger, ever=ever, filter=limits, reading=reading, rules=rules, tokenizer=tokenizer)
+        return cls(tagger=tagger, ever_pos=ever_pos, filter=limits, reading=reading, rules=rules, tokenizer=tokenizer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
         "profile": "v1",
         "seed_tokens": options.filter.seed_tokens,
         "maximum_tokens": options.filter.maximum_tokens,
-        "ever_pos": options.ever.identity(),
+        "ever_pos": options.ever_pos.identity(),
         **options.rules,
     }
     attributes = {"profile": "v1", **corpus.attributes, **corpus.attributes.get("rules", {})}
@@ -246,10 +246,10 @@ def _open_corpus(path: str, modified: int) -> EncodedCorpus:
 
 def submit_lexicon(client: Client, options: SourceOptions) -> Future:
     """Submit the ever-POS lexicon or the tokenizer as a future that tasks share."""
-    tokenizer, ever = options.tokenizer, options.ever
+    tokenizer, ever_pos = options.tokenizer, options.ever_pos
     if tokenizer is not None:
         return client.submit(open_content, tokenizer.content, key=task_key("tokenizer", tokenizer.identity()))
-    return client.submit(_ever_from_dict, ever.as_dict(), key=task_key("ever_pos", ever.identity()))
+    return client.submit(_ever_from_dict, ever_pos.as_dict(), key=task_key("ever_pos", ever_pos.identity()))
 
 
 def _ever_from_dict(fields: dict[str, Any]) -> EverPos:

@@ -12,7 +12,7 @@ from giaann_dask.text.ledger import LedgerEntry
 
 
 @dataclass(frozen=True)
-class UnseenInputs:
+class UnseenInput:
     """Size of an input and of its text that is not in the ledger.
 
     Attributes
@@ -33,7 +33,7 @@ class UnseenInputs:
 
 def find_unseen_inputs(
     inputs: Sequence[str], sources: SourceOptions, ledger: Iterable[LedgerEntry]
-) -> list[UnseenInputs]:
+) -> list[UnseenInput]:
     """Return the new text of each input: parts that are neither in a ledger nor in a preceding input.
 
     Unlike in training, repeated parts are counted once. A part that is incomplete in the ledger is new.
@@ -49,7 +49,7 @@ def find_unseen_inputs(
 
     Returns
     -------
-    list of UnseenInputs
+    list of UnseenInput
         One per input, in order. Parts of an input that cannot be read do not count as known.
     """
     known = {entry.identity for entry in ledger if entry.complete}
@@ -65,9 +65,9 @@ def find_unseen_inputs(
             # Training skips empty files, too.
             pass
         except (InputFormatError, InputEncodingError) as error:
-            found.append(UnseenInputs(name, characters, 0, str(error)))
+            found.append(UnseenInput(name, characters, 0, str(error)))
             continue
-        found.append(UnseenInputs(name, characters, sum(size for each, size in sizes.items() if each not in known)))
+        found.append(UnseenInput(name, characters, sum(size for each, size in sizes.items() if each not in known)))
         known.update(sizes)
     return found
 

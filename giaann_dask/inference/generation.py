@@ -113,7 +113,7 @@ def generate_text(client: Client, reader: CommitReader, prompt: str, options: Ge
     rules = fitting_rules(specification, options.inference)
     vocabulary = reader.saved_vocabulary()
     options = replace(options, inference=rules)
-    lexicon = reader.tokenizer() or reader.ever()
+    lexicon = reader.tokenizer() or reader.ever_pos()
     prepared = prepare_prompt(prompt, vocabulary, lexicon, specification=specification, tagger=options.tagger)
     handle = CommitHandle(client, reader, options.rows)
     network = (handle.flags(rules.auxiliary), handle.placement, handle.regions.argument, specification)

@@ -77,7 +77,7 @@ class NetworkHandle:
         observer: Observer = ignore,
     ) -> None:
         self.observer = observer
-        self.commit, self.lexicon = reader.commit, reader.tokenizer() or reader.ever()
+        self.commit, self.lexicon = reader.commit, reader.tokenizer() or reader.ever_pos()
         self.specification = reader.manifest().specification
         self.vocabulary = reader.saved_vocabulary()
         self.flags = flags_of(self.vocabulary)

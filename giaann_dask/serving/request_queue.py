@@ -155,7 +155,7 @@ class RequestQueue:
     def _expire(self, job: _Job) -> None:
         with suppress(ValueError):
             self._waiting.remove(job)
-            message = f"no place was free for {self.options.wait_s:g} seconds"
+            message = f"no slot was free for {self.options.wait_s:g} seconds"
             job.ticket.put(job.index, busy(message, self._advice()))
 
     def _advice(self) -> float:

@@ -16,22 +16,22 @@ from giaann_dask.serving.options import Limits
 from giaann_dask.text.strings import text_fault
 
 DEFAULT_TOKENS = 16
-# A field of OpenAI's, the only values that it can have here, and why.
-_FIXED: dict[str, tuple[tuple[object, ...], str]] = {
-    "n": ((1,), "the most active neuron is taken, so all choices would be the same"),
-    "best_of": ((1,), "the most active neuron is taken, so all choices would be the same"),
-    "logprobs": ((), "activations are no probabilities; ask for candidates (1 or more) instead"),
-    "suffix": ((), "the network only continues"),
-    "temperature": ((0,), "nothing is drawn by chance: the most active neuron is taken"),
-    "top_p": ((1,), "nothing is drawn by chance: the most active neuron is taken"),
+# Fields of OpenAI's API that are not supported, with the values that are accepted, and the reason.
+_UNSUPPORTED: dict[str, tuple[tuple[object, ...], str]] = {
+    "n": ((1,), "prediction is deterministic, so all choices would be equal"),
+    "best_of": ((1,), "prediction is deterministic, so all choices would be equal"),
+    "logprobs": ((), "activations are not probabilities; request candidates (1 or more) instead"),
+    "suffix": ((), "text can only be continued"),
+    "temperature": ((0,), "prediction is deterministic: the most active neuron is predicted"),
+    "top_p": ((1,), "prediction is deterministic: the most active neuron is predicted"),
     "presence_penalty": ((0,), "activations are not changed"),
     "frequency_penalty": ((0,), "activations are not changed"),
     "logit_bias": (({},), "activations are not changed"),
 }
-# These change nothing, the first where nothing is drawn by chance.
+# These have no effect; a seed only where tokens are not sampled.
 _IGNORED = {"seed", "user"}
-# These can have other values where words are drawn by chance.
-_DRAWN = {"n", "best_of", "temperature"}
+# These may have other values where tokens are sampled.
+_SAMPLING = {"n", "best_of", "temperature"}
 _MOST_TEMPERATURE = 2.0
 _KNOWN = {"model", "prompt", "max_tokens", "stop", "stream", "stream_options", "echo", "candidates", "columns"}
 
@@ -94,7 +94,7 @@ def read_request(body: bytes, limits: Limits, *, draws: bool = False) -> Complet
     limits : Limits
         The largest request.
     draws : bool
-        Whether words can be drawn by chance.
+        Whether tokens can be sampled.
 
     Raises
     ------
@@ -103,11 +103,11 @@ def read_request(body: bytes, limits: Limits, *, draws: bool = False) -> Complet
     """
     fields = _object(body)
     for name in fields:
-        if name not in _KNOWN and name not in _IGNORED and name not in _FIXED:
-            known = sorted(_KNOWN | _DRAWN | {"seed"} if draws else _KNOWN)
+        if name not in _KNOWN and name not in _IGNORED and name not in _UNSUPPORTED:
+            known = sorted(_KNOWN | _SAMPLING | {"seed"} if draws else _KNOWN)
             raise _wrong(name, "is not known", f"one of {', '.join(known)}")
-    for name, (allowed, reason) in _FIXED.items():
-        value = None if draws and name in _DRAWN else fields.get(name)
+    for name, (allowed, reason) in _UNSUPPORTED.items():
+        value = None if draws and name in _SAMPLING else fields.get(name)
         if value is not None and (isinstance(value, bool) or value not in allowed):
             only = f"only {allowed[0]!r} or none" if allowed else "none"
             raise _wrong(name, f"is {_shown(value)}", f"{only}: {reason}")
@@ -151,7 +151,7 @@ def _sampling(fields: dict[str, Any]) -> SamplingOptions:
 def _number_of_choices(fields: dict[str, Any], sampling: SamplingOptions, prompts: int, limits: Limits) -> int:
     number = _number(fields, "n", 1, 1, limits.prompts)
     if number > 1 and not sampling.temperature:
-        reason = "the most probable word is taken, so all choices would be the same"
+        reason = "the most probable word is predicted, so all choices would be equal"
         raise _wrong("n", f"is {number}", f"only 1 or none at temperature 0: {reason}")
     if number * prompts > limits.prompts:
         raise _wrong("n", f"is {number} for {prompts} prompts", f"at most {limits.prompts} choices in one request")

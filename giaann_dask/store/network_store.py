@@ -186,7 +186,7 @@ class NetworkStore:
         cls,
         path: str | Path,
         manifest: Manifest,
-        ever: EverPos,
+        ever_pos: EverPos,
         tokenizer: SubwordTokenizer | None = None,
         held: WriteLock | None = None,
     ) -> NetworkStore:
@@ -198,7 +198,7 @@ class NetworkStore:
             Folder that does not exist yet, or is empty but for what is left of an attempt to create a network.
         manifest : Manifest
             Of an empty network.
-        ever : EverPos
+        ever_pos : EverPos
             Ever-POS lexicon.
         tokenizer : SubwordTokenizer, optional
             Of a network of subwords.
@@ -222,7 +222,7 @@ class NetworkStore:
             new = place / UNFINISHED
             with writing(f"network {place}"), _removed_on_failure(new):
                 new.mkdir()
-                _write_empty(new, manifest, ever, tokenizer)
+                _write_empty(new, manifest, ever_pos, tokenizer)
                 for part in sorted(new.iterdir(), key=lambda part: part.name == "refs"):
                     part.rename(place / part.name)
                 new.rmdir()
@@ -442,7 +442,7 @@ class CommitReader:
         use_icechunk()
         return self._manifest
 
-    def ever(self) -> EverPos:
+    def ever_pos(self) -> EverPos:
         """Return the ever-POS lexicon."""
         with reading(f"network {self.path}"):
             return EverPos.from_dict(read_json(self._root, "ever_pos"))
@@ -532,7 +532,7 @@ def _require_text(path: Path) -> None:
         raise StoreRefusedError(received, "a path in UTF-8", "choose another, or rename the folder")
 
 
-def _write_empty(path: Path, manifest: Manifest, ever: EverPos, tokenizer: SubwordTokenizer | None) -> None:
+def _write_empty(path: Path, manifest: Manifest, ever_pos: EverPos, tokenizer: SubwordTokenizer | None) -> None:
     """Write an empty network into an empty folder."""
     use_icechunk()
     repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(path)))
@@ -542,7 +542,7 @@ def _write_empty(path: Path, manifest: Manifest, ever: EverPos, tokenizer: Subwo
     write_vocabulary(root, Vocabulary(), 0, 0)
     _write_ledger(root, [], [])
     create_array(root, ASSIGNED, np.zeros(0, np.int32))
-    write_json(root, "ever_pos", ever.as_dict())
+    write_json(root, "ever_pos", ever_pos.as_dict())
     if tokenizer is not None:
         write_json(root, _TOKENIZER, tokenizer.content)
     _write_header(root, manifest)

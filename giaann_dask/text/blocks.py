@@ -322,15 +322,15 @@ class BlockBuilder:
 
     Parameters
     ----------
-    ever : EverPos
+    ever_pos : EverPos
         Lexicon that decides the delimiters.
     options : FilterOptions
         Limits and rules for sentences.
     """
 
-    def __init__(self, ever: EverPos, options: FilterOptions) -> None:
+    def __init__(self, ever_pos: EverPos, options: FilterOptions) -> None:
         self._options = options
-        self._delimits = _cached_properties(ever)
+        self._delimits = _cached_properties(ever_pos)
         self._lengths: list[int] = []
         self._status: list[int] = []
         self._symbol: list[int] = []
@@ -428,7 +428,7 @@ class BlockBuilder:
         )
 
 
-def _cached_properties(ever: EverPos) -> Callable[[str, str, str], tuple[bool, bool]]:
+def _cached_properties(ever_pos: EverPos) -> Callable[[str, str, str], tuple[bool, bool]]:
     """Return a function of (word, lemma, xpos) that computes det and prb and caches them per token type."""
     cache: dict[tuple[str, str, str], tuple[bool, bool]] = {}
 
@@ -436,7 +436,7 @@ def _cached_properties(ever: EverPos) -> Callable[[str, str, str], tuple[bool, b
         key = (word, lemma, xpos)
         found = cache.get(key)
         if found is None:
-            found = ever.delimiter(word, lemma, xpos), ever.probable_delimiter(word, lemma)
+            found = ever_pos.delimiter(word, lemma, xpos), ever_pos.probable_delimiter(word, lemma)
             cache[key] = found
         return found
 

@@ -117,7 +117,7 @@ class CorpusWriter:
         vocabulary: Vocabulary,
         ledger: list[LedgerEntry],
         attributes: Mapping[str, Any],
-        ever: EverPos,
+        ever_pos: EverPos,
         tokenizer: SubwordTokenizer | None = None,
     ) -> None:
         """Write dictionaries, ledger, lexicon, tokenizer and attributes, and rename the corpus to its path."""
@@ -135,7 +135,7 @@ class CorpusWriter:
             if tokenizer is not None:
                 write_json(self._group, "tokenizer", tokenizer.content)
             append_entries(self._group, ledger)
-            write_json(self._group, "ever_pos", ever.as_dict())
+            write_json(self._group, "ever_pos", ever_pos.as_dict())
             described = {"format": FORMAT, "version": VERSION, **attributes}
             self._group.attrs.update(add_digests(self._partial, described))
             os.replace(self._partial, self._path)
@@ -222,7 +222,7 @@ class EncodedCorpus(Summarised):
         with reading(f"corpus {self.path}"):
             return open_content(read_json(self._group, "tokenizer"))
 
-    def ever(self) -> EverPos:
+    def ever_pos(self) -> EverPos:
         """Return the ever-POS lexicon that the corpus was encoded with."""
         with reading(f"corpus {self.path}"):
             return EverPos.from_dict(read_json(self._group, "ever_pos"))

@@ -31,7 +31,7 @@ class NetworkTarget:
         Its folder, which all workers can access.
     specification : Specification
         Of the network; must equal the stored one.
-    ever : EverPos
+    ever_pos : EverPos
         Ever-POS lexicon; must equal the stored one.
     store : NetworkStore, optional
         The network, when it exists.
@@ -49,7 +49,7 @@ class NetworkTarget:
         self,
         place: SharedPlace,
         specification: Specification,
-        ever: EverPos,
+        ever_pos: EverPos,
         store: NetworkStore | None,
         tokenizer: SubwordTokenizer | None = None,
     ) -> None:
@@ -58,14 +58,14 @@ class NetworkTarget:
         path = place.path
         self.place = place
         self.specification = specification
-        self.ever = ever
+        self.ever_pos = ever_pos
         self.tokenizer = tokenizer
         self.store = store
         if store is not None:
             store.held = place.held
             reader = store.open(store.head())
             check_same("specification", specification.as_dict(), reader.manifest().specification.as_dict(), path)
-            check_same("ever-POS lexicon", ever.identity(), reader.ever().identity(), path)
+            check_same("ever-POS lexicon", ever_pos.identity(), reader.ever_pos().identity(), path)
             stored, wanted = (None if each is None else each.identity() for each in (reader.tokenizer(), tokenizer))
             check_same("tokenizer", wanted, stored, path)
 
@@ -96,7 +96,7 @@ class NetworkTarget:
         if self.store is None:
             manifest = Manifest.new(self.specification)
             held = self.place.held
-            self.store = NetworkStore.create(held.path, manifest, self.ever, self.tokenizer, held)
+            self.store = NetworkStore.create(held.path, manifest, self.ever_pos, self.tokenizer, held)
             self.store.held = held
         return self.store
 

@@ -19,7 +19,7 @@ from distributed import Client
 from giaann_dask.api.network import Network
 from giaann_dask.api.texts import TextOptions, names
 from giaann_dask.api.training import new_inputs, train
-from giaann_dask.encoding.unseen_inputs import UnseenInputs
+from giaann_dask.encoding.unseen_inputs import UnseenInput
 from giaann_dask.errors import InputFormatError, OptionError, parameter
 from giaann_dask.events import Observer
 from giaann_dask.spec import Specification
@@ -104,20 +104,20 @@ class Plan:
 
     Attributes
     ----------
-    train : tuple of UnseenInputs
+    train : tuple of UnseenInput
         Inputs with text that the network does not hold.
     known : int
         Inputs all of whose text it holds.
     unsettled : tuple of str
         Files that may still be being written.
-    unreadable : tuple of UnseenInputs
+    unreadable : tuple of UnseenInput
         Files that cannot be read.
     """
 
-    train: tuple[UnseenInputs, ...]
+    train: tuple[UnseenInput, ...]
     known: int
     unsettled: tuple[str, ...]
-    unreadable: tuple[UnseenInputs, ...]
+    unreadable: tuple[UnseenInput, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""

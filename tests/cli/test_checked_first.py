@@ -119,7 +119,7 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         *(*WHERE, *INFERENCE, *ROWS, TEXT[0]),
         ("--port 99999", "port is 99999"),
         ("--host 0.0.0.0", "no API key"),
-        ("--places 0", "places is 0"),
+        ("--slots 0", "slots is 0"),
         ("--waiting -1", "waiting is -1"),
         ("--wait -1", "wait is -1"),
         ("--timeout 0", "timeout is 0"),

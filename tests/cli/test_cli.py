@@ -143,7 +143,7 @@ def test_encode_then_train_gives_the_same_bytes(trained: Path, data_folder: Path
 def test_regions_split_and_packed_from_the_command_line(trained: Path, data_folder: Path) -> None:
     golden, network = synthetic_set(data_folder), trained / "placed"
     common = ("--tagger", "gold", "--ever-pos", golden.ever_pos, "--workers", "1", "--placement", "balanced")
-    sizes = ("--regions", "2", "--region-size", "200kB", "--hot-memory", "0", "--commit-sequences", "40")
+    sizes = ("--regions", "2", "--region-size", "60kB", "--hot-memory", "0", "--commit-sequences", "40")
     rest = ("--keep-commits", "2", "--batch-sequences", "20", "--rounds", trained / "rounds.jsonl")
     limit = ("--max-sequences", "200")
     made = answer("train", golden.text, "--network", network, *common, *sizes, *rest, *limit)

@@ -68,7 +68,7 @@ CASES: list[tuple[str, str, str, Callable[..., Any], str, Any]] = [
     ("serve", "--port", "99999", ServingOptions, "port", 99999),
     ("serve", "--timeout", "0", ServingOptions, "timeout_s", 0),
     ("serve", "--drain", "0", ServingOptions, "drain_s", 0),
-    ("serve", "--places", "0", QueueOptions, "slots", 0),
+    ("serve", "--slots", "0", QueueOptions, "slots", 0),
     ("serve", "--wait", "-1", QueueOptions, "wait_s", -1),
     ("serve", "--max-tokens", "0", Limits, "tokens", 0),
     ("serve", "--max-prompt", "0", Limits, "prompt_characters", 0),

@@ -69,11 +69,11 @@ def graph_of_made_up() -> nx.DiGraph:
 
 
 def words(**changes: Any) -> Words:
-    ever = EverPos(verb=frozenset(["barks"]), adp=frozenset(["at"]))
+    ever_pos = EverPos(verb=frozenset(["barks"]), adp=frozenset(["at"]))
     kinds = ("other word", "other word", "delimiter", "probable delimiter", "delimiter")
     names = tuple(segment_names(Specification()))
     sizes = {"segments": names, "column_segments": 3, "feature_segments": 5, "branches": 2}
-    known: dict[str, Any] = {"delimiter": kinds.__getitem__, "part": lambda word: part_of(word, ever)} | sizes
+    known: dict[str, Any] = {"delimiter": kinds.__getitem__, "part": lambda word: part_of(word, ever_pos)} | sizes
     return Words(**(known | changes))
 
 
@@ -183,8 +183,8 @@ def test_activation_marks_source_candidates_and_winner() -> None:
 
 
 def test_a_word_can_be_several_parts() -> None:
-    ever = EverPos(adp=frozenset(["after"]), cconj=frozenset(["and"]), sconj=frozenset(["after", "and"]))
-    assert [part_of(word, ever) for word in ("After", "and", "the")] == [
+    ever_pos = EverPos(adp=frozenset(["after"]), cconj=frozenset(["and"]), sconj=frozenset(["after", "and"]))
+    assert [part_of(word, ever_pos) for word in ("After", "and", "the")] == [
         "several of these",
         "conjunction",
         "other word",

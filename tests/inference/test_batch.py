@@ -318,7 +318,7 @@ def village_block(network: gd.Network) -> tuple[EncodedBlock, FlagTable]:
     vocabulary = reader.saved_vocabulary()
     specification = reader.manifest().specification
     limits = FilterOptions(seed_tokens=specification.seed_tokens, maximum_tokens=specification.maximum_tokens)
-    sources = SourceOptions(tagger="lexicon", ever=reader.ever(), filter=limits)
+    sources = SourceOptions(tagger="lexicon", ever_pos=reader.ever_pos(), filter=limits)
     text = write_village(network.path.parent / "other.txt", 60, 4)
     with gd.connect(workers=0) as client:
         (block,) = EncodingStream(client, vocabulary, sources, StreamOptions()).blocks([str(text)])

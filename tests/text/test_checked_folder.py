@@ -27,7 +27,7 @@ def read_everything(path: Path) -> None:
     corpus.vocabulary()
     corpus.encoded()
     corpus.ledger()
-    corpus.ever()
+    corpus.ever_pos()
 
 
 def lose_a_chunk(corpus: Path) -> None:

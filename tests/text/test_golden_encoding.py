@@ -23,11 +23,11 @@ from giaann_dask.text.vocabulary import Vocabulary, summarise
 
 
 def encode(golden: GoldenSet, part_characters: int) -> tuple[Vocabulary, list[EncodedBlock]]:
-    ever = EverPos.from_json(golden.ever_pos)
+    ever_pos = EverPos.from_json(golden.ever_pos)
     vocabulary, blocks, left = Vocabulary(), [], golden.maximum_sequences
     options = FilterOptions(seed_tokens=golden.seed_tokens, maximum_tokens=80)
     for part in read_parts([str(golden.text)], ReadOptions(part_characters=part_characters)):
-        builder = BlockBuilder(ever, options)
+        builder = BlockBuilder(ever_pos, options)
         builder.add_part(tag_sentences(part, "gold"))
         tagged = builder.build()
         blocks.append(encode_block(tagged, vocabulary.extend(summarise(tagged), left), 2))

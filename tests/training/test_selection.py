@@ -65,11 +65,11 @@ def columns_of(touches: ColumnTouches) -> list[set[int]]:
     return [set(touches.column[a:b].tolist()) for a, b in pairwise(touches.offsets)]
 
 
-def encode(path: Path, tagger: str, ever: EverPos) -> list[EncodedBlock]:
+def encode(path: Path, tagger: str, ever_pos: EverPos) -> list[EncodedBlock]:
     """Encode a text in this process, in blocks of one part."""
     vocabulary, blocks = Vocabulary(), []
     for part in read_parts([str(path)], ReadOptions(part_characters=20_000)):
-        builder = BlockBuilder(ever, FilterOptions(seed_tokens=8, maximum_tokens=80))
+        builder = BlockBuilder(ever_pos, FilterOptions(seed_tokens=8, maximum_tokens=80))
         builder.add_part(tag_sentences(part, tagger))
         block = builder.build()
         blocks.append(encode_block(block, vocabulary.extend(summarise(block)), 2))

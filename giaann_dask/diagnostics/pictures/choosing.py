@@ -90,11 +90,11 @@ class Words:
                 return "delimiter"
             return "probable delimiter" if vocabulary.probable_since[feature] >= 0 else "other word"
 
-        ever = reader.ever()
-        known = specification.tokens != "subwords" and ever != EverPos()
+        ever_pos = reader.ever_pos()
+        known = specification.tokens != "subwords" and ever_pos != EverPos()
         return cls(
             delimiter=delimiter,
-            part=(lambda word: part_of(word, ever)) if known else None,
+            part=(lambda word: part_of(word, ever_pos)) if known else None,
             column_segments=specification.column_segments,
             feature_segments=specification.feature_segments,
             segments=tuple(segment_names(specification)),
@@ -112,7 +112,7 @@ class Words:
         return self.part
 
 
-def part_of(word: str, ever: EverPos) -> str:
+def part_of(word: str, ever_pos: EverPos) -> str:
     """Return the part of speech that a lexicon allows a word.
 
     Examples
@@ -122,7 +122,7 @@ def part_of(word: str, ever: EverPos) -> str:
     >>> part_of("the", EverPos(verb=frozenset(["sat"])))
     'other word'
     """
-    found = {PART_NAMES[part] for part in PARTS if ever.is_ever(word.lower(), part)}
+    found = {PART_NAMES[part] for part in PARTS if ever_pos.is_ever(word.lower(), part)}
     if len(found) > 1:
         return "several of these"
     return found.pop() if found else "other word"
