@@ -354,7 +354,7 @@ class Trainer:
             column_touches=self._moved.column_touches,
             shared_touches=self._moved.shared_touches,
             busiest_region_share=self._moved.busiest_region_share,
-            regions=len(self._regions.runs),
+            regions=now.regions,
             hot_bytes=self._peak.hot_bytes,
             packed_bytes=self._peak.packed_bytes,
             spilled_bytes=self._peak.spilled_bytes,

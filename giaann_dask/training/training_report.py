@@ -56,7 +56,7 @@ class TrainingReport:
     busiest_region_share : float
         Share of the region with most column touches in all of them.
     regions : int
-        Regions at the end.
+        Regions of the last commit.
     hot_bytes, packed_bytes : int
         Most bytes of decoded and of packed runs at the end of a round.
     spilled_bytes : int

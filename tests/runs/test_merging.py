@@ -12,16 +12,24 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from giaann_dask.errors import StoreDamagedError, StrengthOverflowError
+from giaann_dask.keys import pack_target
 from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import ReadEntries, pack
-from giaann_dask.runs.run import Run, narrow_strength
+from giaann_dask.runs.run import Run, RunSize, narrow_strength
 
 Plain = dict[tuple[int, int], int]
 
 NARROWEST_WIDE = 1 << 31
 KEYS = st.one_of(st.integers(0, 5), st.integers(0, (1 << 51) - 1))
-TARGETS = st.one_of(st.integers(0, 9), st.integers(0, (1 << 63) - 1))
+# Many segments of few neurons, which the packed form stores as one mask of bits.
+SAME_NEURONS = st.builds(
+    lambda segment, neuron, branch: int(pack_target(segment, neuron, branch)),
+    st.integers(0, 31),
+    st.integers(0, 1),
+    st.integers(0, 1),
+)
+TARGETS = st.one_of(st.integers(0, 9), SAME_NEURONS, st.integers(0, (1 << 63) - 1))
 STRENGTHS = st.one_of(st.integers(1, 100), st.integers(1, NARROWEST_WIDE), st.integers(1, 1 << 60))
 PLAIN_RUNS = st.dictionaries(st.tuples(KEYS, TARGETS), STRENGTHS, max_size=40)
 
@@ -81,6 +89,26 @@ def test_count_of_connections_added_to_stored_runs(plains: list[Plain], before: 
     new, old = added(plains).keys(), added(before).keys()
     assert count_added(runs, stored) == len(new - old)
     assert count_added_neurons(runs, stored) == len({source for source, _ in new} - {source for source, _ in old})
+
+
+def test_segments_of_the_same_neurons_are_counted_one_by_one() -> None:
+    """All 32 segments of two neurons, half of them in both runs, of which every fourth source has one more."""
+    first = {(source, int(pack_target(segment, 1, 0))): 1 for source in range(5) for segment in range(32)}
+    second = {(source, int(pack_target(segment, neuron, 0))): 1 for source in (0, 2, 4) for segment in range(16, 32)
+              for neuron in (1, 2)}  # fmt: skip
+    runs = [pack(to_run(plain)) for plain in (first, second)]
+    assert count_union(runs) == len(first.keys() | second.keys()) == 160 + 48
+    for new, old, expected in ((0, 1, 160 - 48), (1, 0, 48)):
+        stored = [entries_of(pack(to_run((first, second)[old])).entries)]
+        assert count_added([runs[new]], stored) == expected
+
+
+def test_sizes_of_a_run() -> None:
+    run = to_run({(1, 2): 3, (1, 4): 1 << 40, (5, 0): 1})
+    assert run.nbytes == sum(len(data) for _, data in parts(run)) == 8 * (2 + 3 + 3 + 3)
+    assert RunSize(0, 0).empty
+    assert not RunSize(0, 1).empty, "counts of profile best are not of neurons"
+    assert not RunSize(1, 0).empty
 
 
 def test_only_chunks_that_are_needed_are_read() -> None:
