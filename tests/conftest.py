@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,3 +54,17 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
 def data_folder() -> Path:
     """The synthetic conformance data that is part of the project."""
     return ROOT / "tests" / "data"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a file system of 8 MiB; skip the test where that is not allowed."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("needs the right to mount a file system of limited size")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)

@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -85,20 +84,6 @@ def test_killed_workers_lose_nothing(undisturbed: Undisturbed, tmp_path: Path, w
         )
     assert len(killed) == kills, "in the middle of training"
     assert network.export(tmp_path / "net.npz")[0].read_bytes() == expected
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 3 MiB; needs the right to mount one."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("needs the right to mount a file system of limited size")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.mark.slow

@@ -186,8 +186,9 @@ def test_copies_of_commits(network: Path, tmp_path: Path) -> None:
     assert (again.written, again.copy) == (0, report.copy), "what is there is not written again"
     with pytest.raises(StoreExistsError, match="not a copy"):
         copy_commit(place, source)
-    with pytest.raises(OptionError, match="s3://BUCKET"):
-        NetworkPlace("ftp://somewhere")
+    for wrong in ("ftp://somewhere", "ftp://some/where", "s3://", "s3://bucket", "s3://bucket/", "s3:///prefix"):
+        with pytest.raises(OptionError, match="s3://BUCKET"):
+            NetworkPlace(wrong)
     with pytest.raises(StoreExistsError, match="no network"):
         copy_commit(source, NetworkPlace(str(tmp_path)))
 
