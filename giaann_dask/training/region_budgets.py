@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from distributed import Future
 
-from giaann_dask.cluster import data_budget, region_budget, result
+from giaann_dask.cluster import data_budget, region_budget, result, wait_all
 from giaann_dask.training import tasks
 from giaann_dask.training.regions import Regions
 
@@ -60,10 +60,34 @@ class BudgetPolicy:
 
     def apply(self) -> None:
         """Split regions and pack runs that have grown too large, by the sizes that are known without waiting."""
-        regions = self._regions
-        regions.fetch_sizes()
+        self._regions.fetch_sizes()
+        self._split_found()
+        self._find_pivots()
+        hot_bytes = self._hot_bytes()
+        self._regions.limit_decoded(hot_bytes)
+        self._pack_beyond(hot_bytes)
+
+    def split_all(self) -> None:
+        """Split regions until none is too large, waiting for their sizes, before the last commit of a training.
+
+        In a training of few rounds, the sizes of runs may be computed too late for `apply`.
+        """
+        while True:
+            self._regions.fetch_sizes(wait=True)
+            self._find_pivots()
+            if not self._pivots:
+                return
+            wait_all(list(self._pivots.values()))
+            self._split_found()
+
+    def _split_found(self) -> None:
+        """Split the regions whose pivots have been found."""
         for region in [region for region, pivot in self._pivots.items() if pivot.done()]:
             self._split(region, self._pivots[region])
+
+    def _find_pivots(self) -> None:
+        """Submit the tasks that find the pivots of regions that are too large."""
+        regions = self._regions
         # No worker can add up a region that takes too much of its memory.
         limits = [memory.limit for memory in regions.roles.memory.values() if memory.limit]
         region_bytes = min([self._budgets.region_bytes, *map(region_budget, limits)])
@@ -73,9 +97,6 @@ class BudgetPolicy:
                 futures = [run.future for run in regions.runs[region]]
                 keys = [future.key for future in futures]
                 self._pivots[region] = regions.submit("pivot", tasks.find_pivot, *futures, key_of=keys)
-        hot_bytes = self._hot_bytes()
-        regions.limit_decoded(hot_bytes)
-        self._pack_beyond(hot_bytes)
 
     def _split(self, region: int, found: Future) -> None:
         """Split a region at its pivot, or mark it as indivisible if there is none."""

@@ -315,11 +315,11 @@ class Regions:
         name = _identity(region, run.first_round, run.last_round)
         return replace(run, identity=name, value=future, read=None, size=self._measure(future), inputs=())
 
-    def fetch_sizes(self) -> None:
-        """Fetch the sizes of runs that have been computed since the last time."""
+    def fetch_sizes(self, *, wait: bool = False) -> None:
+        """Fetch the sizes of runs that have been computed since the last time, or wait for all of them."""
         runs = [run for _, run in self.now().references()]
         known = {run.identity: self._sizes[run.identity] for run in runs if run.identity in self._sizes}
-        new = [run for run in runs if run.identity not in known and run.measured]
+        new = [run for run in runs if run.identity not in known and (wait or run.measured)]
         found = sizes_of(new)
         self._sizes = known | {run.identity: size for run, size in zip(new, found, strict=True)}
         before = {**self._sizes_before, **self._sizes}

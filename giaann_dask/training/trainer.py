@@ -150,8 +150,11 @@ class Trainer:
         self.counted = stream.counted
         if check and not self._stop.is_set():
             self._check_trained(sources, stream.counted)
-        # The last commit counts distinct neurons and connections of each region, which earlier ones did not.
-        if self._uncommitted or not self._manifest.exact:
+        if self._manifest.sequences != self._before.sequences and not self._stop.is_set():
+            self._budgets.split_all()
+        # The last commit counts distinct neurons and connections of each region, which earlier ones did not, and has
+        # the regions that were split since.
+        if self._uncommitted or not self._manifest.exact or self._regions.splits != self._manifest.splits:
             if not self._regions.short:
                 self._compact_small_runs()
             self._commit_runs(self._regions.snapshot(whole=True), last=True)
