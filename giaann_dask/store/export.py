@@ -122,6 +122,20 @@ def dictionaries(reader: CommitReader) -> dict[str, Any]:
     }
 
 
+def context_dictionaries(reader: CommitReader) -> dict[str, Any]:
+    """Return the words of a commit of profile ``best`` with their keys, and the names of kinds, ready for JSON."""
+    manifest = reader.manifest()
+    words = sorted(reader.saved_vocabulary().features[1:], key=lambda word: (word_key(word), word))
+    return {
+        "kinds": {**{str(place): kind.name for place, kind in enumerate(CONTEXTS)}, str(EXTENDS): "extends"},
+        "words": words,
+        "keys": [word_key(word) for word in words],
+        "specification": manifest.specification.without_regions(),
+        "sequences": manifest.sequences,
+        "tokens": manifest.tokens,
+    }
+
+
 def _named(vocabulary: Vocabulary, ending: str) -> dict[str, Any]:
     values = {
         "concepts": vocabulary.concepts,
@@ -158,10 +172,10 @@ class Exported(NamedTuple):
 
 
 class _Contents(NamedTuple):
-    """Contents of the three files of an export; the arrays of neurons are made of the ordered connections."""
+    """Contents of the three files of an export, computed when each is written; neurons of the ordered connections."""
 
     columns: Mapping[str, ColumnArray]
-    dictionaries: Mapping[str, Any]
+    dictionaries: Callable[[], Mapping[str, Any]]
     neurons: Callable[[OrderedConnections], dict[str, npt.NDArray[Any]]]
 
 
@@ -201,27 +215,17 @@ def export_network(reader: CommitReader, path: str | Path, observer: Observer = 
             with writing(str(files.neurons)):
                 save_arrays(partial.neurons, contents.neurons(connections))
         with writing(str(files.dictionaries)):
-            save_dictionaries(partial.dictionaries, contents.dictionaries)
+            save_dictionaries(partial.dictionaries, contents.dictionaries())
     return files
 
 
 def _network_contents(reader: CommitReader) -> _Contents:
     columns = connection_columns(reader.manifest().specification)
-    return _Contents(columns, dictionaries(reader), lambda _: neuron_arrays(reader))
+    return _Contents(columns, lambda: dictionaries(reader), lambda _: neuron_arrays(reader))
 
 
 def _context_contents(reader: CommitReader) -> _Contents:
-    manifest = reader.manifest()
-    words = sorted(reader.saved_vocabulary().features[1:], key=lambda word: (word_key(word), word))
-    description = {
-        "kinds": {**{str(place): kind.name for place, kind in enumerate(CONTEXTS)}, str(EXTENDS): "extends"},
-        "words": words,
-        "keys": [word_key(word) for word in words],
-        "specification": manifest.specification.without_regions(),
-        "sequences": manifest.sequences,
-        "tokens": manifest.tokens,
-    }
-    return _Contents(context_columns(), description, _words_alone)
+    return _Contents(context_columns(), lambda: context_dictionaries(reader), _words_alone)
 
 
 def export_names(path: str | Path) -> Exported:

@@ -16,7 +16,7 @@ import torch
 
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.activation import ActivationState, ActiveColumns
-from giaann_dask.inference.state.candidates import Candidates
+from giaann_dask.inference.state.candidates import Candidates, TokenTimes
 from giaann_dask.inference.state.options import Feed
 from giaann_dask.inference.state.sequence import (
     Contribution,
@@ -52,14 +52,10 @@ class Token:
 
     Attributes
     ----------
-    index : int
-        Index of the token in its sequence.
-    column : int
-        Number of concept tokens up to and including it; when `open_concept` is set, before it.
+    times : TokenTimes
+        Times of the token.
     source_column : int
         Number of concept tokens up to and including the source's.
-    open_concept : bool
-        Whether it is unknown if the token is a concept.
     seed : bool
         Whether the token is given and not predicted.
     target : int or None
@@ -68,10 +64,8 @@ class Token:
         Number of the sequence, which decides the flags that hold.
     """
 
-    index: int
-    column: int
+    times: TokenTimes
     source_column: int
-    open_concept: bool = False
     seed: bool
     target: int | None
     number: int
@@ -158,8 +152,7 @@ class SequenceSession(ABC, Generic[State, Rules]):
         steps: list[StepResult] = []
         for index, target in enumerate(sequence.neuron.tolist()):
             token = Token(
-                index=index,
-                column=columns[index + 1],
+                times=TokenTimes(feature_time=index, column_time=columns[index + 1]),
                 source_column=columns[index],
                 seed=index < self.specification.seed_tokens,
                 target=target,
@@ -213,10 +206,8 @@ class SequenceSession(ABC, Generic[State, Rules]):
             given = index < len(prompt)
             concept = given and bool(prompt.noun[index])
             token = Token(
-                index=index,
-                column=concepts + concept,
+                times=TokenTimes(feature_time=index, column_time=concepts + concept, open_noun=not given),
                 source_column=concepts,
-                open_concept=not given,
                 seed=given,
                 target=int(prompt.neuron[index]) if given else None,
                 number=prompt.number,

@@ -34,7 +34,7 @@ import torch
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.activation import ActivationState
-from giaann_dask.inference.state.candidates import Candidates
+from giaann_dask.inference.state.candidates import Candidates, TokenTimes
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, StepResult
 from giaann_dask.inference.state.session import Selection, Token
@@ -184,9 +184,10 @@ class BeamSession(Session):
 
     def _following(self, path: _Path) -> list[_Path]:
         """Return the paths that go on with a path by one token."""
-        last, token = path.neurons[-1], path.token
-        concepts = token.column + (feature_of(last) == 0)
-        token = replace(token, index=token.index + 1, column=concepts, source_column=concepts, open_concept=True)
+        last, times = path.neurons[-1], path.token.times
+        concepts = times.column_time + (feature_of(last) == 0)
+        times = TokenTimes(feature_time=times.feature_time + 1, column_time=concepts, open_noun=True)
+        token = replace(path.token, times=times, source_column=concepts)
         result, found, state = super()._advance(path.state, last, token, Selection(feed="prediction"))
         if found is None:
             return []

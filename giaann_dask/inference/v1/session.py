@@ -75,7 +75,7 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         self, state: State, source: int, token: Token, selection: Selection
     ) -> tuple[StepResult, Candidates | None, State]:
         """Do one step, sub-steps 1 to 6 of section 8."""
-        index = token.index
+        index = token.times.feature_time
         if index == 0:
             state = self._burst(state, source)
         # Nothing was a source before the first step, and the first token is given.
@@ -96,8 +96,7 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         state = self._deactivate(state, source)
         mode = self.flags.mode(feature_of(source), token.number)
         if connected is not None:
-            times = TokenTimes(feature_time=index, column_time=token.column, open_noun=token.open_concept)
-            found = self._score(state, connected, times)
+            found = self._score(state, connected, token.times)
             result = self._predict(replace(result, mode=mode), found, token, selection)
             return result, found, state
         next_source = _next_target(source, token, mode)

@@ -282,15 +282,16 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
         self, state: SequenceState, source: int, token: Token, selection: Selection
     ) -> tuple[StepResult, Candidates | None, SequenceState]:
         """Do one step of section 7 or 8; the state is changed in place."""
-        clock = Clock(token.index, token.column, token.source_column, token.open_concept)
+        times = token.times
+        clock = Clock(times.feature_time, times.column_time, token.source_column, times.open_noun)
         known: dict[str, Any] = {
-            "index": token.index,
+            "index": clock.token,
             "seed": token.seed,
             "source": source,
             "column_time": token.source_column,
         }
         neuron, score = _NO_TARGETS, _NO_STRENGTHS
-        if token.index:
+        if clock.token:
             row = self._row(source)
             if selection.feed == "prediction" and not token.seed and not state.can_send(row[0]):
                 return StepResult(**known, stop="no connections"), None, state
@@ -320,7 +321,7 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
         if count and (selection.traced or choose is not None):
             found = Candidates(torch.from_numpy(neuron), torch.from_numpy(score), int(score.argmax()))
         if choose is not None and found is not None:
-            best = choose(token.index, found)
+            best = choose(token.times.feature_time, found)
             best = best if rules.filtered or passes is None or passes[best] else None
         predicted = None if best is None else int(neuron[best])
         largest = score.max() if count else None
