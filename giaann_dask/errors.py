@@ -79,6 +79,10 @@ class OptionError(GiaannError, ValueError):
     """An option has a value that cannot be used."""
 
 
+class ReportMissingError(GiaannError, AttributeError):
+    """The report of a training was requested of a network that was opened, not trained."""
+
+
 class SpecificationError(GiaannError, ValueError):
     """A specification that no network can have, or that differs from the stored one."""
 

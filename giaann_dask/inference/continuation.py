@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from giaann_dask.device import DeviceName
 from giaann_dask.errors import OptionError, PromptError, parameter
 from giaann_dask.inference.profiles import RequestedRules, fitting_rules, require_v1
 from giaann_dask.inference.rows.remote import RowOptions
@@ -113,7 +114,7 @@ class GenerationOptions:
         Connections to report per token.
     tagger : str
         How the prompt is tagged.
-    device : str
+    device : {"auto", "cpu", "cuda"}
         Device of the activation state.
     rows : RowOptions
         How a worker fetches the network's rows.
@@ -137,7 +138,7 @@ class GenerationOptions:
     runners_up: int = 5
     reasons: int = 5
     tagger: str = "lexicon"
-    device: str = "auto"
+    device: DeviceName = "auto"
     rows: RowOptions = field(default_factory=RowOptions)
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
 
