@@ -19,6 +19,7 @@ from giaann_dask.inference.profiles import RequestedRules, fitting_rules, requir
 from giaann_dask.inference.rows.remote import RowOptions
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.v1.beam import BeamOptions
+from giaann_dask.representations import Summarised, Summary
 from giaann_dask.spec import Specification
 from giaann_dask.text.detokenizer import detokenize
 from giaann_dask.text.strings import text_fault
@@ -267,6 +268,12 @@ class GeneratedToken:
         )
         return shown
 
+    def reasons_line(self) -> str:
+        """Return what raised the token, largest contribution first, as one line."""
+        if self.column:
+            return ", ".join(f"{r.word} [{r.column}] {r.contribution:.3g}" for r in self.reasons)
+        return ", ".join(f"{r.word} seen {r.strength:,.0f} times" for r in self.reasons)
+
     def _counted_lines(self) -> list[str]:
         """Return the same where values are probabilities and there are no columns."""
         best = ", ".join(f"{c.word} {c.value:.4f}" for c in self.candidates)
@@ -278,8 +285,8 @@ class GeneratedToken:
         return shown
 
 
-@dataclass(frozen=True)
-class Continuation:
+@dataclass(frozen=True, repr=False)
+class Continuation(Summarised):
     """A prompt and its continuation.
 
     Attributes
@@ -315,6 +322,16 @@ class Continuation:
         values = {**asdict(self), "text": self.text}
         there = {"subwords": self.subwords, "seed": self.seed is not None}
         return {name: item for name, item in values.items() if there.get(name, True)}
+
+    def summary(self) -> Summary:
+        """Return the lines that represent the continuation: its text, and the reasons for each token."""
+        reasons = [(token.word, token.reasons_line()) for token in self.tokens if token.reasons]
+        ended = () if self.stop is None else (("stopped", f"after {len(self.tokens)} tokens: {self.stop}"),)
+        drawn = () if self.seed is None else (("seed", str(self.seed)),)
+        prompt = detokenize(self.prompt, self.subwords)
+        return Summary(
+            "Continuation", (("prompt", prompt), ("text", self.text or "(nothing)"), *reasons, *ended, *drawn)
+        )
 
     def lines(self, explain: bool = False) -> list[str]:
         """Return the continuation as readable lines, with the reasons for each token if requested."""
