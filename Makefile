@@ -12,7 +12,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -
 # Test files that run at the same time; most of their time is spent waiting for processes.
 JOBS ?= 3
 
-.PHONY: demo test test-all check lint types extras doctest notebooks docs bench bench-train bench-infer bench-links bench-serve soak hostile gpu-check clean
+.PHONY: demo test test-all check lint types extras doctest run-notebooks notebooks docs bench bench-train bench-infer bench-links bench-serve soak hostile gpu-check clean
 
 # uv resolves and installs in 12 s what takes pip 95 s. torch is left to pip, which also looks where the machine's
 # configuration of pip says; without uv pip does it all.
@@ -43,7 +43,7 @@ test-all: $(COMPILED)
 	$(BIN)/pytest --hypothesis-profile thorough
 	GIAANN_DOCS_PROCESSES=1 $(BIN)/pytest docs
 
-check: lint types extras doctest notebooks docs
+check: lint types extras doctest run-notebooks docs
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -63,8 +63,12 @@ extras: $(READY)
 doctest: $(COMPILED)
 	$(BIN)/pytest --doctest-modules giaann_dask
 
-notebooks: $(COMPILED)
+# Whether the notebooks run; what they show is stored by the next target.
+run-notebooks: $(COMPILED)
 	$(BIN)/pytest --nbmake notebooks --nbmake-timeout 300
+
+notebooks: $(COMPILED)
+	$(BIN)/python .ci/notebooks.py
 
 # The site is in build/docs: python -m http.server --directory build/docs
 docs: $(COMPILED)
