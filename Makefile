@@ -12,7 +12,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -
 # Test files that run at the same time; most of their time is spent waiting for processes.
 JOBS ?= 3
 
-.PHONY: demo test test-all check lint types extras doctest run-notebooks notebooks docs bench bench-train bench-infer bench-links bench-serve soak hostile gpu-check clean
+.PHONY: demo test test-all check lint types extras doctest run-notebooks notebooks docs bench bench-train bench-infer bench-links bench-serve soak hostile gpu-check dist clean
 
 # uv resolves and installs in 12 s what takes pip 95 s. torch is left to pip, which also looks where the machine's
 # configuration of pip says; without uv pip does it all.
@@ -102,6 +102,14 @@ hostile: $(COMPILED)
 gpu-check:
 	PYTHONPATH=. $(PYTHON) -m pytest -m gpu -o addopts= -o timeout= -p no:cacheprovider --noconftest tests/test_gpu.py
 	PYTHONPATH=. $(PYTHON) benchmarks/device.py
+
+# Wheel and source distribution in dist, checked as a package index does; in an environment of their own.
+dist:
+	rm -rf dist
+	$(PYTHON) -m venv build/packager
+	build/packager/bin/pip install --quiet --disable-pip-version-check build twine
+	build/packager/bin/python -m build
+	build/packager/bin/twine check --strict dist/*
 
 clean:
 	rm -rf .venv demo build dist *.egg-info

@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
 from page_blocks import FOLDER, MARK, BlockParser
+from repository_links import on_config, web_address
 from sybil import Document
 from sybil.parsers.markdown.lexers import RawFencedCodeBlockLexer
 
@@ -20,6 +23,7 @@ from giaann_dask.cli import giaann_dask as command_line
 PAGES = sorted(Path(__file__).parent.rglob("*.md"))
 ROOT = Path(__file__).parent.parent
 SITE = ROOT / "build" / "docs"
+URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
 ANYTHING = RawFencedCodeBlockLexer(re.compile(r"[^\n]*\n"))
 
 
@@ -99,7 +103,7 @@ def test_commands_options_and_names_that_a_page_names_are_there(page: Path) -> N
     # A command in a block of its own line, or between backticks.
     for typed in re.findall(r"(?:^(?:\$ )?|`)giaann-dask ([a-z][^`\n|;&>]*)", text, re.MULTILINE):
         name = next((name for name in known if f"{typed} ".startswith(f"{name} ")), None)
-        assert name or typed.split()[0] in {"tokenizer"}, typed
+        assert name or isinstance(command_line.commands.get(typed.split()[0]), click.Group), typed
         given = set(re.findall(r"(?<!\S)--[a-z][a-z-]+", typed))
         assert not name or given <= known[name], typed
     public = {name for name in re.findall(r"\bgd\.(\w+)", text) if name != "NAME"}
@@ -151,6 +155,48 @@ def test_a_mark_has_a_reason() -> None:
     ]
     assert marks
     assert [line for line in marks if not MARK.search(line)] == []
+
+
+BADGE = "*not run by us*{ .not-run }"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_nobody_has_run_carries_a_badge(page: Path) -> None:
+    """A block that needs what we do not have stands below the badge, in its section or at the head of its page."""
+    text = page.read_text(encoding="utf-8")
+    head, *sections = re.split(r"^## ", text, flags=re.MULTILINE)
+    needs = re.compile(r"<!-- not run: needs (a |an |conda|Docker|machines)")
+    assert not needs.search(head) or BADGE in head
+    assert [each for each in sections if needs.search(each) and BADGE not in head + each] == []
+
+
+def test_the_changelog_has_releases_of_known_categories() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    order = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+    releases = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    assert releases
+    for release in releases:
+        assert re.match(r"\d+\.\d+\.\d+ \((unreleased|\d{4}-\d\d-\d\d)\)\n", release)
+        found = re.findall(r"^### (.+)$", release, re.MULTILINE)
+        assert found == [name for name in order if name in found], "each once, in this order"
+        assert not re.search(r"^- ", release.partition("### ")[0], re.MULTILINE), "each change has a category"
+
+
+def test_links_to_the_repository_are_those_of_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    for remote, address in {
+        "git@host.org:some/project.git": "https://host.org/some/project",
+        "https://token@host.org/some/project": "https://host.org/some/project",
+        "ssh://git@host.org:22/some/project.git": "https://host.org/some/project",
+        "/srv/git/project.git": None,
+        "": None,
+    }.items():
+        assert web_address(remote) == address
+        monkeypatch.setattr("repository_links.remote", lambda remote=remote: remote)
+        config = SimpleNamespace(edit_uri=None, extra={})
+        on_config(config)
+        linked = URLS.get("Source") or address
+        assert config.edit_uri == (linked and f"{linked}/edit/main/docs/")
+        assert [each["link"] for each in config.extra.get("social", [])] == [linked] * bool(linked)
 
 
 class Loads(HTMLParser):

@@ -7,26 +7,12 @@ import shlex
 from pathlib import Path
 
 import click
-import pytest
+from support.fences import fenced
 
 from giaann_dask.cli import giaann_dask as command_line
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def blocks(language: str) -> list[str]:
-    """Return the fenced blocks of a language."""
-    return [block for found, block in fenced(README) if found == language]
-
-
-def test_the_python_block_prints_what_the_next_block_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (source,), (shown, *_) = blocks("python"), blocks("text")
-    exec(compile(source, "README.md", "exec"), {})
-    assert capsys.readouterr().out.strip() == shown
 
 
 def test_make_has_every_target_that_is_named() -> None:
@@ -46,21 +32,6 @@ def test_the_command_line_has_every_command_and_option_that_is_named() -> None:
             command = command.commands[given.pop(0)]
         known = {name for option in command.params for name in option.opts}
         assert {word for word in given if word.startswith("--")} <= known, row
-
-
-def fenced(text: str) -> list[tuple[str, str]]:
-    """Return language and content of every fenced block; a fence that closes one opens none."""
-    found: list[tuple[str, str]] = []
-    language, held = None, []
-    for line in text.splitlines():
-        if language is None and line.startswith("```"):
-            language, held = line.removeprefix("```"), []
-        elif language is not None and line == "```":
-            found.append((language, "\n".join(held)))
-            language = None
-        elif language is not None:
-            held.append(line)
-    return found
 
 
 def modules_of(layout: str) -> list[str]:
@@ -116,7 +87,7 @@ def test_the_commands_that_take_a_cluster_are_those_that_the_pages_name() -> Non
         left = {"--scheduler", "--scheduler-file", "--workers"} - options
         if left:
             lacking[path] = left
-    assert set(lacking) == {"tokenizer train", "compile", "cluster", "doctor"}
+    assert set(lacking) == {"tokenizer train", "compile", "job backup", "cluster", "doctor"}
     reference = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     for text in (README, reference):
         (said,) = re.findall(

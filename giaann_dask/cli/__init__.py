@@ -17,6 +17,7 @@ from giaann_dask.cli.commands import giaann_dask
 from giaann_dask.cli.compiling import compile_ahead
 from giaann_dask.cli.doctor import doctor
 from giaann_dask.cli.engine import cluster, compact
+from giaann_dask.cli.jobs import job
 from giaann_dask.cli.picturing import draw, report
 from giaann_dask.cli.serving import serve
 from giaann_dask.cli.tokenizing import tokenizer
@@ -31,7 +32,7 @@ _SYSTEM_ERRORS = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
 )
 
-for command in (cluster, compact, compile_ahead, doctor, draw, report, serve, tokenizer):
+for command in (cluster, compact, compile_ahead, doctor, draw, job, report, serve, tokenizer):
     giaann_dask.add_command(command)
 
 

@@ -174,7 +174,7 @@ def check_network(path: Path, all_runs: bool = False) -> Iterator[Finding]:
             unpack(reader.connections(run.identity))
             decoded, nbytes = decoded + 1, nbytes + run.nbytes
     except GiaannError as error:
-        remedy = error.remedy or "restore it from a copy (workflows/backup.py)"
+        remedy = error.remedy or "restore it from a copy (giaann-dask job backup)"
         yield Finding("network", "bad", error.received, remedy)
         return
     if missing:

@@ -191,11 +191,12 @@ def check_numba_cache() -> Finding:
     import numba
 
     named = numba.config.CACHE_DIR
-    own = Path(__file__).resolve().parents[1] / "network" / "__pycache__"
+    # Beside each module that is compiled.
+    own = Path(__file__).resolve().parents[1]
     places = [Path(named)] if named else [own, Path.home() / ".cache" / "numba"]
     for place in places:
         if os.access(existing(place), os.W_OK | os.X_OK):
-            return Finding("compiled code", "good", f"kept in {place}")
+            return Finding("compiled code", "good", f"kept below {place}")
     remedy = "set NUMBA_CACHE_DIR to a folder that can be written; every process compiles for a minute otherwise"
     return Finding("compiled code", "bad", f"{' and '.join(map(str, places))} cannot be written", remedy)
 

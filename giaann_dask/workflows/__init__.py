@@ -1,1 +1,1 @@
-"""Implement the scripts in ``workflows/``: settings, locks, histories, exit codes, and the work of each."""
+"""Implement the commands ``giaann-dask job``: locks, histories, exit codes, and the work of each job."""

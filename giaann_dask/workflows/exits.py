@@ -1,13 +1,9 @@
-"""Map errors of scheduled scripts to exit codes, and print one line for a failure.
+"""Map errors of scheduled jobs to exit codes and to one line of text.
 
-The commands of ``giaann-dask`` use the codes 0, 1, 2, 3 (`doctor`) and 130 only (`giaann_dask.cli`).
+The other commands of ``giaann-dask`` use the codes 0, 1, 2, 3 (`doctor`) and 130 only (`giaann_dask.cli`).
 """
 
 from __future__ import annotations
-
-import os
-import sys
-from collections.abc import Sequence
 
 import click
 
@@ -22,11 +18,11 @@ INTERRUPTED = 130
 
 
 class CheckFailedError(GiaannError, RuntimeError):
-    """A check of a script failed, and a person should look into it."""
+    """A check of a job failed, and a person should look into it."""
 
 
 class TryAgainError(GiaannError, RuntimeError):
-    """A script cannot work now and should be retried: another one is running, or text is still being written."""
+    """A job cannot work now and should be retried: another one is running, or text is still being written."""
 
 
 def status_of(error: BaseException) -> int:
@@ -63,26 +59,3 @@ def message_of(error: BaseException) -> str:
     else:
         said = f"{type(error).__name__}: {error} (set GIAANN_TRACEBACK=1 for the traceback)"
     return " ".join(said.split())
-
-
-def run_script(command: click.Command, arguments: Sequence[str] | None = None) -> int:
-    """Run a script's command and return its exit code; a failure is one line on standard error.
-
-    Parameters
-    ----------
-    command : click.Command
-        What the script does.
-    arguments : sequence of str, optional
-        Those of the process by default.
-    """
-    name = command.name or "workflow"
-    try:
-        status = command.main(args=arguments, prog_name=name, standalone_mode=False)
-    except BaseException as error:
-        if isinstance(error, SystemExit | GeneratorExit):
-            raise
-        if os.environ.get("GIAANN_TRACEBACK") and status_of(error) == DEFECT:
-            raise
-        print(f"{name}: {message_of(error)}", file=sys.stderr)
-        return status_of(error)
-    return status if isinstance(status, int) else DONE

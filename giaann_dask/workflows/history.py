@@ -1,4 +1,4 @@
-"""Lock a network for one script at a time, and append a line of history for each run.
+"""Lock a network for one job at a time, and append a line of history for each run.
 
 The lock is the system's (flock), so that a process that was killed does not keep it. The lock file stays and names
 that process until the next run takes the lock.
@@ -30,20 +30,20 @@ def history_of(network: Path, given: Path | None = None) -> Path:
 
 
 def lock_of(network: Path) -> Path:
-    """Return the lock file of the scripts of a network."""
+    """Return the lock file of the jobs of a network."""
     return network.with_name(network.name + ".lock")
 
 
 @contextmanager
 def only_one(network: Path, wait_s: float = 0.0) -> Iterator[int | None]:
-    """Hold the lock of a network's scripts.
+    """Hold the lock of a network's jobs.
 
     Parameters
     ----------
     network : Path
         Folder of the network.
     wait_s : float
-        Seconds to wait for another script to end.
+        Seconds to wait for another job to end.
 
     Yields
     ------
@@ -64,7 +64,7 @@ def only_one(network: Path, wait_s: float = 0.0) -> Iterator[int | None]:
         while not _taken(file.fileno()):
             if time.monotonic() >= end:
                 raise TryAgainError(
-                    f"{_holder(path) or 'another script'} is working on network {network}", "", "run it again later"
+                    f"{_holder(path) or 'another job'} is working on network {network}", "", "run it again later"
                 )
             time.sleep(_PAUSE_S)
         before = _holder(path)
@@ -99,12 +99,12 @@ def _holder(path: Path) -> dict[str, Any] | None:
 
 @contextmanager
 def recorded(job: str, network: Path, history: Path, wait_s: float = 0.0) -> Iterator[dict[str, Any]]:
-    """Hold a network's lock for a run of a script, and write its line of history when it ends.
+    """Hold a network's lock for a run of a job, and write its line of history when it ends.
 
     Parameters
     ----------
     job : str
-        Name of the script.
+        Name of the job.
     network : Path
         Folder of the network.
     history : Path

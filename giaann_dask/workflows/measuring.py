@@ -1,4 +1,4 @@
-"""Evaluate a network of any profile in a script, and compare with earlier evaluations.
+"""Evaluate a network of any profile in a job, and compare with earlier evaluations.
 
 Accuracy is computed by `giaann_dask.inference.evaluation` and `giaann_dask.inference.best`.
 """
@@ -92,7 +92,7 @@ class Measured:
 
 
 def last_passed(history: Iterable[dict[str, Any]], job: str, identity: str) -> dict[str, Any] | None:
-    """Return the last run of a script that passed on the same text, or None.
+    """Return the last run of a job that passed on the same text, or None.
 
     Failed runs do not count: otherwise lower accuracy would be the reference for the next run.
 

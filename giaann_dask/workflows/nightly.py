@@ -1,6 +1,6 @@
-"""Train new inputs, evaluate, and delete old commits: the work of ``train_nightly.py``.
+"""Train new inputs, evaluate, and delete old commits: ``giaann-dask job nightly``.
 
-Options are read by the script; locks and histories are in `history`, evaluation is in `measuring`.
+Options are in `giaann_dask.cli.jobs`; locks and histories are in `history`, evaluation is in `measuring`.
 """
 
 from __future__ import annotations

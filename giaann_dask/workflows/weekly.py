@@ -1,6 +1,6 @@
-"""Evaluate the last commit, write a report and check whether accuracy has fallen: the work of ``evaluate_weekly.py``.
+"""Evaluate the last commit, write a report and check whether accuracy has fallen: ``giaann-dask job weekly``.
 
-Options are read by the script; locks and histories are in `history`, evaluation is in `measuring`.
+Options are in `giaann_dask.cli.jobs`; locks and histories are in `history`, evaluation is in `measuring`.
 """
 
 from __future__ import annotations

@@ -113,3 +113,8 @@ def test_the_command_leaves_with_3_when_something_is_bad(
     }
     assert run(["doctor", "--network", str(tmp_path / "none")]) == 3
     assert "there is no network" in " ".join(capsys.readouterr().out.split())
+
+
+def test_compiled_code_is_kept_in_the_package_unless_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("numba.config.CACHE_DIR", "")
+    assert findings.check_numba_cache().found == f"kept below {Path(gd.__file__).parent}"

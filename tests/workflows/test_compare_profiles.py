@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from giaann_dask.workflows.exits import run_script
+from giaann_dask.cli import run
 
-ROOT = Path(__file__).resolve().parents[2]
-DATA = ROOT / "tests" / "data" / "synthetic"
-
-
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    specification = importlib.util.spec_from_file_location(
-        "compare_profiles", ROOT / "workflows" / "compare_profiles.py"
-    )
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    import sys
-
-    sys.modules[specification.name] = module
-    specification.loader.exec_module(module)
-    return module
+DATA = Path(__file__).resolve().parents[1] / "data" / "synthetic"
+COMPARE = ["job", "compare"]
 
 
-def test_table_csv_and_plot(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_csv_and_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train, unseen = str(DATA / "train.conllu.gz"), str(DATA / "test.conllu.gz")
     common = ["--train", train, "--evaluate", unseen, "--profiles", "best", "--output", str(tmp_path)]
     common += ["--workers", "0"]
-    assert run_script(script.compare_profiles, [*common, "--sizes", "30,100000"]) == 0
+    assert run([*COMPARE, *common, "--sizes", "30,100000"]) == 0
     assert capsys.readouterr().out == (tmp_path / "profiles.md").read_text(encoding="utf-8")
     with (tmp_path / "profiles.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -46,13 +29,13 @@ def test_table_csv_and_plot(script: ModuleType, tmp_path: Path, capsys: pytest.C
     assert top1["best", False] > top1["backoff", True]
     assert float(rows[3]["perplexity"]) < float(rows[0]["perplexity"]), "more text, less surprise"
     assert (tmp_path / "profiles.png").stat().st_size > 1000
-    assert run_script(script.compare_profiles, [*common[:1], str(tmp_path / "none.txt"), *common[2:]]) == 2
+    assert run([*COMPARE, *common[:1], str(tmp_path / "none.txt"), *common[2:]]) == 2
 
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_v1_has_a_row(script: ModuleType, tmp_path: Path) -> None:
+def test_v1_has_a_row(tmp_path: Path) -> None:
     train, unseen = str(DATA / "train.conllu.gz"), str(DATA / "test.conllu.gz")
     common = ["--train", train, "--evaluate", unseen, "--profiles", "v1", "--output", str(tmp_path)]
-    assert run_script(script.compare_profiles, [*common, "--sizes", "60"]) == 0
+    assert run([*COMPARE, *common, "--sizes", "60"]) == 0
     assert "| v1 | 60 |" in (tmp_path / "profiles.md").read_text(encoding="utf-8")

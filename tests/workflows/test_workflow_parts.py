@@ -11,10 +11,12 @@ from typing import Any
 
 import click
 import pytest
-from support.workflow_scripts import script
 
 import giaann_dask as gd
 from giaann_dask import new_inputs
+from giaann_dask.cli import run
+from giaann_dask.cli.job_settings import TABLES, JobCommand, job_command
+from giaann_dask.cli.jobs import job
 from giaann_dask.data import sample_text
 from giaann_dask.errors import (
     OptionError,
@@ -26,41 +28,41 @@ from giaann_dask.errors import (
 )
 from giaann_dask.store import backup
 from giaann_dask.store.backup import NetworkPlace, copy_commit
-from giaann_dask.workflows.exits import CheckFailedError, TryAgainError, run_script, status_of
+from giaann_dask.workflows.exits import CheckFailedError, TryAgainError, status_of
 from giaann_dask.workflows.history import append_line, lock_of, only_one, read_lines, recorded
-from giaann_dask.workflows.settings import TABLES, job_command
 
 
 @pytest.fixture
-def told() -> tuple[click.Command, dict[str, Any]]:
-    """A command that keeps what it was given."""
+def told(monkeypatch: pytest.MonkeyPatch) -> tuple[str, dict[str, Any]]:
+    """A job that keeps what it was given."""
     given: dict[str, Any] = {}
 
-    @job_command("backup")
+    @job_command("told", "backup")
     @click.option("--keep", type=int, default=1)
     @click.option("--some-text", multiple=True)
     @click.option("--json", "as_json", is_flag=True)
     def command(**values: Any) -> None:
         given.update(values)
 
-    return command, given
+    monkeypatch.setitem(job.commands, "told", command)
+    return "told", given
 
 
 def test_flag_then_environment_then_file(
-    told: tuple[click.Command, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    told: tuple[str, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command, given = told
     file = tmp_path / "s.toml"
     file.write_text('[common]\nkeep = 2\nworkers = 3\n[backup]\nkeep = 3\nsome-text = ["a b", "c"]\njson = true\n')
-    assert run_script(command, ["--config", str(file)]) == 0
+    assert run(["job", command, "--config", str(file)]) == 0
     assert given == {"keep": 3, "some_text": ("a b", "c"), "as_json": True, "dry_run": False}
     monkeypatch.setenv("GIAANN_CONFIG", str(file))
     monkeypatch.setenv("GIAANN_KEEP", "4")
     monkeypatch.setenv("GIAANN_JSON", "0")
     monkeypatch.setenv("GIAANN_SOME_TEXT", "d e")
-    assert run_script(command, []) == 0
+    assert run(["job", command]) == 0
     assert (given["keep"], given["some_text"], given["as_json"]) == (4, ("d", "e"), False)
-    assert run_script(command, ["--keep", "5"]) == 0
+    assert run(["job", command, "--keep", "5"]) == 0
     assert given["keep"] == 5
 
 
@@ -76,7 +78,7 @@ def test_flag_then_environment_then_file(
     ],
 )
 def test_wrong_settings_are_one_line(
-    told: tuple[click.Command, dict[str, Any]],
+    told: tuple[str, dict[str, Any]],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     content: str,
@@ -84,7 +86,7 @@ def test_wrong_settings_are_one_line(
 ) -> None:
     file = tmp_path / "s.toml"
     file.write_text(content)
-    assert run_script(told[0], ["--config", str(file)]) == 2
+    assert run(["job", told[0], "--config", str(file)]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
@@ -100,9 +102,10 @@ def test_the_settings_of_the_documentation_are_settings() -> None:
     )
     tables = tomllib.loads(example)
     assert set(tables) < set(TABLES)
+    jobs = {each.table: each for each in job.commands.values() if isinstance(each, JobCommand)}
+    assert {"common", *jobs} == set(TABLES)
     for table in set(tables) - {"common"}:
-        name = table.replace("-", "_")
-        options = {flag.lstrip("-") for option in script(name).params for flag in option.opts}
+        options = {flag.lstrip("-") for option in jobs[table].params for flag in option.opts}
         assert set(tables[table]) <= options
         assert {"network", "config", "dry-run", "verbose", "json", "history"} <= options
 

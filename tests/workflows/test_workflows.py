@@ -1,9 +1,10 @@
-"""The scheduled scripts, run as a scheduler runs them; what they share is tested in `test_workflow_parts`."""
+"""Jobs of a scheduler, run as it runs them; what they share is tested in `test_workflow_parts`."""
 
 from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -11,22 +12,30 @@ import time
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from support.village import write_village
-from support.workflow_scripts import SCRIPTS, script
 
 import giaann_dask as gd
+from giaann_dask.cli import giaann_dask as command_line
+from giaann_dask.cli import run as run_command
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.workflows.exits import run_script
 from giaann_dask.workflows.history import lock_of, read_lines
 
 UNSEEN = str(sample_test_text())
+SCRIPTS = Path(__file__).resolve().parents[2] / "workflows"
+COMMANDS = {
+    "train_nightly": "nightly",
+    "evaluate_weekly": "weekly",
+    "backup": "backup",
+    "compare_profiles": "compare",
+}
 
 
 def here(name: str, *arguments: str | Path) -> int:
-    """Run a script in this process, where one of its own would show nothing more."""
-    return run_script(script(name), list(map(str, arguments)))
+    """Run a job in this process, where one of its own would show nothing more."""
+    return run_command(["job", COMMANDS[name], *map(str, arguments)])
 
 
 def exported(network: Path, out: Path) -> bytes:
@@ -42,6 +51,20 @@ def settings(folder: Path, **tables: dict[str, Any]) -> Path:
     path = folder / "giaann.toml"
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
+
+
+def test_every_job_has_a_script_that_takes_the_same_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = command_line.commands["job"]
+    assert isinstance(group, click.Group)
+    assert {path.stem for path in SCRIPTS.glob("*.py")} == {*COMMANDS}
+    assert {*COMMANDS.values()} == {*group.commands}
+    for name, command in COMMANDS.items():
+        monkeypatch.setattr(sys, "argv", [name, "--help"])
+        with pytest.raises(SystemExit, match="0"):
+            runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
+        assert capsys.readouterr().out.startswith(f"Usage: giaann-dask job {command} ")
 
 
 def test_nights_weeks_and_backups(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,4 +181,4 @@ def test_a_process_without_a_cluster_says_try_again(tmp_path: Path) -> None:
     done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 75, done.stderr
     assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("train_nightly: no scheduler answers")
+    assert done.stderr.startswith("giaann-dask: no scheduler answers")

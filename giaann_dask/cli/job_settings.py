@@ -1,8 +1,8 @@
-"""Read a script's settings from its command line, the environment and a TOML file, in this order of precedence.
+"""Read a job's settings from its command line, the environment and a TOML file, in this order of precedence.
 
 Every option ``--some-name`` is also ``GIAANN_SOME_NAME`` in the environment and ``some-name`` in the TOML
-file, in the table of the script (``[train-nightly]``) or in ``[common]``, which applies to all scripts. Unknown names
-are refused. The options themselves are declared by each script.
+file, in the table of the job (``[train-nightly]``) or in ``[common]``, which applies to all jobs. Unknown names
+are refused. The options themselves are declared in `jobs`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,54 @@ import click
 
 from giaann_dask.cli.options import read_toml
 from giaann_dask.cli.spelling import Command
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import GiaannError, OptionError
+from giaann_dask.workflows.exits import BAD_INPUT, message_of, status_of
 
 # Tables that the file may have.
 TABLES = ("common", "train-nightly", "evaluate-weekly", "backup", "compare-profiles")
 
 
-def job_command(table: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """Return a decorator that makes a function with options a script's command.
+class JobCommand(Command):
+    """A command that a scheduler runs, with a table in the file of settings and exit codes of its own.
 
     Parameters
     ----------
+    *arguments, **settings
+        Those of `click.Command`.
     table : str
-        Its table in the TOML file, and its name with ``_`` for ``-``.
+        Its table in the TOML file.
     """
 
-    def decorate(function: Callable[..., Any]) -> click.Command:
+    def __init__(self, *arguments: Any, table: str, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.table = table
+        for option in self.params:
+            if isinstance(option, click.Option) and option.envvar is None:
+                option.envvar = "GIAANN_" + _spelled(option).replace("-", "_").upper()
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the job; return its exit code after errors that a scheduler treats otherwise than bad input."""
+        try:
+            return super().invoke(ctx)
+        except GiaannError as error:
+            if status_of(error) == BAD_INPUT:
+                raise
+            click.echo(f"giaann-dask: {message_of(error)}", err=True)
+            return status_of(error)
+
+
+def job_command(name: str, table: str) -> Callable[[Callable[..., Any]], JobCommand]:
+    """Return a decorator that makes a function with options a job.
+
+    Parameters
+    ----------
+    name : str
+        Name of the command.
+    table : str
+        Its table in the TOML file.
+    """
+
+    def decorate(function: Callable[..., Any]) -> JobCommand:
         dry = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
         config = click.option(
             "--config",
@@ -41,13 +73,7 @@ def job_command(table: str) -> Callable[[Callable[..., Any]], click.Command]:
             callback=_read_config,
             help="TOML file with settings, which options and the environment override.",
         )
-        context = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-        named = click.command(table.replace("-", "_"), cls=Command, context_settings=context)
-        made: click.Command = named(config(dry(function)))
-        for option in made.params:
-            if isinstance(option, click.Option) and option.envvar is None and option.name != "help":
-                option.envvar = "GIAANN_" + _spelled(option).replace("-", "_").upper()
-        return made
+        return click.command(name, cls=JobCommand, table=table)(config(dry(function)))
 
     return decorate
 
@@ -60,7 +86,7 @@ def read_tables(path: Path) -> dict[str, dict[str, Any]]:
     InputMissingError, InputFormatError
         If it cannot be read, or is not TOML.
     OptionError
-        If it has a table that belongs to no script, or settings outside of a table.
+        If it has a table that belongs to no job, or settings outside of a table.
     """
     tables = read_toml(path, "--config")
     for name, table in tables.items():
@@ -73,7 +99,8 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
     """Use settings of a TOML file as the defaults of a command."""
     if path is None:
         return
-    tables, table = read_tables(path), str(context.command.name).replace("_", "-")
+    assert isinstance(context.command, JobCommand)
+    tables, table = read_tables(path), context.command.table
     options = {_spelled(option): option for option in context.command.params if isinstance(option, click.Option)}
     chosen: dict[str, Any] = {}
     for where in ("common", table):
@@ -85,7 +112,7 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
                 near = difflib.get_close_matches(name, options, 1)
                 raise OptionError(
                     f"{path} has {name!r} in [{table}]",
-                    "an option of the script without its dashes" + (f", such as {near[0]}" if near else ""),
+                    "an option of the job without its dashes" + (f", such as {near[0]}" if near else ""),
                     "correct it, or see --help",
                 )
     context.default_map = chosen

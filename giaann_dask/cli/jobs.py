@@ -1,0 +1,239 @@
+"""Define the commands ``giaann-dask job``, which cron, systemd timers and the like run.
+
+Each reads its options from the command line, the environment or a TOML file (`job_settings`); the work is in
+`giaann_dask.workflows`. Exit codes: 0 done, 2 bad input, 3 a check failed, 75 try again later (no cluster, another
+job, disk full); all are in docs/how-to/workflows.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from giaann_dask.cli.event_files import round_log
+from giaann_dask.cli.job_settings import job_command
+from giaann_dask.cli.logs import log_options
+from giaann_dask.cli.options import (
+    cluster_options,
+    common_options,
+    ever_pos_option,
+    read_numbers,
+    read_text_options,
+    text_options,
+)
+from giaann_dask.cli.progress import Workload, progress, waiting
+from giaann_dask.cli.showing import answer, figures
+from giaann_dask.cli.specification_options import read_specification
+from giaann_dask.cli.spelling import Group
+from giaann_dask.cli.stopping import stop_on_signals
+from giaann_dask.cli.training_options import read_training_options, training_options
+
+_PATH = click.Path(path_type=Path)
+_NETWORK = click.option("--network", required=True, type=_PATH, help="Folder of the network.")
+_HISTORY = click.option("--history", type=_PATH, help="File of JSON lines.  [default: NETWORK.history.jsonl]")
+_WAIT = click.option("--wait", type=float, default=0.0, metavar="SECONDS", help="Wait so long for another job to end.")
+_SEQUENCES = click.option("--evaluate-sequences", type=int, metavar="N", help="Evaluate no more than N sentences.")
+_TEXT: dict[str, Any] = {"multiple": True, "metavar": "INPUT"}
+
+
+@click.group(cls=Group)
+def job() -> None:
+    """Run a job of a scheduler: train every night, evaluate every week, copy a network.
+
+    Settings are options, variables of the environment (GIAANN_NETWORK for --network) or a TOML file (--config).
+    """
+
+
+@job_command("nightly", "train-nightly")
+@click.option("--text", "inputs", required=True, **_TEXT, help="Folder to train on; repeatable.")
+@click.option("--network", required=True, type=_PATH, help="Folder of the network, new or not.")
+@click.option("--evaluate", **_TEXT, help="Held-out text to evaluate on; repeatable.")
+@_SEQUENCES
+@click.option("--least-top1", type=float, default=0.0, metavar="SHARE", help="Exit with code 3 below this.")
+@click.option("--settle", type=float, default=60.0, show_default=True, metavar="SECONDS",
+              help="Leave files that were changed in the last SECONDS for the next run.")  # fmt: skip
+@click.option("--skip-unreadable", is_flag=True, help="Leave out files that cannot be read instead of failing.")
+@click.option(
+    "--max-seconds", type=float, metavar="SECONDS", help="Commit and stop after so long; continue the next night."
+)
+@_HISTORY
+@_WAIT
+@training_options
+@text_options
+@ever_pos_option
+@common_options
+def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], **values: Any) -> None:
+    """Train the new files of a folder, evaluate, and delete old commits (--keep-commits).
+
+    A file is new by its content: one that was renamed or copied is not trained again, one that was changed is new
+    text from the first changed part on. A run that was killed continues from its last commit.
+    """
+    where = cluster_options(values)
+    from giaann_dask.cluster import connect
+    from giaann_dask.workflows.history import history_of, recorded
+    from giaann_dask.workflows.measuring import Measure
+    from giaann_dask.workflows.nightly import NightlyOptions, plan, work
+
+    text = read_text_options(values, values["ever_pos"])
+    measured = Measure(inputs=evaluate, text=text, maximum_sequences=values["evaluate_sequences"])
+    options = NightlyOptions(
+        inputs=inputs,
+        network=network,
+        text=text,
+        training=read_training_options({**values, "keep_commits": None}),
+        specification=read_specification(network, values),
+        evaluation=measured if evaluate else None,
+        least_top1=values["least_top1"],
+        settle_s=values["settle"],
+        skip_unreadable=values["skip_unreadable"],
+        keep_commits=values["keep_commits"],
+        maximum_s=values["max_seconds"],
+    )
+    if values["dry_run"]:
+        found = {"network": str(network), "dry_run": True, **plan(options).as_dict()}
+        answer(found, values["as_json"], figures(found, *found))
+        return
+    history = history_of(network, values["history"])
+    workload = Workload(inputs, values["text_field"])
+    with (
+        recorded("train_nightly", network, history, values["wait"]) as entry,
+        connect(options=where) as client,
+        progress(workload) as observer,
+        stop_on_signals() as stop,
+    ):
+        work(options, entry, client, round_log(values["rounds"], observer), stop)
+    answer(entry, values["as_json"], figures(entry, *entry))
+
+
+@job_command("weekly", "evaluate-weekly")
+@_NETWORK
+@click.option("--evaluate", required=True, **_TEXT, help="Held-out text; repeatable.")
+@_SEQUENCES
+@click.option("--tolerance", type=float, default=0.01, show_default=True, metavar="SHARE",
+              help="By how much top-1 (0 to 1) may fall.")  # fmt: skip
+@click.option("--accept", is_flag=True, help="Accept the accuracy as the new reference.")
+@click.option("--commit", help="Evaluate an older commit.")
+@click.option("--reports", type=_PATH, help="Folder for the pages.  [default: NETWORK.reports]")
+@_HISTORY
+@_WAIT
+@text_options
+@common_options
+def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
+    """Evaluate a network, write a report, and check that it has not become worse.
+
+    Top-1 is compared with that of the last run that passed on the same text; failed runs do not count, so the
+    alarm stays until the network is better or --accept is given.
+    """
+    where = cluster_options(values)
+    from giaann_dask.api.network import Network
+    from giaann_dask.cluster import connect
+    from giaann_dask.workflows.history import history_of, read_lines, recorded
+    from giaann_dask.workflows.measuring import Measure, last_passed
+    from giaann_dask.workflows.weekly import JOB, WeeklyOptions, work
+
+    text = read_text_options(values)
+    options = WeeklyOptions(
+        network=network,
+        evaluation=Measure(inputs=evaluate, text=text, maximum_sequences=values["evaluate_sequences"]),
+        reports=values["reports"] or network.with_name(network.name + ".reports"),
+        tolerance=values["tolerance"],
+        accept=values["accept"],
+        commit=values["commit"],
+    )
+    history = history_of(network, values["history"])
+    # What is not there is bad input before anything is written.
+    commit, identity = Network(network, options.commit).commit, options.evaluation.identity()
+    if values["dry_run"]:
+        before = last_passed(read_lines(history), JOB, identity)
+        compared = before and before["commit"]
+        found = {"network": str(network), "dry_run": True, "commit": commit, "compared_with": compared}
+        answer(found, values["as_json"], figures(found, *found))
+        return
+    workload = Workload(evaluate, values["text_field"])
+    with (
+        recorded(JOB, network, history, values["wait"]) as entry,
+        connect(options=where) as client,
+        progress(workload) as observer,
+    ):
+        work(options, entry, history, client, observer)
+    # That nothing was compared should not look like a check that was passed.
+    shown = entry if "before" in entry else {**entry, "before": "no earlier run on this text that passed"}
+    answer(entry, values["as_json"], figures(shown, *shown))
+
+
+@job_command("backup", "backup")
+@click.option("--network", required=True, metavar="PLACE", help="The network: a folder or s3://BUCKET/PREFIX.")
+@click.option("--to", "destination", required=True, metavar="PLACE", help="The copies: a folder or s3://BUCKET/PREFIX.")
+@click.option("--commit", help="Copy an older commit.")
+@click.option("--keep", type=int, metavar="N", help="Delete all but the last N copies.")
+@_HISTORY
+@_WAIT
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@log_options
+def backup(network: str, destination: str, **values: Any) -> None:
+    """Copy a commit to another place and verify the copy.
+
+    The copy is a network that every command reads; a later copy writes only what is new. An incomplete copy is not
+    visible. With source and destination exchanged, it restores.
+    """
+    from giaann_dask.store.backup import NetworkPlace, answering, copy_commit
+    from giaann_dask.workflows.history import history_of, recorded
+
+    source, target = NetworkPlace(network), NetworkPlace(destination)
+    # The lock and the history are written next to the one that is a folder.
+    beside = source.folder or target.folder or Path("backup")
+    with answering():
+        source.repository()
+    if values["dry_run"]:
+        with answering():
+            there = target.exists()
+        found = {"network": network, "to": destination, "dry_run": True, "copies_there": there}
+        answer(found, values["as_json"], figures(found, *found))
+        return
+    with recorded("backup", beside, history_of(beside, values["history"]), values["wait"]) as entry, waiting("copy"):
+        entry |= {"network": network, "to": destination}
+        entry["copied"] = copy_commit(source, target, values["commit"], values["keep"]).as_dict()
+    shown = {**entry, **entry["copied"]}
+    answer(entry, values["as_json"], figures(shown, "network", "to", *entry["copied"], "seconds"))
+
+
+@job_command("compare", "compare-profiles")
+@click.option("--train", required=True, **_TEXT, help="Text to train on; repeatable.")
+@click.option("--evaluate", required=True, **_TEXT, help="Text to evaluate on; repeatable.")
+@click.option("--sizes", default="1000,100000000", show_default=True, metavar="N,...", help="Sentences to train on.")
+@click.option("--profiles", default="best,v1,v2", show_default=True, metavar="NAME,...", help="Profiles to train.")
+@click.option("--tagger", default="gold", show_default=True, metavar="lexicon|spacy:MODEL|gold", help="For v1 and v2.")
+@click.option("--seed-tokens", default=8, show_default=True, help="Tokens of each sentence that are not predicted.")
+@click.option("--output", required=True, type=_PATH, help="Folder for networks, tables and plot.")
+@common_options
+def compare(output: Path, **values: Any) -> None:
+    """Compare profiles by the amount of text they were trained on: a table and a plot.
+
+    Each is trained on the first sentences of a text and evaluated on another, beside n-grams of the same tokens.
+    Networks that exist already are not trained again.
+    """
+    where = cluster_options(values, default=1)
+    from giaann_dask.workflows import comparing
+
+    options = comparing.ComparisonOptions(
+        **{name: values[name] for name in ("train", "evaluate", "tagger", "seed_tokens")},
+        sizes=read_numbers("sizes", values["sizes"]),
+        profiles=tuple(values["profiles"].split(",")),
+        output=output,
+        where=where,
+    )
+    if values["dry_run"]:
+        found = {"output": str(output), "networks": [f"{name}-{size}" for name, size in options.networks()]}
+        answer(found, values["as_json"], figures(found, *found))
+        return
+    with progress() as observer:
+        rows = comparing.compare(options, observer)
+    table = comparing.write(rows, output)
+    answer({"rows": [asdict(row) for row in rows]}, values["as_json"], [table.rstrip("\n")])
+
+
+for command in (nightly, weekly, backup, compare):
+    job.add_command(command)

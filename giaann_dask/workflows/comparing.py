@@ -1,0 +1,225 @@
+"""Compare profiles by the amount of text they were trained on: a table as Markdown and CSV, and a plot.
+
+Each profile is trained on the first sentences of the training text, as many as each of the sizes says, and
+evaluated on the other text. The column `counted` says which tokens a row is about: `raw` is every word of
+every sentence, `v1` and `v2` are the merged tokens that a network of that profile predicts. Rows of one size
+that count alike are about the very same tokens. Each network is compared with n-grams, and v1 and v2 also with the
+rules of best, trained on the same tokens. In all of them the first seed tokens of a sequence are given.
+The weights of best are constants of the profile and are not chosen here. Networks that exist already are
+not trained again. Its options are in `giaann_dask.cli.jobs`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import giaann_dask as gd
+from giaann_dask.errors import OptionError
+from giaann_dask.events import Observer, StageAdvanced, ignore
+from giaann_dask.spec_profiles import Profile
+from giaann_dask.storage import bytes_on_disk, writing
+from giaann_dask.text.inputs import resolve_inputs
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from giaann_dask.inference.best.evaluation import Baseline
+    from giaann_dask.inference.best.scores import ScoreSummary
+
+
+@dataclass(frozen=True)
+class Row:
+    """Accuracy of one profile with one amount of training text.
+
+    `sentences` are those of any length for best, and those that pass the length filter for v1; for v2 there
+    are three in a sequence. `connections` are those of the network, or the counts of contexts; figures that
+    a row does not have are None. Speed is that of training alone.
+    """
+
+    profile: str
+    counted: str
+    sentences: int
+    tokens: int
+    top1: float
+    perplexity: float | None
+    bits_per_byte: float | None
+    training_tokens_per_second: float | None
+    connections: int | None
+    nbytes: int | None
+
+
+class Cost(NamedTuple):
+    """Sentences of a training text, and a row's speed, connections and bytes."""
+
+    sentences: int
+    figures: tuple[float | None, int | None, int | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonOptions:
+    """Text, sizes and profiles of a comparison, and where everything is written.
+
+    Parameters
+    ----------
+    train, evaluate : tuple of str
+        Inputs to train on, and others to evaluate on.
+    sizes : tuple of int
+        Sentences to train on.
+    profiles : tuple of {"v1", "v2", "best"}
+        Names of profiles.
+    tagger : str
+        How words get their part of speech, for profiles v1 and v2.
+    seed_tokens : int
+        Tokens of each sentence that are not predicted.
+    output : Path
+        Folder for networks, tables and plot.
+    where : ClusterOptions
+        Where tasks run.
+
+    Raises
+    ------
+    OptionError
+        If a profile is unknown.
+    InputMissingError
+        If there is no such input.
+    """
+
+    train: tuple[str, ...]
+    evaluate: tuple[str, ...]
+    sizes: tuple[int, ...]
+    profiles: tuple[Profile, ...]
+    tagger: str = "gold"
+    seed_tokens: int = 8
+    output: Path
+    where: gd.ClusterOptions
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.profiles if name not in PROFILES]
+        if unknown:
+            raise OptionError(f"the profile {unknown[0]!r}", f"{', '.join(PROFILES)}", "choose another")
+        resolve_inputs([*self.train, *self.evaluate])
+
+    def networks(self) -> list[tuple[str, int]]:
+        """Return the profile and the size of each network."""
+        return [(name, size) for size in self.sizes for name in self.profiles]
+
+
+def compare(options: ComparisonOptions, observer: Observer = ignore) -> list[Row]:
+    """Train and evaluate a network for each size and profile, and return the rows of the table."""
+    with writing(str(options.output)):
+        options.output.mkdir(parents=True, exist_ok=True)
+    networks = options.networks()
+    rows: list[Row] = []
+    for done, (name, size) in enumerate(networks, 1):
+        rows += PROFILES[name](options, size)
+        observer(StageAdvanced("compare", done, len(networks), "networks"))
+    return rows
+
+
+def train(arguments: ComparisonOptions, name: Profile, size: int, client: Client) -> tuple[gd.Network, Cost]:
+    """Return a network of a profile that was trained on some sentences, and what it took."""
+    specification = gd.Specification(profile=name, seed_tokens=arguments.seed_tokens)
+    folder, together = arguments.output / f"{name}-{size}", specification.sentences_per_sequence
+    options = gd.TrainingOptions(maximum_sequences=-(-size // together))
+    text = gd.TextOptions(tagger=arguments.tagger)
+    inputs = gd.Files(arguments.train)
+    network = gd.train(inputs, folder, client=client, text=text, options=options, specification=specification)
+    done = network.training_report
+    speed = done.tokens / max(done.seconds, 1e-9) if done.tokens else None
+    size = network.manifest.sequences * together
+    return network, Cost(size, (speed, done.connections, bytes_on_disk(folder)))
+
+
+def best_profile(arguments: ComparisonOptions, size: int) -> Iterator[Row]:
+    """Yield the rows of best and of the n-grams made of its counts."""
+    with gd.connect(options=arguments.where) as client:
+        network, cost = train(arguments, "best", size, client)
+        options = gd.ScoringOptions(baseline="ngram")
+        found = network.score(gd.Files(arguments.evaluate), client=client, options=options)
+    assert found.baseline is not None
+    yield scored("best", "raw", cost, found.predicted)
+    yield from ngram_rows(found.baseline, "raw", cost, arguments.seed_tokens)
+
+
+def column_profile(arguments: ComparisonOptions, size: int, name: Profile) -> Iterator[Row]:
+    """Yield the row of a profile of columns, and those of the others on the same tokens."""
+    text = gd.TextOptions(tagger=arguments.tagger)
+    with gd.connect(options=arguments.where) as client:
+        network, cost = train(arguments, name, size, client)
+        found = network.evaluate(gd.Files(arguments.evaluate), client=client, text=text)
+        beside = network.compare_ngrams(
+            gd.Files(arguments.evaluate), gd.Files(arguments.train), client=client, text=text
+        )
+    yield Row(name, name, cost.sentences, found.prediction_tokens, found.top1, None, None, *cost.figures)
+    alone = Cost(cost.sentences, (None, None, None))
+    assert beside.pooled is not None
+    yield scored("best", name, alone, beside.pooled.summary(arguments.seed_tokens))
+    yield from ngram_rows(beside, name, alone, arguments.seed_tokens)
+
+
+def ngram_rows(found: Baseline, counted: str, cost: Cost, seed_tokens: int) -> Iterator[Row]:
+    """Yield the rows of the n-grams."""
+    yield scored("kneser-ney", counted, cost, found.smoothed.summary(seed_tokens))
+    backoff = found.as_dict(seed_tokens)["backoff"]
+    yield Row("backoff", counted, cost.sentences, backoff["tokens"], backoff["top1"], None, None, *cost.figures)
+
+
+def scored(name: str, counted: str, cost: Cost, found: ScoreSummary) -> Row:
+    """Return the row of a model that gives probabilities."""
+    figures = found.tokens, found.top1, found.perplexity, found.bits_per_byte
+    return Row(name, counted, cost.sentences, *figures, *cost.figures)
+
+
+# Another profile needs no more than a function here.
+PROFILES: dict[str, Callable[[ComparisonOptions, int], Iterator[Row]]] = {
+    "best": best_profile,
+    "v1": lambda arguments, size: column_profile(arguments, size, "v1"),
+    "v2": lambda arguments, size: column_profile(arguments, size, "v2"),
+}
+
+
+def write(rows: list[Row], folder: Path) -> str:
+    """Write the table as Markdown and CSV and draw it; return the Markdown."""
+    fields = list(asdict(rows[0]))
+    with (folder / "profiles.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, fields)
+        writer.writeheader()
+        writer.writerows(map(asdict, rows))
+    lines = ["| " + " | ".join(fields) + " |", "|---" * len(fields) + "|"]
+    lines += ["| " + " | ".join(map(_shown, asdict(row).values())) + " |" for row in rows]
+    table = "\n".join(lines) + "\n"
+    (folder / "profiles.md").write_text(table, encoding="utf-8")
+    _draw(rows, folder / "profiles.png")
+    return table
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4f}" if value < 10 else f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _draw(rows: list[Row], path: Path) -> None:
+    """Draw top-1 by training size, a line for each profile."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    # One colour for a model, one line style for what is counted.
+    styles = dict(zip(dict.fromkeys(row.counted for row in rows), ("-", "--", ":"), strict=False))
+    colours = {profile: f"C{at}" for at, profile in enumerate(dict.fromkeys(row.profile for row in rows))}
+    for profile, counted in dict.fromkeys((row.profile, row.counted) for row in rows):
+        own = [row for row in rows if (row.profile, row.counted) == (profile, counted)]
+        own.sort(key=lambda row: row.sentences)
+        x, y, label = [row.sentences for row in own], [row.top1 for row in own], f"{profile} on {counted} tokens"
+        axes.plot(x, y, marker="o", label=label, color=colours[profile], linestyle=styles[counted])
+    axes.set(xscale="log", xlabel="sentences trained on", ylabel="top-1", title="Next word, unseen text")
+    axes.legend(fontsize="x-small")
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=150)
