@@ -256,7 +256,7 @@ def test_serving(network: gd.Network) -> None:
     assert [event.finished for event in events] == [False] * 8 + [True]
     tokens = [(event.token.word, event.token.candidates) for event in events if event.token]
     assert tokens == [(token.word, token.candidates[:2]) for token in wanted.tokens]
-    for wrong in ({"temperature": 3}, {"temperature": True}, {"temperature": "hot"}, {"seed": -1}, {"top_p": 0.5}):
+    for wrong in ({"temperature": 3}, {"temperature": True}, {"temperature": "hot"}, {"seed": -1}, {"top_p": 1.5}):
         with pytest.raises(HttpError, match=next(iter(wrong))):
             read_request(json.dumps({**body, **wrong}).encode(), Limits(), draws=True)
 
