@@ -206,6 +206,29 @@ class Candidate:
     value: float
 
 
+@dataclass(frozen=True, slots=True)
+class ScoredWord:
+    """A word of a given text with its probability after the words before it.
+
+    Attributes
+    ----------
+    begin, end : int
+        Where it is in the text, in characters.
+    log_probability : float
+        Natural logarithm of its probability.
+    most_probable : bool
+        Whether no other word was more probable.
+    candidates : tuple of Candidate
+        The most probable words at its place, best first; as many as requested.
+    """
+
+    begin: int
+    end: int
+    log_probability: float
+    most_probable: bool
+    candidates: tuple[Candidate, ...]
+
+
 @dataclass(frozen=True)
 class Reason:
     """A connection that raised the chosen neuron.

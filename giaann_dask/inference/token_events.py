@@ -14,7 +14,7 @@ from typing import Protocol, Self
 from giaann_dask.errors import PromptError
 from giaann_dask.events import Observer
 from giaann_dask.inference.batch import BatchOptions
-from giaann_dask.inference.continuation import Continuation, GeneratedToken, GenerationOptions
+from giaann_dask.inference.continuation import Continuation, GeneratedToken, GenerationOptions, ScoredWord
 from giaann_dask.inference.sharded.workers import StateOptions
 
 
@@ -79,11 +79,18 @@ class PreparedText:
     with_columns : callable or None
         Continues it outside the batch, in any thread, and yields events with concept columns, as many as the options
         request; None after each step without an event. Is None itself where a network has no columns.
+    score : callable or None
+        Returns the probability of each of its words, in any thread, with as many candidates as it is called with. Is
+        None itself where words have no probabilities.
+    scores : tuple of ScoredWord
+        Result of `score`, where a caller has added it.
     """
 
     words: tuple[str, ...]
     enter: Callable[[], int]
     with_columns: Callable[[StateOptions], Generator[TokenEvent | None, None, None]] | None = None
+    score: Callable[[int], tuple[ScoredWord, ...]] | None = None
+    scores: tuple[ScoredWord, ...] = ()
 
 
 class ContinuationBatch(Protocol):

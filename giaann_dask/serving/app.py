@@ -84,6 +84,10 @@ class Handlers:
         """Handle ``POST /v1/completions``."""
         return await complete(http, self.queue, self._options, self.metrics, self._name)
 
+    async def chat_completions(self, http: Request) -> Response:
+        """Handle ``POST /v1/chat/completions``."""
+        return await complete(http, self.queue, self._options, self.metrics, self._name, chat=True)
+
     async def models(self, http: Request) -> Response:
         """Handle ``GET /v1/models``."""
         return JSONResponse({"object": "list", "data": [self._model()]})
@@ -185,6 +189,7 @@ def build_app(engine: CompletionEngine, options: ServingOptions | None = None) -
     handlers = Handlers(engine, chosen)
     routes = [
         Route("/v1/completions", handlers.completions, methods=["POST"]),
+        Route("/v1/chat/completions", handlers.chat_completions, methods=["POST"]),
         Route("/v1/models", handlers.models),
         Route("/v1/models/{name:path}", handlers.model),
         Route("/healthz", handlers.health),
@@ -228,5 +233,5 @@ def _host(http: Request) -> str:
 
 def _known(path: str) -> str:
     """Return the path as a label; paths that are not ours share one, so that labels stay few."""
-    known = {"/v1/completions", "/v1/models", "/healthz", "/metrics", *_PAGE}
+    known = {"/v1/completions", "/v1/chat/completions", "/v1/models", "/healthz", "/metrics", *_PAGE}
     return path if path in known else "/v1/models/..." if path.startswith("/v1/models/") else "other"

@@ -11,6 +11,13 @@ from typing import Any, Literal
 
 from giaann_dask.inference.token_events import PreparedText, TokenEvent
 from giaann_dask.serving.engine import Part
+from giaann_dask.serving.logprobs import (
+    TokenLogprob,
+    chat_logprobs,
+    completion_logprobs,
+    generated_logprob,
+    prompt_logprobs,
+)
 from giaann_dask.serving.requests import CompletionRequest
 from giaann_dask.text.detokenizer import Detokenizer
 
@@ -31,12 +38,18 @@ class CompletionDelta:
         Why the choice is finished; nothing follows such a delta.
     reason : str or None
         Why the network stopped before the requested number of tokens, if that is why.
+    logprobs : tuple of TokenLogprob
+        Log-probabilities of the token, or of the prompt's words, where they are requested.
+    begins : bool
+        Whether it is the first of its choice: the prompt was read.
     """
 
     text: str
     token: dict[str, Any] | None = None
     finish: Finish | None = None
     reason: str | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
+    begins: bool = False
 
 
 class StopFinder:
@@ -98,7 +111,7 @@ class Choice:
     prompt : str
         As received.
     request : CompletionRequest
-        Stop sequences and the requested details of tokens.
+        Stop sequences, the requested details of tokens, and the form of the response.
     seed : int, optional
         Seed of sampling.
     subwords : bool
@@ -110,6 +123,8 @@ class Choice:
         Text that is certain so far.
     tokens : list of dict
         Generated tokens, ready for JSON, if details of tokens are requested.
+    logprobs : list of TokenLogprob
+        Log-probabilities of all tokens, where they are requested.
     prompt_tokens, generated : int
         Counts; those of the prompt with nouns merged.
     finish : {"stop", "length"} or None
@@ -123,19 +138,23 @@ class Choice:
     ) -> None:
         self.text = ""
         self.tokens: list[dict[str, Any]] = []
+        self.logprobs: list[TokenLogprob] = []
         self.prompt_tokens = self.generated = 0
         self.finish: Finish | None = None
         self.reason: str | None = None
         self._prompt, self._echo, self._seed, self._subwords = prompt, request.echo, seed, subwords
-        self._candidates = request.options.candidates
+        self._options, self._chat = request.options, request.chat
         self.detailed = request.options.candidates > 0 or request.options.columns > 0
         self._finder = StopFinder(request.stops)
-        self._writer = Detokenizer(subwords, spaced=prompt[-1:].isspace())
+        # A message begins without a space.
+        self._writer = Detokenizer(subwords, spaced=request.chat or prompt[-1:].isspace())
+        self._offset = len(prompt) if request.echo else 0
 
     def add(self, part: Part) -> CompletionDelta:
         """Return the delta of a part of the generation."""
         delta = self._delta_of(part)
         self.text += delta.text
+        self.logprobs.extend(delta.logprobs)
         self.finish, self.reason = delta.finish, delta.reason
         if delta.token is not None:
             self.generated += 1
@@ -145,17 +164,28 @@ class Choice:
 
     def _delta_of(self, part: Part) -> CompletionDelta:
         if isinstance(part, PreparedText):
-            self.prompt_tokens = len(part.words)
-            return CompletionDelta(self._prompt if self._echo else "")
+            return self._begin(part)
         text, token = "", None
+        logprobs: tuple[TokenLogprob, ...] = ()
         if part.token is not None:
-            text, token = self._finder.feed(self._writer.write(part.token.word)), self._details(part)
+            written, token = self._writer.write(part.token.word), self._details(part)
+            if self._options.logprobs is not None:
+                logprobs = (generated_logprob(part.token, written, self._offset, self._options.logprobs),)
+            self._offset += len(written)
+            text = self._finder.feed(written)
             if self._finder.found:
-                return CompletionDelta(text, token, "stop")
+                return CompletionDelta(text, token, "stop", logprobs=logprobs)
         if not part.finished:
-            return CompletionDelta(text, token)
+            return CompletionDelta(text, token, logprobs=logprobs)
         text += self._finder.feed(self._writer.end()) + self._finder.end()
-        return CompletionDelta(text, token, "length" if part.stop is None else "stop", part.stop)
+        return CompletionDelta(text, token, "length" if part.stop is None else "stop", part.stop, logprobs)
+
+    def _begin(self, prepared: PreparedText) -> CompletionDelta:
+        """Return the delta of the prompt, which is the only one where no token is requested."""
+        self.prompt_tokens = len(prepared.words)
+        finish: Finish | None = None if self._options.tokens else "length"
+        logprobs = prompt_logprobs(self._prompt, prepared.scores)
+        return CompletionDelta(self._prompt if self._echo else "", None, finish, None, logprobs, begins=True)
 
     def _details(self, event: TokenEvent) -> dict[str, Any]:
         """Return a token, ready for JSON."""
@@ -166,30 +196,45 @@ class Choice:
             "column": token.column,
             "value": token.candidates[0].value,
             "candidate_count": token.candidate_count,
-            "candidates": [asdict(candidate) for candidate in token.candidates[: self._candidates]],
+            "candidates": [asdict(candidate) for candidate in token.candidates[: self._options.candidates]],
             "columns": [asdict(column) for column in event.columns],
         }
 
     def as_dict(self, index: int) -> dict[str, Any]:
         """Return the whole choice, ready for JSON."""
-        values = choice_fields(index, self.text, self.finish)
-        details: dict[str, Any] = {"stop": self.reason} | self._kind()
-        if self.detailed:
-            details["tokens"] = self.tokens
-        return {**values, "giaann": details}
+        logprobs = self._logprobs(self.logprobs, whole=True)
+        values = {
+            "logprobs": logprobs,
+            "finish_reason": self.finish,
+            "giaann": self._extension(self.reason, self.tokens),
+        }
+        if self._chat:
+            message = {"role": "assistant", "content": self.text, "refusal": None}
+            return {"index": index, "message": message, **values}
+        return {"index": index, "text": self.text, **values}
 
     def delta_as_dict(self, index: int, delta: CompletionDelta) -> dict[str, Any]:
         """Return a delta, ready for JSON, in the same fields as the whole."""
-        details: dict[str, Any] = {"stop": delta.reason} | self._kind()
+        tokens = [] if delta.token is None else [delta.token]
+        logprobs = self._logprobs(delta.logprobs)
+        values = {"logprobs": logprobs, "finish_reason": delta.finish, "giaann": self._extension(delta.reason, tokens)}
+        if self._chat:
+            role = {"role": "assistant"} if delta.begins else {}
+            return {"index": index, "delta": {**role, "content": delta.text}, **values}
+        return {"index": index, "text": delta.text, **values}
+
+    def _logprobs(self, tokens: Sequence[TokenLogprob], whole: bool = False) -> dict[str, Any] | None:
+        if self._options.logprobs is None or not (tokens or whole):
+            return None
+        return chat_logprobs(tokens) if self._chat else completion_logprobs(tokens)
+
+    def _extension(self, reason: str | None, tokens: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the fields that OpenAI's API does not have."""
+        details: dict[str, Any] = {"stop": reason}
+        if self._subwords:
+            details["subwords"] = True
+        if self._seed is not None:
+            details["seed"] = self._seed
         if self.detailed:
-            details["tokens"] = [] if delta.token is None else [delta.token]
-        return {**choice_fields(index, delta.text, delta.finish), "giaann": details}
-
-    def _kind(self) -> dict[str, Any]:
-        seed = {} if self._seed is None else {"seed": self._seed}
-        return {"subwords": True, **seed} if self._subwords else seed
-
-
-def choice_fields(index: int, text: str, finish: Finish | None) -> dict[str, Any]:
-    """Return the fields of a choice that OpenAI's clients read."""
-    return {"index": index, "text": text, "logprobs": None, "finish_reason": finish}
+            details["tokens"] = tokens
+        return details

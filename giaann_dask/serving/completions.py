@@ -1,4 +1,4 @@
-"""Handle requests for completions, whole or as a stream of server-sent events, in OpenAI's JSON.
+"""Handle requests for completions and chats, whole or as a stream of server-sent events, in OpenAI's JSON.
 
 Each has a time limit and ends when its client disconnects. Does not cover: validation (`giaann_dask.serving.requests`),
 the queue (`giaann_dask.serving.request_queue`) and text (`giaann_dask.serving.completion_deltas`).
@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from giaann_dask.inference.token_events import PreparedText
+from giaann_dask.serving.chat_requests import read_chat_request
 from giaann_dask.serving.completion_deltas import Choice, CompletionDelta
 from giaann_dask.serving.http_errors import HttpError, http_error_of, late
 from giaann_dask.serving.metrics import Metrics
@@ -70,18 +71,31 @@ class Conversation:
         self._choices = [
             Choice(prompt, request, options.sampling.seed, subwords=queue.subwords) for prompt, options in prompts
         ]
+        prefix, kind = ("chatcmpl", "chat.completion") if request.chat else ("cmpl", "text_completion")
+        part = "chat.completion.chunk" if request.chat and request.stream else kind
         self._head = {
-            "id": f"cmpl-{uuid.uuid4().hex}",
-            "object": "text_completion",
+            "id": f"{prefix}-{uuid.uuid4().hex}",
+            "object": part,
             "created": int(time.time()),
             "model": model,
             **({} if request.seed is None else {"seed": request.seed}),
         }
         self._ticket: Ticket = queue.enter(prompts)
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of the response."""
+        return self._request.headers
+
     def leave(self) -> None:
         """Abandon the prompts that have not finished."""
         self._ticket.leave()
+
+    def error_of(self, error: BaseException) -> HttpError:
+        """Return the HTTP error for an error while it is answered, which names the field that the prompt came in."""
+        found = http_error_of(error)
+        found.param = "messages" if found.param == "prompt" and self._request.chat else found.param
+        return found
 
     def gone(self) -> None:
         """Count a client that has disconnected."""
@@ -109,7 +123,8 @@ class Conversation:
         """Yield server-sent events, from the first deltas to ``[DONE]``; an error is the last of them."""
         try:
             for index, delta in deltas:
-                if delta.text or delta.token is not None or delta.finish is not None:
+                # A prompt without an echo adds nothing to a completion; the chunk with the role begins a message.
+                if not delta.begins or self._request.chat or self._request.echo:
                     yield self._event(index, delta)
             while any(choice.finish is None for choice in self._choices):
                 index, delta, _ = await self._next()
@@ -120,7 +135,7 @@ class Conversation:
                 yield _sent({**self._head, "choices": [], "usage": self._usage()})
             yield "data: [DONE]\n\n"
         except Exception as error:
-            yield _sent(http_error_of(error).as_dict())
+            yield _sent(self.error_of(error).as_dict())
 
     def _event(self, index: int, delta: CompletionDelta) -> str:
         return _sent({**self._head, "choices": [self._choices[index].delta_as_dict(index, delta)]})
@@ -148,7 +163,7 @@ class Conversation:
             self._metrics.tokens.inc()
             if sum(each.generated for each in self._choices) == 1:
                 self._metrics.first_token_s.observe(time.monotonic() - self._started)
-        elif choice.generated == 0 and delta.finish is None:
+        elif delta.begins:
             self._metrics.prompt_tokens.inc(choice.prompt_tokens)
 
     def _usage(self) -> dict[str, int]:
@@ -172,7 +187,7 @@ class EventStream(StreamingResponse):
     def __init__(self, conversation: Conversation, deltas: list[tuple[int, CompletionDelta]]) -> None:
         self._conversation = conversation
         # Proxies shall not gather events into blocks.
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", **conversation.headers}
         super().__init__(conversation.events(deltas), headers=headers, media_type="text/event-stream")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -187,9 +202,9 @@ class EventStream(StreamingResponse):
 
 
 async def complete(
-    http: Request, queue: RequestQueue, options: ServingOptions, metrics: Metrics, model: str
+    http: Request, queue: RequestQueue, options: ServingOptions, metrics: Metrics, model: str, *, chat: bool = False
 ) -> Response:
-    """Answer ``POST /v1/completions``.
+    """Answer ``POST /v1/completions``, or ``POST /v1/chat/completions``.
 
     Raises
     ------
@@ -204,7 +219,7 @@ async def complete(
     except ClientDisconnect:
         metrics.gone.inc()
         return Response(status_code=GONE)
-    request = read_request(body, options.limits, draws=queue.draws)
+    request = (read_chat_request if chat else read_request)(body, options.limits, draws=queue.draws)
     if request.model is not None and request.model != model:
         message = f"there is no model {request.model[:80]!r}; expected {model!r}, or none"
         raise HttpError(404, message, param="model", code="model_not_found")
@@ -215,14 +230,12 @@ async def complete(
             stream = EventStream(conversation, await unless_gone(http.receive, conversation.begin()))
             streaming = True
             return stream
-        return JSONResponse(await unless_gone(http.receive, conversation.whole()))
+        return JSONResponse(await unless_gone(http.receive, conversation.whole()), headers=conversation.headers)
     except ClientDisconnect:
         metrics.gone.inc()
         return Response(status_code=GONE)
-    except HttpError:
-        raise
     except Exception as error:
-        raise http_error_of(error) from error
+        raise conversation.error_of(error) from error
     finally:
         if not streaming:
             conversation.leave()

@@ -51,9 +51,13 @@ class CompletionOptions:
     Parameters
     ----------
     tokens : int
-        Tokens to generate at most.
+        Tokens to generate at most; 0 only prepares the prompt.
     candidates : int
         Candidates to report with every token, the chosen one included; 0 reports none.
+    logprobs : int, optional
+        Most probable words to report with every token and its log-probability; by default neither.
+    score_prompt : bool
+        Whether the words of the prompt are scored likewise.
     columns : int
         Concept columns to report with every token; 0 reports none.
     sampling : SamplingOptions
@@ -62,6 +66,8 @@ class CompletionOptions:
 
     tokens: int = 16
     candidates: int = 0
+    logprobs: int | None = None
+    score_prompt: bool = False
     columns: int = 0
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
 
@@ -243,16 +249,20 @@ class Engine:
             generation.end(self._stopped)
             return
         options = generation.options
-        wanted = replace(
-            self._options, tokens=options.tokens, runners_up=max(options.candidates, 1), sampling=options.sampling
-        )
+        # One more, because a drawn token takes the place of the last.
+        runners_up = max(options.candidates, 1 if options.logprobs is None else options.logprobs + 1)
+        sampled = replace(self._options, runners_up=runners_up, sampling=options.sampling)
         try:
-            text = self._batch.prepare(generation.prompt, wanted)
+            text = self._batch.prepare(generation.prompt, replace(sampled, tokens=max(options.tokens, 1)))
+            if options.score_prompt and text.score is not None:
+                text = replace(text, scores=text.score(options.logprobs or 0))
         except Exception as error:
             generation.end(error)
             return
         generation.report(text)
-        if options.columns and text.with_columns is not None:
+        if not options.tokens:
+            generation.end()
+        elif options.columns and text.with_columns is not None:
             self._pass(generation, lambda: self._whole.submit(lambda: self._continue_alone(generation, text)))
         else:
             self._pass(generation, lambda: self._arriving.put((generation, text)))

@@ -1,39 +1,52 @@
-"""Parse and validate the body of ``POST /v1/completions``: its fields, their limits, and unsupported values.
+"""Parse and validate the body of ``POST /v1/completions``, and the fields that it shares with the chat endpoint.
 
-Does not cover: responses (`giaann_dask.serving.completions`).
+Does not cover: messages (`giaann_dask.serving.chat_requests`), responses (`giaann_dask.serving.completions`).
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import Any
 
 from giaann_dask.inference.continuation import MOST_SEED, SamplingOptions
 from giaann_dask.serving.engine import CompletionOptions
-from giaann_dask.serving.http_errors import HttpError
+from giaann_dask.serving.fields import (
+    read_flag,
+    read_integer,
+    read_number,
+    read_object,
+    require_known,
+    require_text,
+    shown,
+    wrong_field,
+)
 from giaann_dask.serving.options import Limits
-from giaann_dask.text.strings import text_fault
 
 DEFAULT_TOKENS = 16
+_EQUAL = "prediction is deterministic, so all choices would be equal"
 # Fields of OpenAI's API that are not supported, with the values that are accepted, and the reason.
-_UNSUPPORTED: dict[str, tuple[tuple[object, ...], str]] = {
-    "n": ((1,), "prediction is deterministic, so all choices would be equal"),
-    "best_of": ((1,), "prediction is deterministic, so all choices would be equal"),
-    "logprobs": ((), "activations are not probabilities; request candidates (1 or more) instead"),
+UNSUPPORTED: dict[str, tuple[tuple[object, ...], str]] = {
+    "n": ((1,), _EQUAL),
+    "best_of": ((1,), _EQUAL),
     "suffix": ((), "text can only be continued"),
-    "temperature": ((0,), "prediction is deterministic: the most active neuron is predicted"),
-    "top_p": ((1,), "prediction is deterministic: the most active neuron is predicted"),
-    "presence_penalty": ((0,), "activations are not changed"),
-    "frequency_penalty": ((0,), "activations are not changed"),
-    "logit_bias": (({},), "activations are not changed"),
+    "logit_bias": (({},), "token numbers are not known here"),
 }
-# These have no effect; a seed only where tokens are not sampled.
-_IGNORED = {"seed", "user"}
 # These may have other values where tokens are sampled.
-_SAMPLING = {"n", "best_of", "temperature"}
-_MOST_TEMPERATURE = 2.0
-_KNOWN = {"model", "prompt", "max_tokens", "stop", "stream", "stream_options", "echo", "candidates", "columns"}
+_SAMPLING = {"n", "best_of"}
+# What would change the choice of words: the least and the largest value, and the one that changes nothing.
+_CHOOSING: dict[str, tuple[float, float, float]] = {
+    "temperature": (0, 2, 0),
+    "top_p": (0, 1, 1),
+    "presence_penalty": (-2, 2, 0),
+    "frequency_penalty": (-2, 2, 0),
+}
+# These change no text: clients send them for OpenAI's own servers. A seed is without effect where nothing is drawn.
+WITHOUT_EFFECT = {
+    *("metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention", "reasoning_effort"),
+    *("safety_identifier", "seed", "service_tier", "store", "user", "verbosity"),
+}
+SHARED = {"model", "max_tokens", "stop", "stream", "stream_options", "candidates", "columns"}
+_KNOWN = {*SHARED, "prompt", "echo", "logprobs"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +67,12 @@ class CompletionRequest:
         Whether tokens are streamed, and whether the counts of tokens follow them.
     echo : bool
         Whether the prompt is part of the text.
+    chat : bool
+        Whether it was sent to the chat endpoint.
     model : str or None
         Requested name of the model.
+    ignored : tuple of str
+        Fields that would change the choice of words, and have no effect here.
     """
 
     prompts: tuple[str, ...]
@@ -65,12 +82,22 @@ class CompletionRequest:
     stream: bool = False
     usage: bool = False
     echo: bool = False
+    chat: bool = False
     model: str | None = None
+    ignored: tuple[str, ...] = ()
 
     @property
     def seed(self) -> int | None:
         """Seed of sampling, given or random; None where nothing is drawn."""
         return self.options.sampling.seed
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of the response: a warning that names the ignored fields, if there are any."""
+        if not self.ignored:
+            return {}
+        text = f"without effect on a network of this profile: {', '.join(self.ignored)}"
+        return {"Warning": f'299 giaann-dask "{text}"'}
 
     def choices(self) -> list[tuple[str, CompletionOptions]]:
         """Return the prompt and the options of every choice, those of a prompt after each other.
@@ -94,145 +121,117 @@ def read_request(body: bytes, limits: Limits, *, draws: bool = False) -> Complet
     limits : Limits
         The largest request.
     draws : bool
-        Whether tokens can be sampled.
+        Whether words have probabilities, by which they can be drawn.
 
     Raises
     ------
     HttpError
         With status 400, naming the field that is wrong.
     """
-    fields = _object(body)
-    for name in fields:
-        if name not in _KNOWN and name not in _IGNORED and name not in _UNSUPPORTED:
-            known = sorted(_KNOWN | _SAMPLING | {"seed"} if draws else _KNOWN)
-            raise _wrong(name, "is not known", f"one of {', '.join(known)}")
-    for name, (allowed, reason) in _UNSUPPORTED.items():
-        value = None if draws and name in _SAMPLING else fields.get(name)
-        if value is not None and (isinstance(value, bool) or value not in allowed):
-            only = f"only {allowed[0]!r} or none" if allowed else "none"
-            raise _wrong(name, f"is {_shown(value)}", f"{only}: {reason}")
-    tokens = _number(fields, "max_tokens", DEFAULT_TOKENS, 1, limits.tokens)
-    candidates = _number(fields, "candidates", 0, 0, limits.candidates)
-    columns = _number(fields, "columns", 0, 0, limits.columns)
-    sampling = _sampling(fields) if draws else SamplingOptions()
-    prompts = _prompts(fields.get("prompt"), limits)
-    stream = _flag(fields, "stream")
+    fields = read_object(body)
+    drawing = {"temperature", "seed", "n", "best_of"} if draws else set()
+    require_known(fields, _KNOWN | drawing, WITHOUT_EFFECT | set(UNSUPPORTED) | set(_CHOOSING))
+    echo, logprobs = read_flag(fields, "echo"), None
+    if fields.get("logprobs") is not None:
+        require_probabilities("logprobs", draws)
+        logprobs = read_integer(fields, "logprobs", 0, 0, limits.candidates)
+    # None are generated where only the prompt is asked about.
+    tokens = read_integer(fields, "max_tokens", DEFAULT_TOKENS, 0 if echo else 1, limits.tokens)
+    options = CompletionOptions(tokens=tokens, logprobs=logprobs, score_prompt=echo and logprobs is not None)
+    request = CompletionRequest(prompts=_prompts(fields.get("prompt"), limits), options=options, echo=echo)
+    return with_shared_fields(request, fields, limits, draws=draws)
+
+
+def with_shared_fields(
+    request: CompletionRequest, fields: dict[str, Any], limits: Limits, *, draws: bool
+) -> CompletionRequest:
+    """Return a request with the fields that both endpoints have."""
+    require_supported(fields, {name: each for name, each in UNSUPPORTED.items() if not (draws and name in _SAMPLING)})
+    chosen = {name: read_number(fields, name, limit[2], *limit[:2]) for name, limit in _CHOOSING.items()}
+    ignored = tuple(
+        name for name, value in chosen.items() if value != _CHOOSING[name][2] and not (draws and name == "temperature")
+    )
+    sampling = _sampling(fields, chosen["temperature"]) if draws else SamplingOptions()
+    candidates = read_integer(fields, "candidates", 0, 0, limits.candidates)
+    columns = read_integer(fields, "columns", 0, 0, limits.columns)
+    stream = read_flag(fields, "stream")
     model = fields.get("model")
     if model is not None and not isinstance(model, str):
-        raise _wrong("model", f"is {_shown(model)}", "a string")
-    return CompletionRequest(
-        prompts=prompts,
-        options=CompletionOptions(
-            tokens=tokens,
-            candidates=candidates,
-            columns=columns,
-            sampling=sampling,
-        ),
-        n=_number_of_choices(fields, sampling, len(prompts), limits) if draws else 1,
+        raise wrong_field("model", f"is {shown(model)}", "a string")
+    return replace(
+        request,
+        options=replace(request.options, candidates=candidates, columns=columns, sampling=sampling),
+        n=_number_of_choices(fields, sampling, len(request.prompts), limits) if draws else 1,
         stops=_stops(fields.get("stop"), limits),
         stream=stream,
         usage=_usage(fields.get("stream_options"), stream),
-        echo=_flag(fields, "echo"),
         model=model,
+        ignored=ignored,
     )
 
 
-def _sampling(fields: dict[str, Any]) -> SamplingOptions:
-    temperature = fields.get("temperature")
-    if temperature is None:
-        temperature = 0
-    number = isinstance(temperature, int | float) and not isinstance(temperature, bool)
-    if not number or not 0 <= temperature <= _MOST_TEMPERATURE:
-        raise _wrong("temperature", f"is {_shown(temperature)}", f"a number from 0 to {_MOST_TEMPERATURE:g}")
-    seed = None if fields.get("seed") is None else _number(fields, "seed", 0, 0, MOST_SEED)
-    return SamplingOptions(temperature=float(temperature), seed=seed).seeded()
+def require_supported(fields: dict[str, Any], unsupported: dict[str, tuple[tuple[object, ...], str]]) -> None:
+    """Raise an error where a field has a value that cannot be fulfilled."""
+    for name, (allowed, reason) in unsupported.items():
+        value = fields.get(name)
+        if value is not None and (isinstance(value, bool) or value not in allowed):
+            only = f"only {shown(allowed[0])} or none" if allowed else "none"
+            raise wrong_field(name, f"is {shown(value)}", f"{only}: {reason}")
+
+
+def require_probabilities(name: str, draws: bool) -> None:
+    """Raise an error where a field needs probabilities, and the network has none."""
+    if not draws:
+        reason = "activations are not probabilities; request candidates (1 or more) instead"
+        raise wrong_field(name, "is set", f"a network of profile best, or none: {reason}")
+
+
+def _sampling(fields: dict[str, Any], temperature: float) -> SamplingOptions:
+    seed = None if fields.get("seed") is None else read_integer(fields, "seed", 0, 0, MOST_SEED)
+    return SamplingOptions(temperature=temperature, seed=seed).seeded()
 
 
 def _number_of_choices(fields: dict[str, Any], sampling: SamplingOptions, prompts: int, limits: Limits) -> int:
-    number = _number(fields, "n", 1, 1, limits.prompts)
+    number = read_integer(fields, "n", 1, 1, limits.prompts)
     if number > 1 and not sampling.temperature:
         reason = "the most probable word is predicted, so all choices would be equal"
-        raise _wrong("n", f"is {number}", f"only 1 or none at temperature 0: {reason}")
+        raise wrong_field("n", f"is {number}", f"only 1 or none at temperature 0: {reason}")
     if number * prompts > limits.prompts:
-        raise _wrong("n", f"is {number} for {prompts} prompts", f"at most {limits.prompts} choices in one request")
+        raise wrong_field("n", f"is {number} for {prompts} prompts", f"at most {limits.prompts} choices in one request")
     best_of = fields.get("best_of")
     if best_of is not None and (isinstance(best_of, bool) or best_of != number):
-        raise _wrong("best_of", f"is {_shown(best_of)}", f"only {number}, as n is, or none: all choices are answered")
+        expected = f"only {number}, as n is, or none: all choices are answered"
+        raise wrong_field("best_of", f"is {shown(best_of)}", expected)
     return number
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        detail = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
-        raise HttpError(400, f"the body is not JSON ({detail}); expected one object", code="invalid_json") from error
-    if not isinstance(fields, dict):
-        raise HttpError(400, f"the body is {_shown(fields)}; expected one JSON object", code="invalid_json")
-    return fields
 
 
 def _prompts(value: Any, limits: Limits) -> tuple[str, ...]:
     prompts = [value] if isinstance(value, str) else value
     if not isinstance(prompts, list) or not prompts or not all(isinstance(prompt, str) for prompt in prompts):
         expected = "a string or a list of strings; token numbers are not known here"
-        raise _wrong("prompt", "is missing" if value is None else f"is {_shown(value)}", expected)
+        raise wrong_field("prompt", "is missing" if value is None else f"is {shown(value)}", expected)
     if len(prompts) > limits.prompts:
-        raise _wrong("prompt", f"has {len(prompts)} prompts", f"at most {limits.prompts} in one request")
+        raise wrong_field("prompt", f"has {len(prompts)} prompts", f"at most {limits.prompts} in one request")
     for prompt in prompts:
-        if len(prompt) > limits.prompt_characters:
-            raise _wrong("prompt", f"has {len(prompt)} characters", f"at most {limits.prompt_characters}")
-        _require_text("prompt", prompt)
+        require_text("prompt", prompt, limits.prompt_characters)
     return tuple(prompts)
 
 
 def _stops(value: Any, limits: Limits) -> tuple[str, ...]:
     stops = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(stop, str) and stop for stop in stops):
-        raise _wrong("stop", f"is {_shown(value)}", "a string or a list of strings, none of them empty")
-    if len(stops) > limits.stops or any(len(stop) > limits.prompt_characters for stop in stops):
-        raise _wrong("stop", "is too large", f"at most {limits.stops} of {limits.prompt_characters} characters")
+        raise wrong_field("stop", f"is {shown(value)}", "a string or a list of strings, none of them empty")
+    if len(stops) > limits.stops:
+        raise wrong_field("stop", f"has {len(stops)} strings", f"at most {limits.stops}")
     for stop in stops:
-        _require_text("stop", stop)
+        require_text("stop", stop, limits.prompt_characters)
     return tuple(stops)
 
 
 def _usage(value: Any, stream: bool) -> bool:
     if value is None:
         return False
-    expected = '{"include_usage": true}, with stream'
-    if not stream or not isinstance(value, dict) or set(value) - {"include_usage"}:
-        raise _wrong("stream_options", f"is {_shown(value)}", expected)
-    return _flag(value, "include_usage")
-
-
-def _number(fields: dict[str, Any], name: str, default: int, least: int, most: int) -> int:
-    value = fields.get(name)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise _wrong(name, f"is {_shown(value)}", f"a whole number from {least} to {most}")
-    return value
-
-
-def _flag(fields: dict[str, Any], name: str) -> bool:
-    value = fields.get(name)
-    if value is None:
-        return False
-    if not isinstance(value, bool):
-        raise _wrong(name, f"is {_shown(value)}", "true or false")
-    return value
-
-
-def _require_text(name: str, text: str) -> None:
-    if (fault := text_fault(text)) is not None:
-        raise _wrong(name, f"holds {fault}", "Unicode text")
-
-
-def _shown(value: object) -> str:
-    shown = json.dumps(value)
-    return shown if len(shown) <= 60 else f"{shown[:60]}..."
-
-
-def _wrong(name: str, received: str, expected: str) -> HttpError:
-    return HttpError(400, f"{name[:60]!r} {received}; expected {expected}", param=name[:60], code="invalid_value")
+    # Obfuscation is padding of events; it may be asked for, and there is none.
+    if not stream or not isinstance(value, dict) or set(value) - {"include_usage", "include_obfuscation"}:
+        raise wrong_field("stream_options", f"is {shown(value)}", '{"include_usage": true}, with stream')
+    return read_flag(value, "include_usage")

@@ -192,12 +192,18 @@ def _text_passages(path: Path | StandardInput, document: int, options: ReadOptio
     """Yield the paragraphs of a plain text file."""
     # A single carriage return also ends a line (old Macintosh files).
     lines = (piece for line in LineReader(path, options.line_characters, options.stop) for piece in line.split("\r"))
-    for paragraph in _paragraphs(lines, options.part_characters):
+    for paragraph in paragraphs(lines, options.part_characters):
         yield _Passage(paragraph, document)
 
 
-def _paragraphs(lines: Iterable[str], limit: int) -> Iterator[str]:
-    """Join the lines between blank ones by spaces; divide paragraphs of more than `limit` characters."""
+def paragraphs(lines: Iterable[str], limit: int) -> Iterator[str]:
+    """Join the lines between blank ones by spaces; divide paragraphs of more than `limit` characters.
+
+    Examples
+    --------
+    >>> list(paragraphs(["a mill", " by a river", "", "a baker"], 80))
+    ['a mill by a river', 'a baker']
+    """
     joined: list[str] = []
     size = 0
     for line in lines:
@@ -283,7 +289,7 @@ def _record_passages(records: Iterable[_Record], documents: Iterator[int], optio
     for record in records:
         document = next(documents)
         lines = _record_text(record, options.text_field).replace("\r\n", "\n").replace("\r", "\n").split("\n")
-        for paragraph in _paragraphs(lines, options.part_characters):
+        for paragraph in paragraphs(lines, options.part_characters):
             yield _Passage(paragraph, document)
 
 

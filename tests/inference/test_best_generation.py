@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from support.serving_engines import parts_of
 from support.village import write_village
@@ -21,11 +23,13 @@ from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.increments.contexts import TokenStream
 from giaann_dask.inference.best.continuation import TextContinuation
 from giaann_dask.inference.best.handle import TablesHandle
+from giaann_dask.inference.best.word_scores import score_text
 from giaann_dask.inference.continuation import Continuation
 from giaann_dask.inference.token_events import TokenEvent
 from giaann_dask.serving.app import build_app
 from giaann_dask.serving.engine import open_engine
 from giaann_dask.serving.http_errors import HttpError
+from giaann_dask.serving.logprobs import prompt_logprobs
 from giaann_dask.serving.options import Limits
 from giaann_dask.serving.requests import read_request
 from giaann_dask.store.network_store import NetworkStore
@@ -256,7 +260,7 @@ def test_serving(network: gd.Network) -> None:
     assert [event.finished for event in events] == [False] * 8 + [True]
     tokens = [(event.token.word, event.token.candidates) for event in events if event.token]
     assert tokens == [(token.word, token.candidates[:2]) for token in wanted.tokens]
-    for wrong in ({"temperature": 3}, {"temperature": True}, {"temperature": "hot"}, {"seed": -1}, {"top_p": 0.5}):
+    for wrong in ({"temperature": 3}, {"temperature": True}, {"temperature": "hot"}, {"seed": -1}, {"top_p": 1.5}):
         with pytest.raises(HttpError, match=next(iter(wrong))):
             read_request(json.dumps({**body, **wrong}).encode(), Limits(), draws=True)
 
@@ -278,3 +282,21 @@ def test_a_full_batch_takes_no_more_and_a_prompt_that_leaves_frees_its_slot(open
     assert second != first
     events = [event for _ in range(3) for event in batch.step()]
     assert [event.finished for event in events] == [False, False, True]
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=60))
+def test_scored_words_are_where_they_are_in_any_text(opened: TablesHandle, text: str) -> None:
+    scores = score_text(opened.model, text, 2)
+    assert "".join(text[word.begin : word.end] for word in scores) == "".join(text.split())
+    tokens = prompt_logprobs(text, scores)
+    assert "".join(token.text for token in tokens) == (text if scores else "")
+    assert all(token.log_probability < 0 and len(token.top) == 2 for token in tokens)
+
+
+def test_a_blank_line_in_a_prompt_ends_a_sentence_as_in_a_file(network: gd.Network) -> None:
+    def first(prompt: str) -> Any:
+        options = gd.GenerationOptions(tokens=1, reasons=0)
+        return network.generate(prompt, options=options).tokens[0].candidates
+
+    assert first("It was late\n\nThe miller") == first("It was late\r\n \r\nThe\nmiller")
+    assert first("It was late\n\nThe miller") != first("It was late The miller")

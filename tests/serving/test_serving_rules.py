@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.serving_engines import WORDS, ScriptedEngine, parts_of
 
 from giaann_dask.errors import OptionError
+from giaann_dask.serving.chat_requests import read_chat_request
 from giaann_dask.serving.completion_deltas import Choice, StopFinder
 from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.http_errors import HttpError
@@ -54,6 +55,42 @@ def test_the_defaults_are_those_of_the_api() -> None:
     assert request == CompletionRequest(prompts=("the mill",), options=CompletionOptions(tokens=16))
 
 
+def test_what_would_change_the_choice_of_words_is_ignored_with_a_warning() -> None:
+    fields = {"top_p": 0.5, "presence_penalty": 1, "frequency_penalty": -1, "temperature": 0.7}
+    assert read(**fields).ignored == ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+    assert "temperature" in read(**fields).headers["Warning"]
+    drawn = read_request(json.dumps({"prompt": "the mill", **fields}).encode(), Limits(), draws=True)
+    assert drawn.ignored == ("top_p", "presence_penalty", "frequency_penalty")
+    assert drawn.options.sampling.temperature == 0.7
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("messages", value) for value in (None, "text", [], [5], [{}], {"role": "user"})),
+        *(("messages", [{"role": role, "content": "a"}]) for role in ("tool", None, ["user"])),
+        ("messages", [{"role": "user", "content": None}]),
+        ("messages", [{"role": "user", "content": [{"type": "image_url"}]}]),
+        ("messages", [{"role": "user", "content": "x" * 60}] * 2),
+        ("messages", [{"role": "user", "content": "\ud800"}]),
+        ("max_completion_tokens", 0),
+        ("max_tokens", 11),
+        ("logprobs", 1),
+        ("logprobs", True),
+        ("top_logprobs", 2),
+        ("tools", [{}]),
+        ("response_format", {"type": "json_object"}),
+        ("prompt", "the mill"),
+        ("echo", True),
+    ],
+)
+def test_errors_of_a_chat_name_the_wrong_field(field: str, value: object) -> None:
+    body = {"messages": [{"role": "user", "content": "the mill"}], field: value}
+    with pytest.raises(HttpError, match="expected") as caught:
+        read_chat_request(json.dumps(body).encode(), Limits(prompt_characters=100, tokens=10))
+    assert (caught.value.status, caught.value.param) == (400, field)
+
+
 def test_every_field_is_read() -> None:
     fields = {"max_tokens": 3, "stop": ["x"], "stream": True, "stream_options": {"include_usage": True}}
     request = read(prompt=["a", "b"], echo=True, candidates=2, columns=4, model="m", **fields)
@@ -78,11 +115,11 @@ def test_every_field_is_read() -> None:
         *(("n", value) for value in (0, 2, "1", True)),
         *(("logprobs", value) for value in (0, 5, True)),
         ("best_of", 2),
-        ("temperature", 0.7),
-        ("top_p", 0.5),
+        *(("temperature", value) for value in (-0.1, 2.5, "warm", True, float("nan"))),
+        ("top_p", 1.5),
         ("suffix", "end"),
-        ("presence_penalty", 1),
-        ("frequency_penalty", -1),
+        ("presence_penalty", 3),
+        ("frequency_penalty", -3),
         ("logit_bias", {"5": 1}),
         ("stream", 1),
         ("stream_options", {"include_usage": True}),

@@ -62,7 +62,7 @@ def test_long_paragraphs_are_divided_after_sentences(tmp_path: Path) -> None:
 )
 def test_no_text_is_lost_and_no_part_is_too_large(text: str, limit: int) -> None:
     lines = text.replace("\r", "\n").split("\n")
-    paragraphs = list(reading._paragraphs(lines, limit))
+    paragraphs = list(reading.paragraphs(lines, limit))
     assert "".join("".join(paragraphs).split()) == "".join(text.split())
     assert all(1 <= len(paragraph) <= limit and paragraph == paragraph.strip() for paragraph in paragraphs)
 

@@ -22,8 +22,9 @@ from giaann_dask.increments.contexts import CONTEXTS, NONE, WORD, TokenStream, e
 from giaann_dask.inference.best.kernel import RECENT_KINDS, RECENT_PRIOR, Text, distribution, least_share
 from giaann_dask.inference.best.scores import PooledModel
 from giaann_dask.inference.best.tables import PRIOR_COUNTS
+from giaann_dask.inference.best.word_scores import most_probable, sentences_of
 from giaann_dask.inference.continuation import Candidate, GeneratedToken, GenerationOptions, Reason, require_prompt
-from giaann_dask.text.splitting import Splitter, sentence_ended
+from giaann_dask.text.splitting import sentence_ended
 
 Floats = npt.NDArray[np.float64]
 
@@ -60,7 +61,7 @@ class TextContinuation:
 
     def __init__(self, model: PooledModel, prompt: str, options: GenerationOptions) -> None:
         require_prompt(prompt)
-        (sentences,) = Splitter().split((prompt,))
+        sentences = sentences_of(prompt)
         if not sentences:
             raise PromptError("the prompt has 0 words", "1 or more", "give another prompt")
         self.prompt = tuple(word for sentence in sentences for word in sentence)
@@ -100,9 +101,7 @@ class TextContinuation:
         chance, _ = distribution(text, model.evidence, model.options.pooling, now)
         chosen = self._choose(chance)
         reasons = self._reasons(now, chosen) if self._options.reasons else ()
-        count = min(self._options.runners_up, len(chance))
-        likely = np.argpartition(-chance, count - 1)[:count]
-        likely = likely[np.lexsort((likely, -chance[likely]))]
+        likely = most_probable(chance, self._options.runners_up)
         if chosen not in likely:
             likely[-1] = chosen
         others = [int(word) for word in likely if word != chosen]

@@ -19,6 +19,7 @@ from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.best.continuation import TextContinuation
 from giaann_dask.inference.best.scores import BEST, PooledModel
 from giaann_dask.inference.best.tables import PooledTables, build_tables
+from giaann_dask.inference.best.word_scores import score_text
 from giaann_dask.inference.continuation import Continuation, GeneratedToken, GenerationOptions
 from giaann_dask.inference.handle import read_regions, submit_regions
 from giaann_dask.inference.token_events import PreparedText, TokenEvent
@@ -106,7 +107,8 @@ class WordBatch:
     def prepare(self, prompt: str, options: GenerationOptions) -> PreparedText:
         """Divide a prompt into words; see `giaann_dask.inference.token_events.ContinuationBatch.prepare`."""
         text = TextContinuation(self._opened.model, prompt, options.seeded())
-        return PreparedText(text.prompt, partial(self._enter, text))
+        score = partial(score_text, self._opened.model, prompt)
+        return PreparedText(text.prompt, partial(self._enter, text), score=score)
 
     def _enter(self, text: TextContinuation) -> int:
         if not self.free_slots:

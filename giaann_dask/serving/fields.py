@@ -1,0 +1,87 @@
+"""Read the fields of a JSON body: types, ranges, and errors that name the wrong field.
+
+Does not cover: which fields a request has (`giaann_dask.serving.requests`, `giaann_dask.serving.chat_requests`).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from giaann_dask.serving.http_errors import HttpError
+from giaann_dask.text.strings import text_fault
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object that a body is.
+
+    Raises
+    ------
+    HttpError
+        With status 400, if it is none.
+    """
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        detail = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
+        raise HttpError(400, f"the body is not JSON ({detail}); expected one object", code="invalid_json") from error
+    if not isinstance(fields, dict):
+        raise HttpError(400, f"the body is {shown(fields)}; expected one JSON object", code="invalid_json")
+    return fields
+
+
+def read_integer(fields: dict[str, Any], name: str, default: int, least: int, most: int) -> int:
+    """Return a whole number within limits, or the default where the field is null or missing."""
+    value = fields.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise wrong_field(name, f"is {shown(value)}", f"a whole number from {least} to {most}")
+    return value
+
+
+def read_number(fields: dict[str, Any], name: str, default: float, least: float, most: float) -> float:
+    """Return a number within limits, or the default where the field is null or missing."""
+    value = fields.get(name)
+    if value is None:
+        return default
+    # Not a number is refused too.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise wrong_field(name, f"is {shown(value)}", f"a number from {least:g} to {most:g}")
+    return float(value)
+
+
+def read_flag(fields: dict[str, Any], name: str) -> bool:
+    """Return true or false, which is also the default."""
+    value = fields.get(name)
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise wrong_field(name, f"is {shown(value)}", "true or false")
+    return value
+
+
+def require_known(fields: dict[str, Any], known: set[str], ignored: set[str]) -> None:
+    """Raise an error that lists the known fields where there is another one."""
+    for name in fields:
+        if name not in known and name not in ignored:
+            raise wrong_field(name, "is not known", f"one of {', '.join(sorted(known))}")
+
+
+def require_text(name: str, text: str, most: int) -> None:
+    """Raise an error where a text is too long, or UTF-8 cannot hold it."""
+    if len(text) > most:
+        raise wrong_field(name, f"has {len(text)} characters", f"at most {most}")
+    if (fault := text_fault(text)) is not None:
+        raise wrong_field(name, f"holds {fault}", "Unicode text")
+
+
+def shown(value: object) -> str:
+    """Return the beginning of a value in JSON, for an error."""
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def wrong_field(name: str, received: str, expected: str) -> HttpError:
+    """Return the error of a wrong field, with status 400."""
+    return HttpError(400, f"{name[:60]!r} {received}; expected {expected}", param=name[:60], code="invalid_value")
