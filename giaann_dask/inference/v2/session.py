@@ -153,11 +153,11 @@ def explain_lif(
             sent = [s for s in sent if s.segment not in cleared]
         if step is not steps[-1] and step.next is not None:
             advanced = step.source >> FEATURE_BITS != step.next >> FEATURE_BITS
-            sent = [kept for s in sent if (kept := _faded(s, advanced, layout, options)).value > 0]
+            sent = [kept for s in sent if (kept := _decayed(s, advanced, layout, options)).value > 0]
     return tuple(replace(s.origin, contribution=s.value) for s in sent if s.segment in (last, top))
 
 
-def _faded(sent: _Sent, advanced: bool, layout: SegmentLayout, options: LifOptions) -> _Sent:
+def _decayed(sent: _Sent, advanced: bool, layout: SegmentLayout, options: LifOptions) -> _Sent:
     """Return a signal at the end of a step: its remaining value and its segment."""
     if sent.segment == layout.last:
         return replace(sent, value=sent.value * (1 - options.soma_decay))
