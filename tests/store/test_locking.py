@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import socket
 import stat
 from pathlib import Path
 
+import icechunk
 import pytest
 
-from giaann_dask.errors import OptionError, StoreExistsError, StoreRefusedError, StoreUnsharedError, StoreWriteError
+from giaann_dask.errors import (
+    OptionError,
+    StoreExistsError,
+    StoreFullError,
+    StoreRefusedError,
+    StoreUnsharedError,
+    StoreWriteError,
+)
 from giaann_dask.spec import Specification
 from giaann_dask.store.locking import (
     LOCK_FILE,
@@ -159,4 +169,24 @@ def test_an_attempt_in_remains_makes_a_whole_network(tmp_path: Path) -> None:
         NetworkStore.create(tmp_path, manifest, EverPos())
     with store.lock() as held:
         assert store.held is held
+        held.mark()
     assert store.held is None
+    assert (tmp_path / LOCK_FILE).read_bytes() == b"", "no token is left without the lock"
+
+
+def test_a_repository_without_a_commit_is_made_again(tmp_path: Path) -> None:
+    icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
+    store = NetworkStore.create(tmp_path, Manifest(specification=Specification()), EverPos())
+    assert [message for _, message in store.commits()] == ["created"]
+
+
+def test_a_token_that_cannot_be_written_is_a_full_disk(tmp_path: Path) -> None:
+    before, signals = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with locked(tmp_path / "net") as held:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        try:
+            with pytest.raises(StoreFullError, match=f"network {held.path} could not be written"):
+                held.mark()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, signals)
