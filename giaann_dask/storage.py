@@ -266,7 +266,7 @@ def writing(what: str) -> Iterator[None]:
     except GiaannError:
         raise
     except Exception as error:
-        if _says(error, (errno.EROFS,), _READ_ONLY):
+        if _matches(error, (errno.EROFS,), _READ_ONLY):
             raise StoreRefusedError(
                 f"{what} could not be written: {_first_line(error)}",
                 "a file system that may be written to",
@@ -278,7 +278,7 @@ def writing(what: str) -> Iterator[None]:
                 "a path that may be written",
                 "choose another, or change who may write there",
             ) from error
-        if _says(error, (errno.EDQUOT,), _QUOTA):
+        if _matches(error, (errno.EDQUOT,), _QUOTA):
             raise StoreFullError(
                 f"{what} could not be written: {_first_line(error)}",
                 "room within the disk quota",
@@ -313,7 +313,7 @@ def reading(what: str) -> Iterator[None]:
 
 def is_disk_failure(error: BaseException) -> bool:
     """Return whether an error, or one that caused it, says that the disk is full or a file may grow no further."""
-    return _says(error, (errno.ENOSPC, errno.EFBIG), _FULL)
+    return _matches(error, (errno.ENOSPC, errno.EFBIG), _FULL)
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -331,7 +331,7 @@ def is_refusal(error: BaseException) -> bool:
     )
 
 
-def _says(error: BaseException, numbers: Sequence[int], signs: Sequence[str]) -> bool:
+def _matches(error: BaseException, numbers: Sequence[int], signs: Sequence[str]) -> bool:
     """Return whether an error, or one that caused it, has one of some error numbers or says so in words."""
     return any(
         (isinstance(seen, OSError) and seen.errno in numbers) or any(sign in str(seen).lower() for sign in signs)

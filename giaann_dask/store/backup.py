@@ -40,9 +40,9 @@ from giaann_dask.store.network_store import BRANCH, CommitReader
 # Where a copy is written and compared before the branch that is read moves to it.
 _INCOMING = "incoming"
 _ORIGIN = "giaann_copy_of"
-_AT_ONCE = 32
+_CONCURRENT_ENTRIES = 32
 # What Icechunk says of a request that came to nothing.
-_NO_ANSWER = ("dispatch failure", "timed out", "connection refused", "connection reset")
+_UNREACHABLE_SIGNS = ("dispatch failure", "timed out", "connection refused", "connection reset")
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class NetworkPlace:
         try:
             return icechunk.Repository.exists(self.storage())
         except icechunk.IcechunkError as error:
-            if self.folder is not None or _no_answer(error):
+            if self.folder is not None or _is_unreachable(error):
                 raise
             raise StoreMissingError(
                 f"the bucket of {self} cannot be read",
@@ -201,18 +201,18 @@ def answering() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, StoreWriteError) or not _no_answer(error):
+        if isinstance(error, StoreWriteError) or not _is_unreachable(error):
             raise
         raise StoreUnreachableError(
             "the store on another machine does not answer", "", "check network and AWS_ENDPOINT_URL, then copy again"
         ) from error
 
 
-def _no_answer(error: BaseException) -> bool:
+def _is_unreachable(error: BaseException) -> bool:
     """Return whether an error, or one that caused it, is one of the network."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, icechunk.IcechunkError) and any(sign in str(seen) for sign in _NO_ANSWER):
+        if isinstance(seen, icechunk.IcechunkError) and any(sign in str(seen) for sign in _UNREACHABLE_SIGNS):
             return True
         seen = seen.__cause__ or seen.__context__
     return False
@@ -276,7 +276,7 @@ def copy_commit(
         target.reset_branch(BRANCH, made, from_snapshot_id=before)
         target.delete_branch(_INCOMING)
         if keep is not None:
-            _forget(target, keep)
+            _expire_copies(target, keep)
     sizes = len(entries.digests), written, entries.nbytes
     return CopyReport(name, made, *sizes, *counts, entries.checksum())
 
@@ -290,7 +290,7 @@ def _check_copies(target: icechunk.Repository, place: NetworkPlace) -> None:
         )
 
 
-def _forget(target: icechunk.Repository, keep: int) -> None:
+def _expire_copies(target: icechunk.Repository, keep: int) -> None:
     copies = list(target.ancestry(branch=BRANCH))
     if keep < len(copies):
         target.expire_snapshots(copies[keep - 1].written_at)
@@ -366,7 +366,7 @@ def _digest(value: bytes) -> bytes:
 
 
 def _batches(keys: list[str]) -> Iterable[list[str]]:
-    return (keys[at : at + _AT_ONCE] for at in range(0, len(keys), _AT_ONCE))
+    return (keys[at : at + _CONCURRENT_ENTRIES] for at in range(0, len(keys), _CONCURRENT_ENTRIES))
 
 
 async def _keys(store: Any) -> list[str]:

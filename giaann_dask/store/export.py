@@ -225,7 +225,7 @@ def _network_contents(reader: CommitReader) -> _Contents:
 
 
 def _context_contents(reader: CommitReader) -> _Contents:
-    return _Contents(context_columns(), lambda: context_dictionaries(reader), _words_alone)
+    return _Contents(context_columns(), lambda: context_dictionaries(reader), _word_counts)
 
 
 def export_names(path: str | Path) -> Exported:
@@ -277,7 +277,7 @@ def context_columns() -> dict[str, ColumnArray]:
     }
 
 
-def _words_alone(connections: OrderedConnections) -> dict[str, npt.NDArray[Any]]:
+def _word_counts(connections: OrderedConnections) -> dict[str, npt.NDArray[Any]]:
     """Return the words by key, and how often each occurs."""
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for block in connections.blocks():

@@ -178,7 +178,7 @@ class Manifest:
         check(isinstance(fields, Mapping), "", "missing" if fields is None else fields, "a mapping of fields")
         values = dict(cast(Mapping[str, Any], fields))
         known = {each.name for each in dataclass_fields(cls)}
-        check(not (missing := sorted(known - _YOUNGER - values.keys())), "", f"without {missing}", "all fields")
+        check(not (missing := sorted(known - _OPTIONAL - values.keys())), "", f"without {missing}", "all fields")
         check(
             not (unknown := sorted(values.keys() - known)), "", f"with the unknown fields {unknown}", "known ones alone"
         )
@@ -205,7 +205,7 @@ class Manifest:
 
 
 # Fields that are stored only where they say something.
-_YOUNGER = {"counts", "begun_with"}
+_OPTIONAL = {"counts", "begun_with"}
 _COUNTS = (
     "tokens",
     "concepts",

@@ -53,7 +53,7 @@ def read_columns(reader: CommitReader, columns: Iterable[int]) -> ConnectionTabl
     """
     manifest, vocabulary = reader.manifest(), reader.saved_vocabulary()
     chosen = np.isin(np.arange(max(manifest.concepts, 1)), np.fromiter(columns, np.int64))
-    parts = [_among(run, chosen) for run in read_regions(reader)]
+    parts = [_connections_between(run, chosen) for run in read_regions(reader)]
     return table_of(merge_runs(parts), manifest.specification, vocabulary)
 
 
@@ -99,7 +99,7 @@ def find_columns(reader: CommitReader, names: Sequence[str]) -> list[int]:
 _NONE: Integers = np.zeros(0, np.int64)
 
 
-def _among(run: Run, chosen: npt.NDArray[np.bool_]) -> Run:
+def _connections_between(run: Run, chosen: npt.NDArray[np.bool_]) -> Run:
     """Return the connections of a run between chosen columns."""
     rows = np.flatnonzero(chosen[unpack_neuron(run.source)[0]])
     # Few rows are left, so that few targets are decoded.

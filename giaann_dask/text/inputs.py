@@ -231,7 +231,7 @@ def _match(pattern: str) -> list[Path]:
 def _expand(path: Path, *, named: bool) -> list[Path]:
     """Return a file itself, or the files below a folder; a file that is named directly must contain text."""
     if path.is_dir():
-        files = sorted(_walk(path), key=lambda file: file.parts)
+        files = sorted(_files_below(path), key=lambda file: file.parts)
         if named and not files:
             raise InputMissingError(
                 f"the folder {str(path)!r} holds no file to read",
@@ -247,7 +247,7 @@ def _expand(path: Path, *, named: bool) -> list[Path]:
     return [path]
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _files_below(folder: Path) -> Iterator[Path]:
     """Yield the files below a folder that are not hidden and have a known suffix."""
 
     def refuse(error: OSError) -> None:

@@ -21,7 +21,7 @@ from giaann_dask.text.tokens import TaggedSentence
 
 _CACHED_SPANS = 1 << 16
 _START = "^"
-_FAR = 1e9
+_WORST_SCORE = 1e9
 _CARRIED = 0.8
 _PARALLEL = 1.0
 _PUNCTUATION = frozenset([".", ",", ":", "``", "''", "-LRB-", "-RRB-", "HYPH", "NFP", "SYM", "_SP"])
@@ -160,7 +160,7 @@ def _best_path(kind: str, span: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
         kinds, groups = _moves(kinds, code)
         chosen, totals = [], []
         for group in groups:
-            best, total = group[0], -_FAR
+            best, total = group[0], -_WORST_SCORE
             for move in group:
                 score = scores[move[0]] + move[2]
                 if score > total:

@@ -233,9 +233,9 @@ def assign_batches(touches: ColumnTouches, batches: int, options: SelectionOptio
     if options.order == "random":
         order = np.random.default_rng(options.seed).permutation(count)
         shuffled = np.empty(count, np.int64)
-        shuffled[order] = _stretches(cost[order], batches)
+        shuffled[order] = _consecutive_batches(cost[order], batches)
         return shuffled
-    stretches = _stretches(cost, batches)
+    stretches = _consecutive_batches(cost, batches)
     if options.order == "corpus" or batches == 1 or count == 0:
         return stretches
     index, frequency = _index(touches)
@@ -273,7 +273,7 @@ def _index(touches: ColumnTouches) -> tuple[Integers, Integers]:
     return index.astype(np.int64), counts.astype(np.int64)
 
 
-def _stretches(cost: Integers, batches: int) -> Integers:
+def _consecutive_batches(cost: Integers, batches: int) -> Integers:
     """Cut sequences into consecutive batches: each belongs to the batch that contains the midpoint of its cost."""
     ends = np.cumsum(cost)
     return (2 * ends - cost) * batches // (2 * ends[-1:])

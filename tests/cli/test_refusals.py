@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import logging
 import os
 import re
 import socket
@@ -128,10 +129,12 @@ def test_the_stage_and_its_rate_fit_on_any_terminal(width: int) -> None:
 
 
 def test_a_dashboard_whose_port_is_taken_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[tuple[object, ...]] = []
-    monkeypatch.setattr("giaann_dask.cluster.connecting._LOG.warning", lambda *message: said.append(message))
+    said: list[str] = []
+    # A cluster in this process silences the handlers of the root logger, that of `caplog` too.
+    logger = logging.getLogger("giaann_dask.cluster.connecting")
+    monkeypatch.setattr(logger, "filters", [lambda record: said.append(record.getMessage())])
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with gd.connect(options=ClusterOptions(workers=0, dashboard=f"127.0.0.1:{port}")) as client:
             found = client.cluster.scheduler_info["services"]["dashboard"]
-    assert said == [("port %s is taken; the dashboard is at port %s instead", port, found)]
+    assert said == [f"port {port} is taken; the dashboard is at port {found} instead"]

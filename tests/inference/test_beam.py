@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ from giaann_dask.errors import OptionError
 from giaann_dask.inference.generation import generate
 from giaann_dask.inference.handle import FlagChange
 from giaann_dask.inference.rows.source import RunRows
+from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, Generation, PreparedSequence
-from giaann_dask.inference.state.session import Selection
 from giaann_dask.inference.v1.beam import BeamOptions, BeamSession
 from giaann_dask.inference.v1.session import Session
 from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_target
@@ -125,16 +124,11 @@ class Following:
     def candidates(self, taken: tuple[int, ...], width: int = 100) -> list[tuple[float, int]]:
         """Value and neuron of the best candidates after some tokens, without those that are rejected."""
         session, left = self.setting.session(self.options), list(taken)
-        original = session._predict
 
-        def predict(result: Any, found: Any, token: Any, selection: Selection) -> Any:
-            if found is None or not left:
-                return original(result, found, token, selection)
-            place = found.neuron.tolist().index(left.pop(0))
-            return original(result, found, token, replace(selection, choose=lambda index, candidates: place))
+        def follow(_: int, found: Candidates) -> int:
+            return found.neuron.tolist().index(left.pop(0)) if left else found.best
 
-        session._predict = predict  # type: ignore[method-assign]
-        outcome = session.generate(self.setting.prompt(), len(taken) + 1)
+        outcome = session.generate(self.setting.prompt(), len(taken) + 1, choose=follow)
         found, step = outcome.candidates[-1], outcome.steps[-1]
         if found is None or len(outcome.steps) != len(self.setting.neuron) + len(taken) + 1:
             return []

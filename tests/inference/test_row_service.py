@@ -226,17 +226,20 @@ def test_a_region_that_moved_is_found_again(regions: Regions) -> None:
 
 
 def test_an_owner_that_hangs_is_asked_again(regions: Regions, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = RemoteRows.of_client(regions.client, regions.placement, regions.asked("hung", request_s=0.3))
-    call, hung = rows._call, threading.Event()
+    hung = threading.Event()
+    (worker,) = regions.client.cluster.workers.values()
+    answer = worker.handlers[row_service.OPERATION]
 
-    async def hang_once(owner: str, questions: Any) -> Any:
+    async def hang_once(**question: Any) -> Any:
         if not hung.is_set():
             hung.set()
             await asyncio.sleep(60)
-        return await call(owner, questions)
+        return answer(**question)
 
-    monkeypatch.setattr(rows, "_call", hang_once)
+    monkeypatch.setitem(worker.handlers, row_service.OPERATION, hang_once)
+    rows = RemoteRows.of_client(regions.client, regions.placement, regions.asked("hung", request_s=0.3))
     assert same(rows.row(regions.neurons[3]), regions.rows.row(regions.neurons[3]))
+    assert hung.is_set()
     assert rows.figures.retries == 1
 
 

@@ -6,10 +6,12 @@ import json
 import resource
 import signal
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
+import icechunk
 import pytest
 
 import giaann_dask as gd
@@ -26,7 +28,6 @@ from giaann_dask.errors import (
     StoreUnreachableError,
     StoreWriteError,
 )
-from giaann_dask.store import backup
 from giaann_dask.store.backup import NetworkPlace, copy_commit
 from giaann_dask.workflows.exits import CheckFailedError, TryAgainError, status_of
 from giaann_dask.workflows.history import append_line, lock_of, only_one, read_lines, recorded
@@ -220,31 +221,38 @@ def test_a_full_disk_is_reported(network: Path, tmp_path: Path) -> None:
     assert copy_commit(NetworkPlace(str(network)), NetworkPlace(str(tmp_path / "copy"))).connections > 0
 
 
-def test_an_incomplete_or_wrong_copy_is_not_visible(
-    network: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, place = NetworkPlace(str(network)), NetworkPlace(str(tmp_path / "copy"))
+class ReopenedPlace(NetworkPlace):
+    """A place where something happens between the writing of a copy and its verification."""
+
+    def __init__(self, folder: Path, happens: Callable[[], object]) -> None:
+        super().__init__(str(folder))
+        self._happens = happens
+
+    def repository(self, *, make: bool = False) -> icechunk.Repository:
+        if not make:
+            self._happens()
+        return super().repository(make=make)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_incomplete_or_wrong_copy_is_not_visible(network: Path, tmp_path: Path) -> None:
+    source, folder = NetworkPlace(str(network)), tmp_path / "copy"
     older = gd.Network(network).commits()[1][0]
-    verify, write = backup._verify, backup._write
-
-    def killed(*_: Any) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(backup, "_verify", killed)
     with pytest.raises(KeyboardInterrupt):
-        copy_commit(source, place)
+        copy_commit(source, ReopenedPlace(folder, interrupt))
     with pytest.raises(StoreMissingError, match="no commit yet"):
-        gd.Network(tmp_path / "copy")
-    monkeypatch.setattr(backup, "_verify", verify)
-    first = copy_commit(source, place, older)
+        gd.Network(folder)
+    first = copy_commit(source, NetworkPlace(str(folder)), older)
+    before = set((folder / "chunks").iterdir())
 
-    def spoiling(read: Any, session: Any) -> Any:
-        entries, written = write(read, session)
-        wrong = next(key for key in entries.digests if key.startswith("runs/") and "zarr.json" not in key)
-        entries.digests[wrong] = b"another"
-        return entries, written
+    def damage() -> None:
+        chunk = max(set((folder / "chunks").iterdir()) - before)
+        content = chunk.read_bytes()
+        chunk.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
-    monkeypatch.setattr(backup, "_write", spoiling)
     with pytest.raises(StoreDamagedError, match="that of the network"):
-        copy_commit(source, place)
-    assert gd.Network(tmp_path / "copy").commit == first.copy, "the earlier copy stays"
+        copy_commit(source, ReopenedPlace(folder, damage))
+    assert gd.Network(folder).commit == first.copy, "the earlier copy stays"

@@ -131,7 +131,7 @@ class Board:
         self._sources: dict[str, _Source] = {}
         self._touches: deque[dict[int, int]] = deque(maxlen=_TOUCHES_KEPT)
         self._rows: dict[str, Mapping[str, float]] = {}
-        self._told_by = ""
+        self._source = ""
 
     def take(self, message: Message, now: float, holder: Callable[[str], str] = lambda task: "") -> None:
         """Merge a message of `Digest`.
@@ -187,10 +187,10 @@ class Board:
             self.totals[name] += value - old if value >= old else value
 
     def _take_regions(self, source: str, message: Message, holder: Callable[[str], str]) -> None:
-        if source != self._told_by:
+        if source != self._source:
             self._touches.clear()
             self._touches.append({})
-            self._told_by = source
+            self._source = source
         before = self._touches[0]
         known = {state.region: state.worker for state in self.regions}
         grown = {told[0]: told[5] - before.get(told[0], 0) for told in message["regions"]}

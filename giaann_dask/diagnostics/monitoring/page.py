@@ -35,7 +35,12 @@ _COMMITS_SHOWN = 6
 _SHORTEST_S = 120.0
 _LOW, _HALF = 92, 106
 _TIERS = ("decoded_bytes", "packed_bytes", "spilled_bytes", "device_bytes", "process_bytes")
-_TOLD = {"connections": "@connections{0,0}", "neurons": "@neurons{0,0}", "runs": "@runs", "worker": "@worker"}
+_TOOLTIPS = {
+    "connections": "@connections{0,0}",
+    "neurons": "@neurons{0,0}",
+    "runs": "@runs",
+    "worker": "@worker",
+}
 
 
 def add_page(board: Board, scheduler: Scheduler, name: str) -> Callable[[], None]:
@@ -132,7 +137,7 @@ class MonitoringPage:
     def _region_plots(self) -> tuple[Any, Any]:
         sizes = Look(title="Regions by size, as they are held", unit="bytes")
         busiest = Look(title="Busiest regions by column touches, last minute", unit="percent")
-        told = {"region": "@name", **_TOLD}
+        told = {"region": "@name", **_TOOLTIPS}
         return (
             plots.bars(self._sizes, sizes, told | {"size": "@text"}, "region, the largest first"),
             plots.bars(self._busiest, busiest, told | {"share": "@text"}, "region, the busiest first"),

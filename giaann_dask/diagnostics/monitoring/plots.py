@@ -50,7 +50,7 @@ _FORMATS: Mapping[Unit, str] = {
     "percent": "return Number((100 * tick).toPrecision(3)) + ' %'",
     "milliseconds": "return Number(tick.toPrecision(3)) + ' ms'",
 }
-_AGO = "return tick == 0 ? 'now' : String(Number((-tick).toPrecision(3)))"
+_AGE_FORMATTER = "return tick == 0 ? 'now' : String(Number((-tick).toPrecision(3)))"
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def bars(source: ColumnDataSource, look: Look, hover: Mapping[str, str], label: 
     legend = plot.legend[0]
     plot.center.remove(legend)
     plot.add_layout(legend, "above")
-    _dress_legend(legend)
+    _style_legend(legend)
     plot.xaxis.axis_label = label
     return plot
 
@@ -196,7 +196,7 @@ def worker_colours(workers: Sequence[str]) -> dict[str, str]:
 
 def _over_time(axis: TimeAxis, look: Look) -> figure:
     plot = _plain(look, x_range=axis.range, y_range_start=0)
-    plot.xaxis.formatter = CustomJSTickFormatter(code=_AGO)
+    plot.xaxis.formatter = CustomJSTickFormatter(code=_AGE_FORMATTER)
     if look.height > LOW:
         axis.axes.append(plot.xaxis[0])
     return plot
@@ -238,10 +238,10 @@ def _explain(plot: figure, drawn: Mapping[str, Sequence[Any]]) -> None:
     if drawn:
         legend = Legend(items=[LegendItem(label=label, renderers=list(its)) for label, its in drawn.items()])
         plot.add_layout(legend, "above")
-        _dress_legend(legend)
+        _style_legend(legend)
 
 
-def _dress_legend(legend: Legend) -> None:
+def _style_legend(legend: Legend) -> None:
     legend.orientation, legend.location = "horizontal", "left"
     legend.padding, legend.margin, legend.spacing, legend.border_line_color = 0, 2, 9, None
     legend.label_text_font, legend.label_text_font_size, legend.label_text_color = FONT, "11px", FAINT

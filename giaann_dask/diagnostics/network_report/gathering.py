@@ -126,7 +126,7 @@ def gather(store: NetworkStore, reader: CommitReader, client: Client | None = No
     return Gathered(
         manifest=manifest,
         commit=reader.commit,
-        growth=tuple(store.open(name).manifest() for name in reversed(_some(history))),
+        growth=tuple(store.open(name).manifest() for name in reversed(_evenly_spaced(history))),
         commits=len(history),
         figures=figures,
         regions=tuple(_regions(reader)),
@@ -157,7 +157,7 @@ def _parts(reader: CommitReader, client: Client | None) -> Iterator[Figures]:
     yield from results([client.submit(count_region, *place, region, key=key) for region, key in keys.items()])
 
 
-def _some(history: list[str]) -> list[str]:
+def _evenly_spaced(history: list[str]) -> list[str]:
     """Return some commits at even distances, the first and the last among them."""
     if len(history) <= _COMMITS:
         return history

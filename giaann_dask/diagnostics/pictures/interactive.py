@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PAGE_SUFFIXES = (".html",)
 # Points of a curve, pixels of an inch and of a letter before zooming, and ends that are told of a line.
-_POINTS, _PIXELS, _LETTERS, _TOLD = 25, 82, 12, 6
+_POINTS, _PIXELS, _LETTERS, _LISTED = 25, 82, 12, 6
 _TIP_LENGTH = 0.04
 _FOLLOW = (Path(__file__).parent / "follow.js").read_text(encoding="utf-8")
 
@@ -156,8 +156,8 @@ def line_values(graph: nx.DiGraph, colouring: Colouring, page: Page) -> dict[str
         both = graph.nodes[line.source], graph.nodes[line.target]
         bent = _sampled(curve(page, both, ends))
         parts = graph.edges[line.source, line.target]["parts"]
-        shown = ", ".join(f"{segment}/{branch}: {strength:,.4g}" for segment, branch, strength in parts[:_TOLD])
-        more = f" and {len(parts) - _TOLD} more" if len(parts) > _TOLD else ""
+        shown = ", ".join(f"{segment}/{branch}: {strength:,.4g}" for segment, branch, strength in parts[:_LISTED])
+        more = f" and {len(parts) - _LISTED} more" if len(parts) > _LISTED else ""
         share, columns = line.share(strongest), graph.graph["columns"]
         row = {"xs": bent.x, "ys": bent.y, "tip_x": bent.tip[0], "tip_y": bent.tip[1], "angle": bent.angle}
         row |= {"colour": line.colour, "width": 0.7 + 2.6 * share, "tip": 6 + 4 * share, "usual": 0.45 + 0.5 * share}

@@ -248,7 +248,7 @@ def _by_kind(graph: nx.DiGraph, theme: Theme) -> Colouring:
 
 def _by_end(graph: nx.DiGraph, theme: Theme, words: Words, colour: str) -> Colouring:
     """Segments or branches on which connections end, one row for each, limited to the strongest connections."""
-    key, looks = (0, _segment_looks(words)) if colour == "segments" else (1, _branch_looks(words))
+    key, looks = (0, _segment_styles(words)) if colour == "segments" else (1, _branch_styles(words))
     lines: list[Line] = []
     for source, target, parts in graph.edges(data="parts"):
         total: dict[int, float] = defaultdict(float)
@@ -260,8 +260,8 @@ def _by_end(graph: nx.DiGraph, theme: Theme, words: Words, colour: str) -> Colou
     return Colouring(_plain(graph, theme), lines, [*_plain_legend(theme), *used])
 
 
-def _segment_looks(words: Words) -> list[Entry]:
-    """Return the look of every segment: blue and whole for columns, orange and broken for features."""
+def _segment_styles(words: Words) -> list[Entry]:
+    """Return the style of every segment: blue and whole for columns, orange and broken for features."""
     columns, features = words.column_segments, words.feature_segments
     names = [f"segment {at}: {name}" for at, name in enumerate(words.segments)]
     shades = [*reversed(ordered(columns, "blue")), *reversed(ordered(features, "orange"))]
@@ -270,7 +270,7 @@ def _segment_looks(words: Words) -> list[Entry]:
     return [Entry(name, shade, dashed=at in dashed) for at, (name, shade) in enumerate(zip(names, shades, strict=True))]
 
 
-def _branch_looks(words: Words) -> list[Entry]:
+def _branch_styles(words: Words) -> list[Entry]:
     """Return the style of every branch; beyond the palette, colours repeat with broken lines."""
     palette = CATEGORIES
     return [

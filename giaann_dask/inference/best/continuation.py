@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 # Farther back in a sentence than any context looks.
 _REACH = 1 + max(distance for context in CONTEXTS for _, distance in context.parts)
 # How what was read lately is named, in the order of the kernel's counts.
-_LATELY = ("lately", "lately after {0}", "lately after {1} {0}")
+_RECENT_CONTEXTS = ("lately", "lately after {0}", "lately after {1} {0}")
 
 
 class TextContinuation:
@@ -185,7 +185,7 @@ class TextContinuation:
         for kind, (places, amount) in enumerate(zip((at, once, twice), seen, strict=True)):
             gain = float(pooling.weights[-RECENT_KINDS + kind]) * math.log1p(float(amount) / prior)
             if len(places):
-                yield Reason(_LATELY[kind].format(*before), "", int(places[-1]), NONE, 0, len(places), gain)
+                yield Reason(_RECENT_CONTEXTS[kind].format(*before), "", int(places[-1]), NONE, 0, len(places), gain)
 
     def _seen(self, kind: int) -> str:
         """Return the tokens of a kind of context, with ``_`` for every token between."""

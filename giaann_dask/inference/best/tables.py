@@ -157,8 +157,8 @@ def _built(kinds: list[_Kind], words: Sequence[str]) -> PooledTables:
     name = {word_key(word): word for word in words}
     named = tuple(name[key] for key in key[ranked].tolist())
     contexts = [_numbered(kind, key, order) for kind in kinds[1 : len(CONTEXTS)]]
-    share, _ = _by_itself(count[ranked])
-    base, unknown = _by_itself(np.bincount(contexts[0].word, minlength=len(key)).astype(np.int64))
+    share, _ = _unigram_shares(count[ranked])
+    base, unknown = _unigram_shares(np.bincount(contexts[0].word, minlength=len(key)).astype(np.int64))
     chain = [_chain_shares(_followed(contexts, kinds[EXTENDS], length)) for length in range(CHAIN)]
     once = [word for word, seen in zip(named, count[ranked].tolist(), strict=True) if seen == 1]
     evidence = [np.log1p(kind.counts / (PRIOR_COUNTS * share[kind.word])).astype(np.float32) for kind in contexts]
@@ -244,7 +244,7 @@ def _discounts(count: Integers) -> Floats:
     return np.array([0.0, *(min(max(d, 0.05), number - 0.05) for number, d in enumerate(found, 1))])
 
 
-def _by_itself(count: Integers) -> tuple[Floats, float]:
+def _unigram_shares(count: Integers) -> tuple[Floats, float]:
     """Return the smoothed shares of words, and that of unknown ones; together they are 1."""
     total = float(count.sum())
     loss = _discounts(count[count > 0])[np.minimum(count, 3)]

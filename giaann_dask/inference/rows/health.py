@@ -46,14 +46,14 @@ def find_trouble(client: Client, regions: RegionKeys, within_s: float) -> str | 
     """
     if is_lost(client, regions):
         return LOST
-    look = asyncio.run_coroutine_threadsafe(_look(client, regions, within_s), client.loop.asyncio_loop)
+    look = asyncio.run_coroutine_threadsafe(_find_problem(client, regions, within_s), client.loop.asyncio_loop)
     try:
         return look.result(2 * within_s + _PATIENCE_S)
     except (TimeoutError, CancelledError):
         return "the cluster does not answer"
 
 
-async def _look(client: Client, regions: RegionKeys, within_s: float) -> str | None:
+async def _find_problem(client: Client, regions: RegionKeys, within_s: float) -> str | None:
     if client.scheduler is None:
         return LOST
     try:
@@ -75,12 +75,12 @@ def _keys(regions: RegionKeys) -> list[str]:
 async def _answering(client: Client, workers: Iterable[str], within_s: float) -> set[str]:
     """Return which workers answer a question for no rows in time."""
     asked = sorted(workers)
-    calls = (asyncio.wait_for(_ask_nothing(client, worker, within_s), within_s) for worker in asked)
+    calls = (asyncio.wait_for(_ping(client, worker, within_s), within_s) for worker in asked)
     failures = await asyncio.gather(*calls, return_exceptions=True)
     return {worker for worker, failure in zip(asked, failures, strict=True) if failure is None}
 
 
-async def _ask_nothing(client: Client, worker: str, within_s: float) -> None:
+async def _ping(client: Client, worker: str, within_s: float) -> None:
     comm = await client.rpc.connect(worker, timeout=within_s)
     try:
         await send_recv(comm, op=OPERATION, questions=to_serialize([]), projection=to_serialize(RowProjection()))

@@ -147,7 +147,7 @@ class RemoteRows:
         self._snapshot = f"{regions.snapshot} {self._trim}"
         self._owners: dict[int, str] = {}
         # Those that did not answer the last time; another holder is asked first, where there is one.
-        self._silent: set[str] = set()
+        self._unresponsive: set[str] = set()
         keys = [key for its in regions.keys.values() for key in its]
         self._kept = isinstance(home, Client) and all(key in home.futures for key in keys)
         self._counter = RowCounter()
@@ -246,10 +246,10 @@ class RemoteRows:
             try:
                 return answer.result(_PATIENCE_S)
             except TimeoutError:
-                _leave_place()
+                _secede_once()
             self._require_connected()
             if time.monotonic() > deadline:
-                raise _nobody(limit)
+                raise _no_response(limit)
 
     def _require_connected(self) -> None:
         """Raise a ClusterError when the client is closed: nothing on its event loop ends then."""
@@ -275,11 +275,11 @@ class RemoteRows:
             groups = await self._by_owner(wanted)
             found = await asyncio.gather(*(self._request(owner, part, wanted) for owner, part in groups.items()))
             for answer in (item for answers in found for item in answers.items()):
-                _absorb(*answer, wanted, rows)
+                _store_rows(*answer, wanted, rows)
             if len(rows) > before:
                 pause = _FIRST_PAUSE_S
             elif time.monotonic() > deadline:
-                raise _nobody(self._regions.options.timeout_s)
+                raise _no_response(self._regions.options.timeout_s)
             else:
                 self._require_kept()
                 await asyncio.sleep(pause)
@@ -301,7 +301,7 @@ class RemoteRows:
                 every = set.intersection(*holders)
                 if every:
                     own = self._home.address if isinstance(self._home, Worker) else None
-                    self._owners[region] = min(every, key=lambda one: (one in self._silent, one != own, one))
+                    self._owners[region] = min(every, key=lambda one: (one in self._unresponsive, one != own, one))
         groups: dict[str, list[int]] = {}
         for region in regions:
             if region in self._owners:
@@ -316,14 +316,14 @@ class RemoteRows:
         try:
             call = self._call(owner, questions)
             reply = await asyncio.wait_for(call, self._regions.options.request_s)
-            self._silent.discard(owner)
+            self._unresponsive.discard(owner)
             if isinstance(self._home, Worker):
                 self._home.plugins[NAME].times.asked(time.perf_counter() - began)
         except OSError:
             reply = None
             # Of its other regions too, so that a worker that is gone is waited for once.
             self._owners = {region: one for region, one in self._owners.items() if one != owner}
-            self._silent.add(owner)
+            self._unresponsive.add(owner)
         answers: list[RowResponse | None] = reply["answers"] if reply else [None] * len(regions)
         found = {region: answer for region, answer in zip(regions, answers, strict=True) if answer is not None}
         for region in set(regions) - set(found):
@@ -343,7 +343,7 @@ class RemoteRows:
             reply: dict[str, Any] = self._home.plugins[NAME].answer(questions, self._trim)
             return {"answers": reply["answers"].data}
         message = {"op": OPERATION, "questions": to_serialize(questions), "projection": to_serialize(self._trim)}
-        # As `rpc` does, which would knock at the door of a dead worker for half a minute.
+        # As `rpc` does, which would retry connecting to a dead worker for half a minute.
         comm = await self._home.rpc.connect(owner, timeout=min(_CONNECT_S, self._regions.options.request_s))
         try:
             answered: dict[str, Any] | None = await send_recv(comm, **message)
@@ -361,7 +361,7 @@ def row_source(
     return RunRows.placed(placement, regions)
 
 
-def _absorb(region: int, answer: RowResponse, wanted: dict[int, Integers], rows: Rows) -> None:
+def _store_rows(region: int, answer: RowResponse, wanted: dict[int, Integers], rows: Rows) -> None:
     """Store the rows of an answer; those beyond its limit are left to the next request."""
     neurons = wanted.pop(region)
     for neuron in neurons[: answer.answered].tolist():
@@ -372,7 +372,7 @@ def _absorb(region: int, answer: RowResponse, wanted: dict[int, Integers], rows:
         wanted[region] = neurons[answer.answered :]
 
 
-def _leave_place() -> None:
+def _secede_once() -> None:
     """Let the worker run other tasks beside this one, if this is a task that has not done so yet."""
     if getattr(thread_state, "proceed", False):
         secede()
@@ -386,7 +386,7 @@ def _disconnected() -> ClusterError:
     )
 
 
-def _nobody(seconds: float) -> ClusterError:
+def _no_response(seconds: float) -> ClusterError:
     return ClusterError(
         f"no worker has answered for rows of the network within {seconds:g} seconds",
         "workers that hold its regions",

@@ -72,8 +72,8 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """Rules by which a step selects a candidate and the next source.
+class DecodingStrategy:
+    """Rules by which a step chooses the candidate to predict and the next source.
 
     Attributes
     ----------
@@ -147,7 +147,7 @@ class SequenceSession(ABC, Generic[State, Rules]):
         SequenceResult
         """
         columns = [0, *np.cumsum(sequence.noun).tolist()]
-        selection = Selection(feed=self.options.feed, choose=choose, traced=observer is not None)
+        decoding = DecodingStrategy(feed=self.options.feed, choose=choose, traced=observer is not None)
         state, source = self._begin(), int(sequence.neuron[0])
         steps: list[StepResult] = []
         for index, target in enumerate(sequence.neuron.tolist()):
@@ -158,7 +158,7 @@ class SequenceSession(ABC, Generic[State, Rules]):
                 target=target,
                 number=sequence.number,
             )
-            result, found, state = self._advance(state, source, token, selection)
+            result, found, state = self._advance(state, source, token, decoding)
             steps.append(result)
             if observer is not None:
                 observer(StepTrace(result, found, self._shown(state)))
@@ -167,7 +167,9 @@ class SequenceSession(ABC, Generic[State, Rules]):
             source = result.next
         return SequenceResult(tuple(steps), None)
 
-    def generate(self, prompt: PreparedSequence, tokens: int, *, observer: Observer | None = None) -> Generation:
+    def generate(
+        self, prompt: PreparedSequence, tokens: int, *, observer: Observer | None = None, choose: Choice | None = None
+    ) -> Generation:
         """Predict tokens after a prompt, feeding each prediction to the next step.
 
         All tokens of the prompt are seed tokens, however many there are. The contract defines steps of sequences
@@ -182,15 +184,17 @@ class SequenceSession(ABC, Generic[State, Rules]):
             Number of tokens to predict.
         observer : callable, optional
             Called with the `StepTrace` of every step.
+        choose : callable, optional
+            As in `run_sequence`.
 
         Returns
         -------
         Generation
         """
-        return Generation.of(prompt, self.stream(prompt, tokens), observer)
+        return Generation.of(prompt, self.stream(prompt, tokens, choose), observer)
 
     @torch.inference_mode()
-    def stream(self, prompt: PreparedSequence, tokens: int) -> Iterator[StepTrace]:
+    def stream(self, prompt: PreparedSequence, tokens: int, choose: Choice | None = None) -> Iterator[StepTrace]:
         """Yield the steps of `generate` one by one, those of the prompt included.
 
         Parameters
@@ -199,9 +203,11 @@ class SequenceSession(ABC, Generic[State, Rules]):
             The tokens given.
         tokens : int
             Number of tokens to predict. A step without a next source is the last one.
+        choose : callable, optional
+            As in `run_sequence`.
         """
         state, source, concepts = self._begin(), int(prompt.neuron[0]), 0
-        selection = Selection(feed="prediction")
+        decoding = DecodingStrategy(feed="prediction", choose=choose)
         for index in range(len(prompt) + tokens):
             given = index < len(prompt)
             concept = given and bool(prompt.noun[index])
@@ -212,7 +218,7 @@ class SequenceSession(ABC, Generic[State, Rules]):
                 target=int(prompt.neuron[index]) if given else None,
                 number=prompt.number,
             )
-            result, found, state = self._advance(state, source, token, selection)
+            result, found, state = self._advance(state, source, token, decoding)
             yield StepTrace(result, found, self._shown(state), None if given else self._active_columns(state))
             if result.next is None:
                 return
@@ -243,7 +249,7 @@ class SequenceSession(ABC, Generic[State, Rules]):
 
     @abstractmethod
     def _advance(
-        self, state: State, source: int, token: Token, selection: Selection
+        self, state: State, source: int, token: Token, decoding: DecodingStrategy
     ) -> tuple[StepResult, Candidates | None, State]:
         """Return the record of one step, its candidates and the state after it."""
 

@@ -37,7 +37,7 @@ from giaann_dask.inference.state.activation import ActivationState
 from giaann_dask.inference.state.candidates import Candidates, TokenTimes
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, StepResult
-from giaann_dask.inference.state.session import Selection, Token
+from giaann_dask.inference.state.session import DecodingStrategy, Token
 from giaann_dask.inference.v1.session import Session
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, feature_of
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
@@ -150,10 +150,10 @@ class BeamSession(Session):
         self.beam = beam
 
     def _advance(
-        self, state: ActivationState, source: int, token: Token, selection: Selection
+        self, state: ActivationState, source: int, token: Token, decoding: DecodingStrategy
     ) -> tuple[StepResult, Candidates | None, ActivationState]:
         """Do one step; where a token is generated, choose it by looking ahead."""
-        result, found, state = super()._advance(state, source, token, selection)
+        result, found, state = super()._advance(state, source, token, decoding)
         if found is None or token.seed or token.target is not None or not self.beam.searches:
             return result, found, state
         first = self._search(_Path(0.0, (), state, token), result, found)
@@ -161,7 +161,7 @@ class BeamSession(Session):
             return result, found, state
         place = int(np.searchsorted(found.neuron.cpu().numpy(), first))
         undecided = replace(result, predicted=None, stop=None, next=None)
-        chosen = replace(selection, choose=lambda index, candidates: place)
+        chosen = replace(decoding, choose=lambda index, candidates: place)
         return self._predict(undecided, found, token, chosen), found, state
 
     def _search(self, root: _Path, result: StepResult, found: Candidates) -> int | None:
@@ -188,7 +188,7 @@ class BeamSession(Session):
         concepts = times.column_time + (feature_of(last) == 0)
         times = TokenTimes(feature_time=times.feature_time + 1, column_time=concepts, open_noun=True)
         token = replace(path.token, times=times, source_column=concepts)
-        result, found, state = super()._advance(path.state, last, token, Selection(feed="prediction"))
+        result, found, state = super()._advance(path.state, last, token, DecodingStrategy(feed="prediction"))
         if found is None:
             return []
         return self._continued(_Path(path.score, path.neurons, state, token), result, found)

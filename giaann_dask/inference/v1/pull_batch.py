@@ -279,8 +279,11 @@ class PullSession(Session):
                         observer(trace)
         return SequenceResult(tuple(steps), steps[-1].end)
 
-    def stream(self, prompt: PreparedSequence, tokens: int) -> Iterator[StepTrace]:
+    def stream(self, prompt: PreparedSequence, tokens: int, choose: Choice | None = None) -> Iterator[StepTrace]:
         """Yield the steps of `generate` one by one, those of the prompt included."""
+        if choose is not None:
+            yield from super().stream(prompt, tokens, choose)
+            return
         batch = self._new_batch()
         batch.enter(Prompt(sequence=prompt, flags=self.flags, tokens=tokens))
         while len(batch):

@@ -30,7 +30,7 @@ from giaann_dask.inference.state.activation import (
 from giaann_dask.inference.state.candidates import Candidates, TokenTimes, connected_targets, score_candidates
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import Contribution, Mode, StepResult
-from giaann_dask.inference.state.session import Selection, SequenceSession, State, Token
+from giaann_dask.inference.state.session import DecodingStrategy, SequenceSession, State, Token
 from giaann_dask.keys import column_of, feature_of, unpack_target
 from giaann_dask.spec import FEATURE_BITS
 
@@ -72,7 +72,7 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         return as_tensor(row.target, self.device)
 
     def _advance(
-        self, state: State, source: int, token: Token, selection: Selection
+        self, state: State, source: int, token: Token, decoding: DecodingStrategy
     ) -> tuple[StepResult, Candidates | None, State]:
         """Do one step, sub-steps 1 to 6 of section 8."""
         index = token.times.feature_time
@@ -89,7 +89,7 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
             activity=activity,
         )
         connected = None if token.seed or target is None else connected_targets(target, self._layout)
-        if connected is not None and selection.feed == "prediction" and not len(connected):
+        if connected is not None and decoding.feed == "prediction" and not len(connected):
             return replace(result, stop="no connections"), None, state
         if activity is not None and target is not None:
             state = self._propagate(state, target, self._pulse(activity, result))
@@ -97,7 +97,7 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         mode = self.flags.mode(feature_of(source), token.number)
         if connected is not None:
             found = self._score(state, connected, token.times)
-            result = self._predict(replace(result, mode=mode), found, token, selection)
+            result = self._predict(replace(result, mode=mode), found, token, decoding)
             return result, found, state
         next_source = _next_target(source, token, mode)
         state = self._burst(state, next_source)
@@ -108,13 +108,13 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         result: StepResult,
         candidates: Candidates | None,
         token: Token,
-        selection: Selection,
+        decoding: DecodingStrategy,
     ) -> StepResult:
         """Choose among the candidates and find the next source (contract, section 8.6b)."""
         if candidates is None:
             result = replace(result, stop="no candidates")
         else:
-            best = candidates.best if selection.choose is None else selection.choose(result.index, candidates)
+            best = candidates.best if decoding.choose is None else decoding.choose(result.index, candidates)
             top = int(candidates.neuron[best])
             rejected = result.mode == "internal" and column_of(top) != column_of(result.source)
             result = replace(
@@ -126,7 +126,7 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
                 stop="rejected" if rejected else None,
             )
         next_source = result.predicted
-        if selection.feed == "target":
+        if decoding.feed == "target":
             next_source = _next_target(result.source, token, result.mode)
         return replace(result, next=next_source)
 

@@ -145,7 +145,7 @@ class TensorSteps:
     def _step(self, slots: Slots, which: Integers) -> list[Found]:
         """Do one step of each of some sequences (contract, section 8); where it is not completed, `done` stays."""
         now = slots.done[which]
-        self._see_activity(slots, which, now)
+        self._record_activity(slots, which, now)
         seed = (now == 0) | (now < slots.seeds[which])
         slots.burst[which, now] = np.where(seed, slots.source[which, now + 1], NONE)
         slots.done[which[seed]] += 1
@@ -160,7 +160,7 @@ class TensorSteps:
                 _record(slots, slot, step, its, NO_CANDIDATES if any_connected or not fed else NO_CONNECTIONS)
         return found
 
-    def _see_activity(self, slots: Slots, which: Integers, now: Integers) -> None:
+    def _record_activity(self, slots: Slots, which: Integers, now: Integers) -> None:
         """Record the activity of the sources of some steps, and their pulses."""
         asked = (now > 0) & (slots.activity[which, now] < 0)
         slot, step = which[asked], now[asked]

@@ -26,7 +26,7 @@ from giaann_dask.inference.state.sequence import (
     Mode,
     StepResult,
 )
-from giaann_dask.inference.state.session import Selection, SequenceSession, Token
+from giaann_dask.inference.state.session import DecodingStrategy, SequenceSession, Token
 from giaann_dask.inference.v2.dynamics import squashed
 from giaann_dask.inference.v2.options import CandidateSelection, LegacyOptions, LifOptions, V2Options
 from giaann_dask.inference.v2.states import SequenceState, new_state
@@ -153,11 +153,11 @@ def explain_lif(
             sent = [s for s in sent if s.segment not in cleared]
         if step is not steps[-1] and step.next is not None:
             advanced = step.source >> FEATURE_BITS != step.next >> FEATURE_BITS
-            sent = [kept for s in sent if (kept := _faded(s, advanced, layout, options)).value > 0]
+            sent = [kept for s in sent if (kept := _decayed(s, advanced, layout, options)).value > 0]
     return tuple(replace(s.origin, contribution=s.value) for s in sent if s.segment in (last, top))
 
 
-def _faded(sent: _Sent, advanced: bool, layout: SegmentLayout, options: LifOptions) -> _Sent:
+def _decayed(sent: _Sent, advanced: bool, layout: SegmentLayout, options: LifOptions) -> _Sent:
     """Return a signal at the end of a step: its remaining value and its segment."""
     if sent.segment == layout.last:
         return replace(sent, value=sent.value * (1 - options.soma_decay))
@@ -279,7 +279,7 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
         return new_state(self._layout, self.options.dynamics)
 
     def _advance(
-        self, state: SequenceState, source: int, token: Token, selection: Selection
+        self, state: SequenceState, source: int, token: Token, decoding: DecodingStrategy
     ) -> tuple[StepResult, Candidates | None, SequenceState]:
         """Do one step of section 7 or 8; the state is changed in place."""
         times = token.times
@@ -293,14 +293,14 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
         neuron, score = _NO_TARGETS, _NO_STRENGTHS
         if clock.token:
             row = self._row(source)
-            if selection.feed == "prediction" and not token.seed and not state.can_send(row[0]):
+            if decoding.feed == "prediction" and not token.seed and not state.can_send(row[0]):
                 return StepResult(**known, stop="no connections"), None, state
             known["activity"], neuron, score = state.advance(source, row, clock)
         found = None
         if token.seed:
             result = StepResult(**known, next=token.target)
         else:
-            result, found = self._predict(known, (neuron, score), token, selection)
+            result, found = self._predict(known, (neuron, score), token, decoding)
         if result.next is not None:
             state.settle(source, result.next, clock)
         return result, found, state
@@ -310,15 +310,15 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
         known: dict[str, Any],
         scored: tuple[Integers, Floats],
         token: Token,
-        selection: Selection,
+        decoding: DecodingStrategy,
     ) -> tuple[StepResult, Candidates | None]:
         """Choose among the candidates and find the next source (sections 7f and 7g)."""
-        rules, source, choose = self.options.selection, known["source"], selection.choose
+        rules, source, choose = self.options.selection, known["source"], decoding.choose
         mode = self.flags.mode(feature_of(source), token.number)
         passes = passing(scored[0], source, mode, self.flags, token.number, rules)
         neuron, score, best = select(*scored, passes, rules)
         found, count = None, len(neuron)
-        if count and (selection.traced or choose is not None):
+        if count and (decoding.traced or choose is not None):
             found = Candidates(torch.from_numpy(neuron), torch.from_numpy(score), int(score.argmax()))
         if choose is not None and found is not None:
             best = choose(token.times.feature_time, found)
@@ -333,7 +333,7 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
             value=None if largest is None else float(largest),
             predicted=predicted,
             stop=None if predicted is not None else "rejected" if len(scored[0]) else "no candidates",
-            next=token.target if selection.feed == "target" else predicted,
+            next=token.target if decoding.feed == "target" else predicted,
         )
         return result, found
 
