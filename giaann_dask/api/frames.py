@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 from dask import delayed
+from dask._task_spec import Task
+from dask.delayed import Delayed
 
 from giaann_dask.cluster import task_key
 from giaann_dask.cluster.regions import open_region, region_key, region_places
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     import dask.array as da
     import dask.dataframe as dd
     import pandas as pd
-    from dask.delayed import Delayed
 
 EXTRA = "dataframe"
 # Of which array, and the dictionary that has its names.
@@ -122,9 +123,20 @@ def open_column(path: str, commit: str, column: int, region: int) -> Run:
     return read_column(open_commit(path, commit), column, [region]).connections
 
 
+class _UnfusedTask(Task):  # type: ignore[misc]
+    """Task that optimisations do not join with the one that needs it, so that it keeps its key."""
+
+    __slots__ = ()
+
+    @property
+    def block_fusion(self) -> bool:
+        return True
+
+
 def lazy_regions(reader: CommitReader) -> list[Delayed]:
-    """Return the runs of all live regions, as `giaann_dask.inference.handle` opens them."""
-    return [_task(open_region, region_key(reader, region), *place) for region, place in region_places(reader)]
+    """Return the runs of all live regions, under the keys of `giaann_dask.inference.handle`."""
+    places = {region_key(reader, region): place for region, place in region_places(reader)}
+    return [Delayed(key, {key: _UnfusedTask(key, open_region, *place)}) for key, place in places.items()]
 
 
 def lazy_column(reader: CommitReader, column: int, held: Sequence[int]) -> list[Delayed]:

@@ -7,7 +7,9 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import pairwise, product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -17,11 +19,9 @@ import pandas as pd
 import pytest
 import zarr
 from distributed import Client, futures_of, wait
-from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.cluster.regions import region_key
-from giaann_dask.data import sample_text
 from giaann_dask.errors import (
     ConceptMissingError,
     MissingDependencyError,
@@ -29,9 +29,17 @@ from giaann_dask.errors import (
     StoreExistsError,
 )
 from giaann_dask.inference.handle import open_regions
+from giaann_dask.keys import pack_neuron
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.packing import pack, unpack
+from giaann_dask.runs.placement import Placement, split_run
+from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.store.connection_table import COORDINATES, ConnectionTable
+from giaann_dask.store.export import read_whole
+from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.store.run_io import StoredEntries
+from giaann_dask.store.scanning import read_column, select_column
 
 FIELDS = (*COORDINATES, "strength")
 NAMED = {"src_col": "concepts", "src_feat": "features", "tgt_col": "concepts", "tgt_feat": "features"}
@@ -44,18 +52,27 @@ def here() -> Iterator[None]:
         yield
 
 
+def write_text(path: Path) -> Path:
+    """Write sentences in which a concept has more connections than a region may hold."""
+    words = "old young tall kind tired happy small quiet", "walked slept worked waited laughed sang stood ran"
+    adjectives, verbs = (each.split() for each in words)
+    pairs = product(adjectives, pairwise(verbs))
+    lines = [f"The {adjective} miller {one} and {other} in the village ." for adjective, (one, other) in pairs]
+    lines += ["The miller carried the flour to the baker .", "The baker sold the bread to the old farmer ."] * 4
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
 @pytest.fixture(scope="module")
 def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, gd.Network]:
-    """A network of each profile; that of v1 has columns divided among regions, that of v2 several runs a region."""
+    """A network of each profile; that of v1 has a column that is divided among regions."""
     folder = tmp_path_factory.mktemp("columns")
-    more = [write_village(folder / f"{seed}.txt", 20, seed=seed) for seed in (1, 2)]
-    changes: dict[str, Any] = {"v1": {"region_bytes": 150_000, "commit_sequences": 100}, "v2": {}, "best": {}}
+    text, options = write_text(folder / "text.txt"), {}
+    options["v1"] = gd.TrainingOptions(region_bytes=6_000, commit_sequences=16, batch_sequences=8)
     with gd.connect(workers=0) as client:
-        for profile, change in changes.items():
-            specification = gd.Specification(profile=profile, regions=2)
-            for text in (sample_text(), *(more if profile == "v2" else ())):
-                options = gd.TrainingOptions(**change)
-                gd.train(text, folder / profile, client=client, specification=specification, options=options)
+        for profile in ("v1", "v2", "best"):
+            chosen = gd.Specification(profile=profile, regions=2)
+            gd.train(text, folder / profile, client=client, specification=chosen, options=options.get(profile))
     return {profile: gd.Network(folder / profile) for profile in ("v1", "v2", "best")}
 
 
@@ -134,12 +151,36 @@ def test_each_column_is_its_rows_of_the_table(network: gd.Network, table: Connec
     assert divided, "some column is divided among regions"
 
 
-def test_a_column_is_the_sum_of_its_runs(networks: dict[str, gd.Network]) -> None:
-    network = networks["v2"]
-    column, table = network["miller"], network.table()
-    assert fields_of(column.connections) == fields_of(table, table.src_col == column.index)
-    runs = Counter(run.region for run in network.manifest.runs)
-    assert runs[column.region] > 1, "several runs to be added up"
+def test_a_column_is_the_sum_of_the_runs_of_its_regions(network: gd.Network) -> None:
+    whole = read_whole(reader_of(network))
+    column = network["miller"].index
+    pivot = int(whole.source[np.searchsorted(whole.source, pack_neuron(column, 3))])
+    halves = [split_run(whole, pivot, upper) for upper in (False, True)]
+    # Regions 1 and 2 are those of the split, of which the second has two runs.
+    runs = {
+        "1.0": pack(halves[0], 64),
+        "2.0": pack(halves[1], 64),
+        "2.1": pack(split_run(halves[1], pivot + 2, True), 64),
+    }
+
+    def entries(name: str) -> tuple[SimpleNamespace, SimpleNamespace]:
+        table = SimpleNamespace(read=lambda names: {each: runs[name].entries[each] for each in names})
+        return table, table
+
+    stored = tuple(StoredRun(name, int(name[0]), 0, 0, len(run), 0) for name, run in runs.items())
+    reader: Any = SimpleNamespace(
+        path="network",
+        manifest=lambda: Manifest(specification=network.specification, runs=stored),
+        placement=lambda: Placement(1).split(0, pivot),
+        entries=entries,
+    )
+    expected = select_column(merge_runs([unpack(run) for run in runs.values()]), column)
+    found, _ = read_column(reader, column)
+    assert len(expected) > len(select_column(halves[1], column)) > 0
+    for name in ("source", "pointer", "target", "strength"):
+        assert np.array_equal(getattr(found, name), getattr(expected, name))
+    (first, _), (second, _) = (read_column(reader, column, [region]) for region in (1, 2))
+    assert np.array_equal(np.concatenate([first.target, second.target]), expected.target)
 
 
 def test_forms_of_a_column_have_the_same_values(network: gd.Network, tmp_path: Path) -> None:
@@ -247,8 +288,10 @@ def test_a_column_shows_itself_with_a_picture(network: gd.Network) -> None:
     assert page.startswith("<div")
     assert len(picture) < 100_000
     assert page == network["miller"]._repr_html_()
-    empty = next(each for each in network.columns.values() if not len(each.connections))
-    assert "<img" not in empty._repr_html_()
+    silent = network["miller"]
+    vars(silent)["_stored"] = RegionRun(Run.empty(), Run.empty())
+    assert "<img" not in silent._repr_html_()
+    assert re.search(r"strongest +none", repr(silent))
 
 
 def test_of_a_column_only_runs_of_its_region_are_read(network: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
