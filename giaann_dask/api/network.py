@@ -290,8 +290,8 @@ class Network(Summarised):
         Parameters
         ----------
         names : bool
-            Whether to add the names of concepts and features: pyarrow strings, which take about as much memory again
-            and as much time as the rest. Each partition reads the dictionaries for it.
+            Whether to add the names of concepts and features as pyarrow strings, for which each partition reads the
+            dictionaries. Of the sample text a connection takes 95 bytes of memory with them, 30 without.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Read the regions of a commit in tasks, under keys that are the same for whoever reads them.
+"""Read the regions of a commit in tasks whose keys depend on the commit and the region alone.
 
 A graph that names the key of a region that a worker has in memory, for prediction or for a table, is computed from it
 there; otherwise the region is read from the store. `giaann_dask.inference.handle` opens all regions for prediction.
