@@ -109,9 +109,10 @@ class Column(Summarised):
     >>> import tempfile
     >>> import giaann_dask as gd
     >>> from giaann_dask.data import sample_text
+    >>> path = Path(tempfile.mkdtemp()) / "village"
     >>> with gd.connect(workers=0) as client:
-    ...     trained = gd.train(sample_text(), Path(tempfile.mkdtemp()) / "village", client=client)
-    >>> miller = gd.Network(trained[0].path)["miller"]
+    ...     trained = gd.train(sample_text(), path, client=client)
+    >>> miller = gd.Network(path)["miller"]
     >>> miller.features[0].name, miller.strongest(1)[0].concept
     ('miller', 'miller')
     """
