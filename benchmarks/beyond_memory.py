@@ -58,7 +58,8 @@ def train(client: Client, corpus: Path, network: Path, options: gd.TrainingOptio
     limits = [worker["memory_limit"] for worker in client.scheduler_info()["workers"].values()]
     begun = time.perf_counter()
     rule = gd.Specification(regions=16, placement="balanced")
-    trained, report = gd.train(corpus, network, client=client, options=options, observer=remember, specification=rule)
+    trained = gd.train(corpus, network, client=client, options=options, observer=remember, specification=rule)
+    report = trained.training_report
     seconds = time.perf_counter() - begun
     digest = hashlib.sha256()
     for run in (trained.table() if report.connections < 5e7 else None,):

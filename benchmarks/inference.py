@@ -194,7 +194,8 @@ def networks(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str,
         return
     texts = [str(book) for book in arguments.books]
     with gd.connect(workers=arguments.workers) as client:
-        whole, report = gd.train(texts, folder / "whole", client=client)
+        whole = gd.train(texts, folder / "whole", client=client)
+        report = whole.training_report
         tenth = gd.TrainingOptions(maximum_sequences=max(1, report.sequences // 10))
         gd.train(texts, folder / "tenth", client=client, options=tenth)
     yield from (("tenth", folder / "tenth"), ("whole", whole.path))

@@ -214,7 +214,7 @@ def train(client: Client, corpus: Path, network: Path, setting: Setting, sequenc
         maximum_sequences=sequences,
         commit_seconds=RUN_TIMEOUT_S,
     )
-    _, report = gd.train(corpus, network, client=client, options=options)
+    report = gd.train(corpus, network, client=client, options=options).training_report
     shutil.rmtree(network)
     return report
 

@@ -76,7 +76,9 @@ def measure(corpus: Path, arguments: argparse.Namespace) -> dict[str, list[tuple
                     for worker, share in shares.items():
                         if share < 1:
                             throttles.enter_context(throttled(pids[worker], share))
-                    _, report = gd.train(corpus, Path(folder) / f"{name}-{turn}", client=client, options=options)
+                    report = gd.train(
+                        corpus, Path(folder) / f"{name}-{turn}", client=client, options=options
+                    ).training_report
                 span = (started, time.time())
                 idle = idle_shares(stream.data, span, arguments.workers)
                 tasks = {"slow": sum(task["worker"] == slow for task in stream.data), "all": len(stream.data)}

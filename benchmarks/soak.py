@@ -180,9 +180,8 @@ def soak(text: Path, network: Path, options: argparse.Namespace) -> tuple[Soak, 
         watcher = threading.Thread(target=seen.watch, daemon=True)
         watcher.start()
         try:
-            trained, report = gd.train(
-                text, network, client=client, options=training, observer=seen.observe, stop=seen.stop
-            )
+            trained = gd.train(text, network, client=client, options=training, observer=seen.observe, stop=seen.stop)
+            report = trained.training_report
         finally:
             seen.over.set()
             watcher.join()
@@ -228,7 +227,7 @@ def undisturbed(text: Path, folder: Path, sequences: int, workers: int) -> bytes
     """Return what an undisturbed run of the same sequences exports."""
     with gd.connect(workers=workers) as client:
         options = gd.TrainingOptions(maximum_sequences=sequences)
-        network, _ = gd.train(text, folder / "undisturbed", client=client, options=options)
+        network = gd.train(text, folder / "undisturbed", client=client, options=options)
     return network.export(folder / "undisturbed.npz")[0].read_bytes()
 
 

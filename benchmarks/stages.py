@@ -144,7 +144,8 @@ def on_cluster(text: str, workers: int, folder: Path) -> dict[str, Any]:
             if hasattr(event, "commit"):
                 commits.append(event.seconds)
 
-        network, report = gd.train(folder / "corpus", folder / "net", client=client, observer=observe)
+        network = gd.train(folder / "corpus", folder / "net", client=client, observer=observe)
+        report = network.training_report
         described = network.describe()
         peaks = client.run(peak_memory)
         return {

@@ -135,7 +135,8 @@ def train(client: Client, corpus: EncodedCorpus, network: Path, options: gd.Trai
     before, recorder = processor_seconds(client), Recorder(network)
     with get_task_stream(client) as stream:
         started = time.time()
-        trained, report = gd.train(corpus.path, network, client=client, options=options, observer=recorder)
+        trained = gd.train(corpus.path, network, client=client, options=options, observer=recorder)
+        report = trained.training_report
         span = started, time.time()
     after = processor_seconds(client)
     used = {name: [end - start for start, end in zip(before[name], after[name], strict=True)] for name in after}

@@ -18,9 +18,9 @@ from giaann_dask.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from giaann_dask.api.cluster import connect
-    from giaann_dask.api.network import Network
+    from giaann_dask.api.network import Network, open
     from giaann_dask.api.texts import TextOptions
-    from giaann_dask.api.training import encode, new_inputs, train
+    from giaann_dask.api.training import Training, encode, new_inputs, train
     from giaann_dask.cluster import ClusterOptions, roles_of, start_cluster
     from giaann_dask.diagnostics.evaluation_report import save_report
     from giaann_dask.inference.batch import BatchOptions
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from giaann_dask.inference.v2.options import V2Settings
     from giaann_dask.spec import Specification
     from giaann_dask.text.corpus import EncodedCorpus
+    from giaann_dask.text.inputs import Files
     from giaann_dask.training.options import TrainingOptions
     from giaann_dask.training.selection import SelectionOptions
 
@@ -42,6 +43,7 @@ _MODULES = {
     "ClusterOptions": "giaann_dask.cluster",
     "EncodedCorpus": "giaann_dask.text.corpus",
     "EvaluationOptions": "giaann_dask.inference.evaluation.evaluation",
+    "Files": "giaann_dask.text.inputs",
     "GenerationOptions": "giaann_dask.inference.continuation",
     "InferenceOptions": "giaann_dask.inference.state.options",
     "Network": "giaann_dask.api.network",
@@ -53,10 +55,12 @@ _MODULES = {
     "Specification": "giaann_dask.spec",
     "TextOptions": "giaann_dask.api.texts",
     "TrainingOptions": "giaann_dask.training.options",
+    "Training": "giaann_dask.api.training",
     "V2Settings": "giaann_dask.inference.v2.options",
     "connect": "giaann_dask.api.cluster",
     "encode": "giaann_dask.api.training",
     "new_inputs": "giaann_dask.api.training",
+    "open": "giaann_dask.api.network",
     "roles_of": "giaann_dask.cluster",
     "save_report": "giaann_dask.diagnostics.evaluation_report",
     "start_cluster": "giaann_dask.cluster",
@@ -69,6 +73,7 @@ __all__ = [
     "ClusterOptions",
     "EncodedCorpus",
     "EvaluationOptions",
+    "Files",
     "GenerationOptions",
     "InferenceOptions",
     "Network",
@@ -79,11 +84,13 @@ __all__ = [
     "SelectionOptions",
     "Specification",
     "TextOptions",
+    "Training",
     "TrainingOptions",
     "V2Settings",
     "connect",
     "encode",
     "new_inputs",
+    "open",
     "roles_of",
     "save_report",
     "start_cluster",

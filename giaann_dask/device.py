@@ -11,17 +11,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from giaann_dask.errors import OptionError, parameter
 
 if TYPE_CHECKING:
     import torch
 
-DEVICE_NAMES = ("auto", "cpu", "cuda")
+DeviceName = Literal["auto", "cpu", "cuda"]
+DEVICE_NAMES: tuple[DeviceName, ...] = get_args(DeviceName)
 
 
-def select_device(name: str = "auto") -> torch.device:
+def select_device(name: DeviceName = "auto") -> torch.device:
     """Return the device of a name.
 
     Parameters

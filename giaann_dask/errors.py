@@ -86,6 +86,10 @@ class ConceptMissingError(OptionError, KeyError):
     __str__ = Exception.__str__
 
 
+class ReportMissingError(GiaannError, AttributeError):
+    """The report of a training was requested of a network that was opened, not trained."""
+
+
 class SpecificationError(GiaannError, ValueError):
     """A specification that no network can have, or that differs from the stored one."""
 

@@ -12,7 +12,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,11 @@ from giaann_dask.spec_profiles import (
     LATER,
     PROFILE_DEFAULT,
     TEXT_RULES,
+    BranchOrder,
+    ColumnNames,
+    OwnStrengths,
+    Profile,
+    TokenKind,
     check_contexts,
     check_later,
     profile_defaults,
@@ -42,7 +47,12 @@ MAXIMUM_BRANCHES = 1 << BRANCH_BITS
 MAXIMUM_SEGMENTS = 1 << SEGMENT_BITS
 MAXIMUM_TOKENS = 256
 
-PLACEMENTS = ("hash", "balanced", "co-occurrence")
+PlacementKind = Literal["hash", "balanced", "co-occurrence"]
+Squash = Literal["none", "tanh"]
+LimitScope = Literal["connection", "pair"]
+PosScope = Literal["external", "all"]
+
+PLACEMENTS: tuple[PlacementKind, ...] = get_args(PlacementKind)
 
 # The universal parts of speech. Corpora store their place in this order: append, never reorder.
 PARTS_OF_SPEECH = (
@@ -63,8 +73,8 @@ class Specification:
 
     Parameters
     ----------
-    profile : str
-        Name of the set of rules, ``"v1"``, ``"v2"`` or ``"best"``; it gives the options below their defaults.
+    profile : {"v1", "v2", "best"}
+        Name of the set of rules; it gives the options below their defaults.
     seed_tokens : int
         Tokens of a sequence that are given before prediction starts; in profile ``v1`` it also fixes
         the number of segments.
@@ -79,27 +89,27 @@ class Specification:
     regions : int
         Number of regions that the columns are dealt to; large ones are split later. A network begins with no more than
         16, and has as many as this says once these have become too large to be kept together.
-    placement : str
+    placement : {"hash", "balanced", "co-occurrence"}
         How columns are dealt to regions: ``"hash"``, ``"balanced"`` (by the connections that they
         are the source of) or ``"co-occurrence"`` (columns that occur together share a region).
     strength_limit : float, optional
         Largest strength; none by default.
-    strength_squash : str
+    strength_squash : {"none", "tanh"}
         How the limit is approached: ``"none"`` cuts a strength off at the limit, ``"tanh"`` makes
         it ``limit * tanh(strength / limit)``.
-    limit_scope : str
+    limit_scope : {"connection", "pair"}
         What is limited: ``"connection"`` the total strength of a connection, where it is read (sums
         are stored as they are), or ``"pair"`` what each pair of tokens adds, as the published
         implementation does when its limits (1.0) are on.
     pos_factors : mapping of str to float, or pairs of these
         By which factor a pair of tokens adds more, by the universal part of speech of its source
         token; 1 for those that are not named. Kept as pairs in the order of the names.
-    pos_scope : str
+    pos_scope : {"external", "all"}
         Which pairs are scaled: ``"external"`` those between two column occurrences, ``"all"`` all.
     permanence_growth, permanence_decay : int
         What the permanence of a connection gains when it is trained, and loses when its columns
         are and it is not. Not 0: see `giaann_dask.increments.scaling.require_sums`, which refuses it.
-    tokens : str
+    tokens : {"words", "subwords"}
         What a token is: ``"words"`` or the ``"subwords"`` of a tokenizer, which is stored with the
         network. This option and those that follow are fixed in profile ``v1``.
     lif : bool
@@ -121,19 +131,19 @@ class Specification:
         Whether the first segment of a kind also takes all that is farther away than the segments reach.
     proximity_exponent : float
         A connection over distance d gains ``proximity_scale / (d + 1) ** proximity_exponent``.
-    branch_order : str
+    branch_order : {"occurrence", "random"}
         Which branch a token is on: ``"occurrence"`` counts the neuron's tokens in the sequence up to the
         last branch, ``"random"`` takes any, by a hash of the sequence's neurons and the token's place.
     branch_tree : bool
         Whether branches join on the way to the soma: the branch of a connection is that of its token, halved
         once for every segment between the first of its kind and its own.
-    own_strengths : str
+    own_strengths : {"segments", "tokens"}
         What a neuron's own strength counts: ``"segments"`` of its place in the sequence (profile
         ``v1``), or its trained ``"tokens"``, on the last segment.
     maximum_subwords, maximum_bytes : int
         Of subwords, the longest sequence, which is cropped, and the most bytes of its text, beyond which
         it is left out.
-    column_names : str
+    column_names : {"first", "span", "lemma"}
         Which column a run of noun subwords opens: that of its ``"first"`` subword, of its whole text
         (``"span"``), or of its words' lemmas (``"lemma"``). In the latter two columns are numbered as they
         appear, as those of words are.
@@ -158,22 +168,22 @@ class Specification:
     [5.0, 7.0]
     """
 
-    profile: str = "v1"
+    profile: Profile = "v1"
     seed_tokens: int = 8
     branches: int = PROFILE_DEFAULT
     maximum_tokens: int = 80
     proximity_scale: float = 10.0
     strength_bits: int = 20
     regions: int = 8
-    placement: str = "hash"
+    placement: PlacementKind = "hash"
     strength_limit: float | None = None
-    strength_squash: str = "none"
-    limit_scope: str = "connection"
+    strength_squash: Squash = "none"
+    limit_scope: LimitScope = "connection"
     pos_factors: Mapping[str, float] | Sequence[tuple[str, float]] = ()
-    pos_scope: str = "external"
+    pos_scope: PosScope = "external"
     permanence_growth: int = 0
     permanence_decay: int = 0
-    tokens: str = PROFILE_DEFAULT
+    tokens: TokenKind = PROFILE_DEFAULT
     lif: bool = PROFILE_DEFAULT
     sentences_per_sequence: int = PROFILE_DEFAULT
     crop: bool = PROFILE_DEFAULT
@@ -183,12 +193,12 @@ class Specification:
     column_catch_all: bool = PROFILE_DEFAULT
     feature_catch_all: bool = PROFILE_DEFAULT
     proximity_exponent: float = PROFILE_DEFAULT
-    branch_order: str = PROFILE_DEFAULT
+    branch_order: BranchOrder = PROFILE_DEFAULT
     branch_tree: bool = PROFILE_DEFAULT
-    own_strengths: str = PROFILE_DEFAULT
+    own_strengths: OwnStrengths = PROFILE_DEFAULT
     maximum_subwords: int = PROFILE_DEFAULT
     maximum_bytes: int = PROFILE_DEFAULT
-    column_names: str = PROFILE_DEFAULT
+    column_names: ColumnNames = PROFILE_DEFAULT
     contexts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -229,9 +239,9 @@ class Specification:
         _require(limit is None or unit <= limit < 1e6, "strength_limit", limit, f"{unit} (a unit) to 1000000")
         object.__setattr__(self, "strength_limit", None if limit is None else float(limit))
         choices = (
-            ("strength_squash", ("none", "tanh"), "strength_limit"),
-            ("limit_scope", ("connection", "pair"), "strength_limit"),
-            ("pos_scope", ("external", "all"), "pos_factors"),
+            ("strength_squash", get_args(Squash), "strength_limit"),
+            ("limit_scope", get_args(LimitScope), "strength_limit"),
+            ("pos_scope", get_args(PosScope), "pos_factors"),
         )
         for name, values, needed in choices:
             value = getattr(self, name)

@@ -7,11 +7,17 @@ each other. `giaann_dask.spec` has the specification itself.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 from giaann_dask.errors import SpecificationError, parameter
 
-PROFILES = ("v1", "v2", "best")
+Profile = Literal["v1", "v2", "best"]
+TokenKind = Literal["words", "subwords"]
+BranchOrder = Literal["occurrence", "random"]
+OwnStrengths = Literal["segments", "tokens"]
+ColumnNames = Literal["first", "span", "lemma"]
+
+PROFILES: tuple[Profile, ...] = get_args(Profile)
 # Kinds of contexts by name, in the order of `giaann_dask.increments.contexts.CONTEXTS`, which says what each
 # looks at. Their places are the segments that they are counted on: append, never reorder.
 CONTEXT_NAMES = (
@@ -22,10 +28,10 @@ CONTEXT_NAMES = (
 CHAIN_NAMES = CONTEXT_NAMES[:5]
 # Those that the weights of profile ``best`` give something.
 _WEIGHED = (*CHAIN_NAMES, "1+3", "2+3", "1+4", "2+4", "e1", "e1+e2", "e1+e2+e3", "e1+e3")
-TOKENS = ("words", "subwords")
-BRANCH_ORDERS = ("occurrence", "random")
-OWN_STRENGTHS = ("segments", "tokens")
-COLUMN_NAMES = ("first", "span", "lemma")
+TOKENS: tuple[TokenKind, ...] = get_args(TokenKind)
+BRANCH_ORDERS: tuple[BranchOrder, ...] = get_args(BranchOrder)
+OWN_STRENGTHS: tuple[OwnStrengths, ...] = get_args(OwnStrengths)
+COLUMN_NAMES: tuple[ColumnNames, ...] = get_args(ColumnNames)
 
 # The value of a field that takes the default of its profile; of the type of any field.
 PROFILE_DEFAULT: Any = None

@@ -45,7 +45,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     text = write_village(folder / "village.txt", SENTENCES)
     with gd.connect(workers=0) as client:
         corpus = gd.encode(text, folder / "corpus", client=client, text=SMALL_PARTS)
-        network, report = gd.train(text, folder / "net", client=client)
+        network = gd.train(text, folder / "net", client=client)
+        report = network.training_report
     assert report.trained > SENTENCES / 2
     return Undisturbed(text, corpus.path, network.export(folder / "net.npz").connections.read_bytes())
 

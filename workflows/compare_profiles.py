@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
@@ -26,6 +26,7 @@ from giaann_dask.cli.progress import progress
 from giaann_dask.cli.showing import answer, figures
 from giaann_dask.errors import OptionError
 from giaann_dask.events import StageAdvanced
+from giaann_dask.spec_profiles import Profile
 from giaann_dask.storage import bytes_on_disk
 from giaann_dask.text.inputs import resolve_inputs
 from giaann_dask.workflows.exits import run_script
@@ -70,25 +71,24 @@ class Cost(NamedTuple):
 class Arguments:
     """Options of a comparison: text, sizes in sentences, and where everything is written."""
 
-    train: tuple[str, ...]
-    evaluate: tuple[str, ...]
+    train: gd.Files
+    evaluate: gd.Files
     sizes: tuple[int, ...]
-    profiles: tuple[str, ...]
+    profiles: tuple[Profile, ...]
     tagger: str
     seed_tokens: int
     output: Path
     where: gd.ClusterOptions
 
 
-def train(arguments: Arguments, name: str, size: int, client: Client) -> tuple[gd.Network, Cost]:
+def train(arguments: Arguments, name: Profile, size: int, client: Client) -> tuple[gd.Network, Cost]:
     """Return a network of a profile that was trained on some sentences, and what it took."""
     specification = gd.Specification(profile=name, seed_tokens=arguments.seed_tokens)
     folder, together = arguments.output / f"{name}-{size}", specification.sentences_per_sequence
     options = gd.TrainingOptions(maximum_sequences=-(-size // together))
     text = gd.TextOptions(tagger=arguments.tagger)
-    network, done = gd.train(
-        arguments.train, folder, client=client, text=text, options=options, specification=specification
-    )
+    network = gd.train(arguments.train, folder, client=client, text=text, options=options, specification=specification)
+    done = network.training_report
     speed = done.tokens / max(done.seconds, 1e-9) if done.tokens else None
     size = network.manifest.sequences * together
     return network, Cost(size, (speed, done.connections, bytes_on_disk(folder)))
@@ -105,7 +105,7 @@ def best_profile(arguments: Arguments, size: int) -> Iterator[Row]:
     yield from ngram_rows(found.baseline, "raw", cost, arguments.seed_tokens)
 
 
-def column_profile(arguments: Arguments, size: int, name: str) -> Iterator[Row]:
+def column_profile(arguments: Arguments, size: int, name: Profile) -> Iterator[Row]:
     """Yield the row of a profile of columns, and those of the others on the same tokens."""
     text = gd.TextOptions(tagger=arguments.tagger)
     with gd.connect(options=arguments.where) as client:
@@ -198,11 +198,13 @@ def compare_profiles(output: Path, **values: Any) -> None:
     unknown = [name for name in profiles if name not in PROFILES]
     if unknown:
         raise OptionError(f"the profile {unknown[0]!r}", f"{', '.join(PROFILES)}", "choose another")
-    names = ("train", "evaluate", "tagger", "seed_tokens")
     arguments = Arguments(
-        **{name: values[name] for name in names},
+        train=gd.Files(values["train"]),
+        evaluate=gd.Files(values["evaluate"]),
+        tagger=values["tagger"],
+        seed_tokens=values["seed_tokens"],
         sizes=read_numbers("sizes", values["sizes"]),
-        profiles=profiles,
+        profiles=cast(tuple[Profile, ...], profiles),
         output=output,
         where=cluster_options(values, default=1),
     )

@@ -1,15 +1,35 @@
-"""Connect to a Dask cluster and add monitoring to it.
+"""Connect to a Dask cluster and add monitoring to it; choose the cluster of a call that names none.
 
 Connecting without monitoring is in `giaann_dask.cluster.connecting`.
 """
 
 from __future__ import annotations
 
-from distributed import Client
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Protocol, TypeAlias
 
-from giaann_dask.cluster import ClusterOptions
+from distributed import Client, default_client
+
+from giaann_dask.cluster import ClusterOptions, attempt
 from giaann_dask.cluster import connect as connect_unmonitored
-from giaann_dask.diagnostics.monitoring.reporter import add_monitoring
+from giaann_dask.dask_types import register
+from giaann_dask.diagnostics.monitoring.reporter import add_monitoring, report_events
+from giaann_dask.diagnostics.progress import Workload, progress_bars
+from giaann_dask.errors import OptionError, parameter
+from giaann_dask.events import Observer, notify_all
+
+
+class Cluster(Protocol):
+    """A Dask cluster object of any library, such as ``LocalCluster`` or ``SLURMCluster``."""
+
+    @property
+    def scheduler_address(self) -> str:
+        """Address of its scheduler."""
+
+
+ClientLike: TypeAlias = Client | Cluster | str
 
 
 def connect(
@@ -50,4 +70,108 @@ def connect(
         options=options or ClusterOptions(scheduler=scheduler, workers=workers, dashboard=dashboard)
     )
     add_monitoring(client)
+    return client
+
+
+@contextmanager
+def use_client(client: ClientLike | None = None) -> Iterator[Client]:
+    """Provide the client of a call: the one that was given, else the current one, else one of a new local cluster.
+
+    Parameters
+    ----------
+    client : Client, cluster or str, optional
+        A synchronous client, a cluster object, or the address of a scheduler. Without it the current Dask client is
+        used; where there is none, workers are started on this machine, once, and stay until this process ends.
+
+    Yields
+    ------
+    distributed.Client
+        A client that was made here for a cluster object or an address is closed afterwards; their workers stay.
+
+    Raises
+    ------
+    OptionError
+        If the client is asynchronous, or of another kind.
+    ClusterError
+        If no scheduler answers at the address.
+    """
+    register()
+    if client is None:
+        yield current_client() or _start_default()
+    elif isinstance(client, Client):
+        yield require_synchronous(client)
+    elif isinstance(client, str):
+        with connect(client) as joined:
+            yield joined
+    elif hasattr(client, "scheduler_address"):
+        with Client(client, set_as_default=False) as joined:
+            yield joined
+    else:
+        raise OptionError(
+            f"{parameter('client')} is of type {type(client).__name__}",
+            "a distributed.Client, a Dask cluster, or the address of a scheduler",
+            "leave it out to use the current client",
+        )
+
+
+@contextmanager
+def observe_work(
+    client: ClientLike | None, workload: Workload, progress: bool | None, observer: Observer
+) -> Iterator[tuple[Client, Observer]]:
+    """Provide the client of a call and the observer that its work reports to.
+
+    Events go to the observer of the caller, to progress bars and to the cluster's monitoring. Futures of failed tasks
+    are released, so that the call can be repeated.
+
+    Parameters
+    ----------
+    client : Client, cluster or str, optional
+        See `use_client`.
+    workload : Workload
+        What is read, for the remaining time.
+    progress : bool, optional
+        Whether progress bars are shown; by default in notebooks.
+    observer : callable
+        Called with every event.
+
+    Yields
+    ------
+    distributed.Client, callable
+    """
+    with ExitStack() as opened:
+        used = opened.enter_context(use_client(client))
+        bars = opened.enter_context(progress_bars(workload, progress))
+        opened.enter_context(attempt())
+        yield used, opened.enter_context(report_events(used, notify_all(observer, bars)))
+
+
+def current_client() -> Client | None:
+    """Return the current Dask client of this process if it is synchronous, else None."""
+    try:
+        client = default_client()
+    except ValueError:
+        return None
+    return None if client.asynchronous else client
+
+
+def require_synchronous(client: Client) -> Client:
+    """Return a client; raise an `OptionError` if it is asynchronous."""
+    if client.asynchronous:
+        raise OptionError(
+            f"{parameter('client')} is asynchronous",
+            "a synchronous distributed.Client",
+            "make one with Client(address), or train with wait=False and await what it returns",
+        )
+    return client
+
+
+def _start_default() -> Client:
+    """Start workers on this machine and make their client the current one, as ``Client()`` does."""
+    client = connect()
+    count = len(client.scheduler_info(n_workers=-1)["workers"])
+    print(
+        f"giaann_dask: started {count} worker processes on this machine; they stop when this process ends. "
+        "To use another cluster, make a dask.distributed.Client first, or name it with client=.",
+        file=sys.stderr,
+    )
     return client

@@ -6,19 +6,22 @@ imported by the methods that predict, so that inspecting a network does not impo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from distributed import Client
 
-from giaann_dask.api.cluster import connect
-from giaann_dask.api.texts import Inputs, TextOptions, names, sources_of
+from giaann_dask.api.cluster import ClientLike, connect, current_client, observe_work, require_synchronous, use_client
+from giaann_dask.api.texts import Inputs, TextOptions, as_sources, sources_of
 from giaann_dask.cluster import ClusterOptions, attempt
-from giaann_dask.diagnostics.monitoring.reporter import report_events, reporter_of
-from giaann_dask.errors import OptionError
+from giaann_dask.diagnostics.monitoring.reporter import reporter_of
+from giaann_dask.diagnostics.progress import Workload
+from giaann_dask.errors import OptionError, ReportMissingError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.spec import Specification
@@ -45,6 +48,40 @@ if TYPE_CHECKING:
     from giaann_dask.inference.continuation import Continuation, GenerationOptions
     from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
     from giaann_dask.inference.token_events import ContinuationStream, OpenNetwork, PromptSession
+    from giaann_dask.training.training_report import TrainingReport
+
+
+def open(path: str | os.PathLike[str], commit: str | None = None) -> Network:
+    """Open a trained network at one commit.
+
+    Parameters
+    ----------
+    path : str or path
+        Folder of the network, also as a ``file://`` URL.
+    commit : str, optional
+        Identity of a commit; the last one by default.
+
+    Returns
+    -------
+    Network
+
+    Raises
+    ------
+    StoreMissingError, StoreFormatError, StoreDamagedError
+        If there is no such network or commit, or if it cannot be read.
+    StoreFormatError
+        If the URL is of another kind: networks are stored in folders.
+
+    Examples
+    --------
+    >>> import giaann_dask as gd
+    >>> gd.open("no such.network")
+    Traceback (most recent call last):
+    giaann_dask.errors.StoreMissingError: no such.network holds no network; ...
+    """
+    given = os.fspath(path)
+    parts = urlsplit(given)
+    return Network(unquote(parts.path) if parts.scheme == "file" else given, commit)
 
 
 class Network(Summarised):
@@ -56,6 +93,8 @@ class Network(Summarised):
         Folder of the network.
     commit : str, optional
         Identity of a commit; the last one by default.
+    training_report : TrainingReport, optional
+        Figures of the training that wrote the commit.
 
     Raises
     ------
@@ -67,23 +106,48 @@ class Network(Summarised):
     >>> import tempfile
     >>> import giaann_dask as gd
     >>> from giaann_dask.data import sample_text
-    >>> with gd.connect(workers=0) as client:
-    ...     path = gd.train(sample_text(), Path(tempfile.mkdtemp()) / "village", client=client)[0].path
-    >>> gd.Network(path).generate("The old miller carried the flour").text
+    >>> with gd.connect(workers=0):
+    ...     network = gd.train(sample_text(), Path(tempfile.mkdtemp()) / "village")
+    >>> gd.open(network.path).generate("The old miller carried the flour").text
     'to the baker .'
     """
 
-    def __init__(self, path: str | Path, commit: str | None = None) -> None:
-        self._store = NetworkStore(path)
+    def __init__(
+        self, path: str | os.PathLike[str], commit: str | None = None, *, training_report: TrainingReport | None = None
+    ) -> None:
+        self._training_report = training_report
+        self._store = NetworkStore(os.fspath(path))
         self.path = self._store.path
         self._reader: CommitReader = self._store.open(self._store.head() if commit is None else commit)
-        self._opened: OpenNetwork | None = None
         self._columns: Columns | None = None
+        # By client and kind of rows; None for this process.
+        self._opened: dict[tuple[Any, ...] | None, OpenNetwork] = {}
+
+    def __fspath__(self) -> str:
+        """Return the folder, so that a network can be given where a path can."""
+        return str(self.path)
 
     @property
     def commit(self) -> str:
         """Identity of the commit."""
         return self._reader.commit
+
+    @property
+    def training_report(self) -> TrainingReport:
+        """Figures of the training that returned this object.
+
+        Raises
+        ------
+        ReportMissingError
+            If the network was opened: reports are not stored.
+        """
+        if self._training_report is None:
+            raise ReportMissingError(
+                f"network {self.path} was opened, not trained",
+                "the network that train returned",
+                "read counts and sizes from manifest or describe()",
+            )
+        return self._training_report
 
     @property
     def manifest(self) -> Manifest:
@@ -132,45 +196,97 @@ class Network(Summarised):
         else:
             fitting_rules(self.specification, options.inference)
 
-    @attempt()
     def evaluate(
         self,
         inputs: Inputs,
         *,
-        client: Client,
+        client: ClientLike | None = None,
+        top_k: Sequence[int] | None = None,
+        max_sequences: int | None = None,
         options: EvaluationOptions | None = None,
         text: TextOptions | None = None,
+        progress: bool | None = None,
         observer: Observer = ignore,
-    ) -> EvaluationReport:
-        """Return the accuracy on a text; see `giaann_dask.inference.evaluation.evaluation`.
+    ) -> EvaluationReport | ScoreReport:
+        """Return the accuracy of next-token prediction on a text; of profile ``best`` its probability, too.
 
-        A network of profile ``best`` gives every word a probability: see `score`.
+        Parameters
+        ----------
+        inputs : str, Path, Files or iterable of texts
+            Text to predict; see `giaann_dask.train`.
+        client : Client, cluster or str, optional
+            The current client by default, else that of a new local cluster.
+        top_k : sequence of int, optional
+            Count how often one of the k best candidates is right, for each k.
+        max_sequences : int, optional
+            Sequences to read at most.
+        options : EvaluationOptions, optional
+            All options; the keywords above replace its fields. Profile ``best`` uses its limits and `top_k`.
+        text : TextOptions, optional
+            How text is read and tagged.
+        progress : bool, optional
+            Whether progress bars are shown; by default in notebooks.
+        observer : callable, optional
+            Called with every event.
+
+        Returns
+        -------
+        EvaluationReport or ScoreReport
+            The latter for networks of profile ``best``, as from `score`.
+
+        Raises
+        ------
+        OptionError
+            If the options do not fit the network.
+        EmptyInputError
+            If no sentence of the text is long enough.
         """
+        from giaann_dask.inference.best.evaluation import ScoringOptions
         from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, evaluate_network
 
-        chosen = text or TextOptions()
-        corpora = [EncodedCorpus(name) for name in names(inputs) if is_corpus(name)]
+        chosen = options or EvaluationOptions()
+        chosen = chosen if top_k is None else replace(chosen, top_k=tuple(top_k))
+        chosen = chosen if max_sequences is None else replace(chosen, maximum_sequences=max_sequences)
+        if not self.specification.has_columns:
+            limits = {name: getattr(chosen, name) for name in ("maximum_sequences", "first_sequence", "top_k")}
+            scoring = ScoringOptions(**limits)
+            return self.score(inputs, client=client, options=scoring, text=text, progress=progress, observer=observer)
+        read = as_sources(inputs)
+        tagging = (text or TextOptions()).fitting(read)
+        corpora = [EncodedCorpus(name) for name in read if is_corpus(name)]
         # Accuracy by part of speech is reported where all corpora store parts of speech.
         tagged = all(corpus.attributes.get("parts_of_speech") for corpus in corpora)
         lexicon = self._reader.tokenizer() or self._reader.ever_pos()
-        sources = sources_of(self.specification, chosen, lexicon, drop_short=True)
+        sources = sources_of(self.specification, tagging, lexicon, drop_short=True)
         sources = replace(sources, filter=replace(sources.filter, parts_of_speech=tagged))
-        with report_events(client, observer) as reporting:
-            return evaluate_network(
-                client, self._reader, names(inputs), sources, options or EvaluationOptions(), reporting
-            )
+        workload = Workload(read, tagging.reading.text_field, chosen.maximum_sequences)
+        with observe_work(client, workload, progress, observer) as (used, reporting):
+            return evaluate_network(used, self._reader, read, sources, chosen, reporting)
 
-    @attempt()
     def score(
         self,
         inputs: Inputs,
         *,
-        client: Client,
+        client: ClientLike | None = None,
         options: ScoringOptions | None = None,
         text: TextOptions | None = None,
+        progress: bool | None = None,
         observer: Observer = ignore,
     ) -> ScoreReport:
-        """Return how probable a text is to a network of profile ``best``; see `best.evaluation`."""
+        """Return how probable a text is to a network of profile ``best``; see `best.evaluation`.
+
+        Parameters
+        ----------
+        inputs, client, text, progress, observer
+            See `evaluate`.
+        options : ScoringOptions, optional
+            Limits, and whether n-grams are scored, too.
+
+        Raises
+        ------
+        OptionError
+            If the network is of another profile.
+        """
         from giaann_dask.inference.best.evaluation import ScoringOptions, score_network
 
         if self.specification.has_columns:
@@ -179,17 +295,19 @@ class Network(Summarised):
                 "profile best",
                 "use evaluate",
             )
-        sources = sources_of(self.specification, text or TextOptions(), EverPos())
-        with report_events(client, observer) as reporting:
-            return score_network(client, self._reader, names(inputs), sources, options or ScoringOptions(), reporting)
+        chosen, read = options or ScoringOptions(), as_sources(inputs)
+        tagging = (text or TextOptions()).fitting(read)
+        sources = sources_of(self.specification, tagging, EverPos())
+        workload = Workload(read, tagging.reading.text_field, chosen.maximum_sequences)
+        with observe_work(client, workload, progress, observer) as (used, reporting):
+            return score_network(used, self._reader, read, sources, chosen, reporting)
 
-    @attempt()
     def compare_ngrams(
         self,
         inputs: Inputs,
         training: Inputs,
         *,
-        client: Client,
+        client: ClientLike | None = None,
         options: ScoringOptions | None = None,
         text: TextOptions | None = None,
     ) -> Baseline:
@@ -200,36 +318,82 @@ class Network(Summarised):
         """
         from giaann_dask.inference.best.evaluation import BaselineTexts, ScoringOptions, score_same_tokens
 
-        spec, chosen = self.specification, text or TextOptions()
+        spec = self.specification
         if not spec.has_columns:
             raise OptionError("a training text for a network of profile best", "its own counts", "use score")
         lexicon = self._reader.tokenizer() or self._reader.ever_pos()
+        trained, tested = as_sources(training), as_sources(inputs)
+        chosen = (text or TextOptions()).fitting([*trained, *tested])
         read = [sources_of(spec, chosen, lexicon, drop_short=short) for short in (False, True)]
-        texts = BaselineTexts(names(training), names(inputs), *read)
-        return score_same_tokens(client, self._reader, texts, options or ScoringOptions())
+        texts = BaselineTexts(trained, tested, *read)
+        with use_client(client) as used, attempt():
+            return score_same_tokens(used, self._reader, texts, options or ScoringOptions())
 
-    @attempt()
     def generate(
-        self, prompt: str, *, client: Client | None = None, options: GenerationOptions | None = None
+        self,
+        prompt: str,
+        *,
+        client: ClientLike | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        seed: int | None = None,
+        explain: bool | None = None,
+        options: GenerationOptions | None = None,
     ) -> Continuation:
-        """Return the continuation of a prompt; without a client it runs in this process."""
-        from giaann_dask.inference.continuation import GenerationOptions
+        """Return the continuation of a prompt.
+
+        Parameters
+        ----------
+        prompt : str
+            Text to continue.
+        client : Client, cluster or str, optional
+            The current client by default. Where there is none, the prompt is continued in this process.
+        max_tokens : int, optional
+            Tokens to generate at most; 20 by default.
+        temperature : float, optional
+            Of a network of profile ``best``: 0, the default, takes the most probable word, 1 draws by probability.
+        seed : int, optional
+            Seed of the draws; random by default.
+        explain : bool, optional
+            Whether the continuation names the connections that caused each token; it does by default.
+        options : GenerationOptions, optional
+            All options; the keywords above replace its fields.
+
+        Returns
+        -------
+        Continuation
+
+        Raises
+        ------
+        PromptError
+            If the prompt cannot be continued.
+        OptionError
+            If the options do not fit the network.
+        """
         from giaann_dask.inference.registry import generate
 
-        if client is not None:
-            return generate(client, self._reader, prompt, options or GenerationOptions())
-        with connect(options=ClusterOptions(workers=0)) as own:
-            return generate(own, self._reader, prompt, options or GenerationOptions())
+        wanted = _generation_options(options, max_tokens, temperature, seed, explain)
+        with _client_or_process(client) as used, attempt():
+            return generate(used, self._reader, prompt, wanted)
 
-    @attempt()
     def session(
-        self, prompt: str, *, client: Client | None = None, options: GenerationOptions | None = None
+        self,
+        prompt: str,
+        *,
+        client: Client | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        seed: int | None = None,
+        explain: bool | None = None,
+        options: GenerationOptions | None = None,
     ) -> PromptSession:
-        """Return the continuation of a prompt token by token; see `sessions`."""
+        """Return the continuation of a prompt token by token, as an iterator; see `generate` and `sessions`."""
         from giaann_dask.inference.batch import BatchOptions
         from giaann_dask.inference.token_events import PromptSession
 
-        return PromptSession(self.sessions([prompt], client=client, options=options, batch=BatchOptions(slots=1)))
+        explained = bool(explain) if options is None else explain
+        wanted = _generation_options(options, max_tokens, temperature, seed, explained)
+        return PromptSession(self.sessions([prompt], client=client, options=wanted, batch=BatchOptions(slots=1)))
 
     @attempt()
     def sessions(
@@ -242,8 +406,24 @@ class Network(Summarised):
     ) -> ContinuationStream:
         """Return the continuations of many prompts, advanced together, as an iterator.
 
-        Without a client the network is read into this process, once for this object and commit; with one its
-        workers store it. Each prompt is continued as it would be alone.
+        Each prompt is continued as it would be alone.
+
+        Parameters
+        ----------
+        prompts : iterable of str
+            Texts to continue; read as slots become free.
+        client : Client, optional
+            The current client by default; the workers of its cluster store the network. Where there is none, the
+            network is read into this process, once for this object.
+        options : GenerationOptions, optional
+            Options of all continuations; no connections are named by default.
+        batch : BatchOptions, optional
+            How many prompts advance together.
+
+        Raises
+        ------
+        OptionError
+            If the options do not fit the network.
         """
         from giaann_dask.inference.continuation import GenerationOptions
         from giaann_dask.inference.sessions import Sessions
@@ -252,13 +432,17 @@ class Network(Summarised):
         return Sessions(self._open(client, wanted), prompts, options=wanted, batch=batch)
 
     def _open(self, client: Client | None, options: GenerationOptions) -> OpenNetwork:
+        """Open the network on a cluster or in this process, once for each client and kind of rows."""
         from giaann_dask.inference.registry import open_network
 
-        if client is not None:
-            return open_network(self._reader, client=client, options=options, observer=reporter_of(client))
-        if self._opened is None:
-            self._opened = open_network(self._reader, options=options)
-        return self._opened
+        used = current_client() if client is None else require_synchronous(client)
+        key = None if used is None else (used.id, options.rows, options.reasons > 0)
+        opened = self._opened.get(key)
+        if opened is None or opened.lost():
+            observer = ignore if used is None else reporter_of(used)
+            opened = open_network(self._reader, client=used, options=options, observer=observer)
+            self._opened[key] = opened
+        return opened
 
     def table(self, observer: Observer = ignore) -> ConnectionTable:
         """Return all connections as coordinate arrays, in this process's memory."""
@@ -344,12 +528,11 @@ class Network(Summarised):
 
         return Pictures(self._reader)
 
-    @attempt()
     def report(
         self,
         evaluate: Inputs = (),
         *,
-        client: Client | None = None,
+        client: ClientLike | None = None,
         options: EvaluationOptions | None = None,
         text: TextOptions | None = None,
         observer: Observer = ignore,
@@ -358,10 +541,11 @@ class Network(Summarised):
 
         Parameters
         ----------
-        evaluate : str, Path or sequence of them
+        evaluate : str, Path, Files or iterable of texts
             Text to predict; without it the page has no accuracy.
-        client : Client, optional
-            Of a cluster on which every region is a task; without one they are counted here one by one.
+        client : Client, cluster or str, optional
+            Where every region is a task; the current client by default. Where there is none, regions are counted in
+            this process, one by one.
         options : EvaluationOptions, optional
             How much of the text is read, and rules of inference; of profile ``best`` its limits alone count.
         text : TextOptions, optional
@@ -375,20 +559,17 @@ class Network(Summarised):
             Shows itself in notebooks; ``save`` writes it.
         """
         from giaann_dask.diagnostics.network_report.page import report_network
-        from giaann_dask.inference.best.evaluation import ScoringOptions
-        from giaann_dask.inference.evaluation.evaluation import EvaluationOptions
 
         found: EvaluationReport | ScoreReport | None = None
-        if inputs := names(evaluate):
-            chosen = options or EvaluationOptions()
-            limits = {name: getattr(chosen, name) for name in ("maximum_sequences", "first_sequence")}
-            with connect(options=ClusterOptions(workers=0)) if client is None else nullcontext(client) as used:
-                if not self.specification.has_columns:
-                    scoring = ScoringOptions(**limits)
-                    found = self.score(inputs, client=used, options=scoring, text=text, observer=observer)
-                else:
-                    found = self.evaluate(inputs, client=used, options=chosen, text=text, observer=observer)
-        return report_network(self._store, self._reader, client=client, evaluation=found)
+        if inputs := as_sources(evaluate):
+            with _client_or_process(client) as used:
+                found = self.evaluate(
+                    inputs, client=used, options=options, text=text, progress=False, observer=observer
+                )
+        if client is None and current_client() is None:
+            return report_network(self._store, self._reader, client=None, evaluation=found)
+        with use_client(client) as used, attempt():
+            return report_network(self._store, self._reader, client=used, evaluation=found)
 
     def summary(self) -> Summary:
         """Return the lines that represent the network."""
@@ -402,3 +583,36 @@ class Network(Summarised):
             ("segments", str(manifest.specification.segments)),
         )
         return Summary(f"Network {self.path}", rows)
+
+
+@contextmanager
+def _client_or_process(client: ClientLike | None) -> Iterator[Client]:
+    """Provide the client of a call, or where there is none, one that runs tasks in this process."""
+    if client is None and current_client() is None:
+        with connect(options=ClusterOptions(workers=0)) as own:
+            yield own
+    else:
+        with use_client(client) as used:
+            yield used
+
+
+def _generation_options(
+    options: GenerationOptions | None,
+    max_tokens: int | None,
+    temperature: float | None,
+    seed: int | None,
+    explain: bool | None,
+) -> GenerationOptions:
+    """Return options with the fields that a call names instead of them."""
+    from giaann_dask.inference.continuation import GenerationOptions
+
+    wanted = options or GenerationOptions()
+    if temperature is not None:
+        wanted = replace(wanted, sampling=replace(wanted.sampling, temperature=temperature))
+    if seed is not None:
+        wanted = replace(wanted, sampling=replace(wanted.sampling, seed=seed))
+    if max_tokens is not None:
+        wanted = replace(wanted, tokens=max_tokens)
+    if explain is not None:
+        wanted = replace(wanted, reasons=(wanted.reasons or GenerationOptions().reasons) if explain else 0)
+    return wanted

@@ -1,4 +1,4 @@
-"""Define how text is read and tagged, and choose defaults for what a user leaves open.
+"""Define which objects are accepted as text, how it is read and tagged, and defaults for what a user leaves open.
 
 A default is what the network or the corpus has, else that of `TextOptions`. Reading and tagging are in
 `giaann_dask.text`.
@@ -6,9 +6,10 @@ A default is what the network or the corpus has, else that of `TextOptions`. Rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from distributed import Client
 
@@ -20,12 +21,15 @@ from giaann_dask.spec import Specification
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.inputs import Files, names_input
+from giaann_dask.text.memory_inputs import MemoryInput, Source, memory_input
 from giaann_dask.text.reading import ReadOptions
 from giaann_dask.text.tagging import check_tagger
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.training.target import require_tokenizer
 
-Inputs = str | Path | Sequence[str | Path]
+# A path or `Files`, paths, or an object that yields texts; `as_sources` tells which.
+Inputs: TypeAlias = str | os.PathLike[str] | Iterable[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +38,9 @@ class TextOptions:
 
     Parameters
     ----------
-    tagger : str
-        ``lexicon``, ``spacy:MODEL`` or ``gold``.
+    tagger : str, optional
+        ``lexicon``, ``spacy:MODEL`` or ``gold``, which takes the tags that CoNLL-U and spaCy documents have. By default
+        ``gold`` for spaCy documents, else ``lexicon``.
     ever_pos : str, optional
         ``lemminflect``, ``corpus`` or the path of a JSON file; what the network or corpus already
         has by default, else ``lemminflect``.
@@ -60,14 +65,22 @@ class TextOptions:
     'gold'
     """
 
-    tagger: str = "lexicon"
+    tagger: str | None = None
     ever_pos: str | None = None
     reading: ReadOptions = field(default_factory=ReadOptions)
     parts_of_speech: bool = False
     tokenizer: str | None = None
 
     def __post_init__(self) -> None:
-        check_tagger(self.tagger)
+        if self.tagger is not None:
+            check_tagger(self.tagger)
+
+    def fitting(self, sources: Sequence[Source]) -> TextOptions:
+        """Return these options with the tagger of the inputs where none is named."""
+        if self.tagger is not None:
+            return self
+        tokenized = any(isinstance(each, MemoryInput) and each.tokenized for each in sources)
+        return replace(self, tagger="gold" if tokenized else "lexicon")
 
     def require_fit(self, specification: Specification) -> None:
         """Raise an error when options cannot be used, or not for networks of this kind; text is not read for it.
@@ -89,9 +102,62 @@ class TextOptions:
             check_tokenizer(self.tokenizer)
 
 
-def names(inputs: Inputs) -> list[str]:
-    """Return inputs as a list of strings."""
-    return [str(inputs)] if isinstance(inputs, str | Path) else [str(name) for name in inputs]
+def as_sources(inputs: Inputs) -> list[Source]:
+    """Convert what a caller gives as text to a list of inputs.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        A string or path: a file, folder, pattern, dataset (``hf:NAME``) or encoded corpus; several of these as `Files`,
+        or as a list of ``Path`` or `EncodedCorpus`. Or texts: a list or iterator of strings, of mappings with a text
+        field or of spaCy documents, a column or data frame of pandas or Dask, a ``dask.bag``, or a dataset of Hugging
+        Face ``datasets``. A list of strings is never read as names of files.
+
+    Returns
+    -------
+    list of str or MemoryInput
+
+    Raises
+    ------
+    OptionError
+        If the object is of another kind, a list mixes paths and texts, or all texts of a list are names of files.
+
+    Examples
+    --------
+    >>> as_sources("books/*.txt")
+    ['books/*.txt']
+    >>> as_sources(["A miller sings."])
+    [MemoryInput(name='list of 1 texts', tokenized=False, rereadable=True, characters=15)]
+    """
+    if isinstance(inputs, Files):
+        return list(inputs)
+    if isinstance(inputs, str | os.PathLike):
+        return [os.fspath(inputs)]
+    if isinstance(inputs, MemoryInput):
+        return [inputs]
+    if isinstance(inputs, Sequence):
+        if not inputs or any(isinstance(item, MemoryInput) for item in inputs):
+            return list(inputs)
+        if any(isinstance(item, os.PathLike) for item in inputs):
+            return [_path_of(item) for item in inputs]
+        if all(isinstance(item, str) and names_input(item) for item in inputs):
+            raise OptionError(
+                f"the texts of {parameter('inputs')} are names of files, such as {inputs[0]!r}",
+                "a list of texts",
+                "name files with giaann_dask.Files([...]) or as Path objects",
+            )
+    return [memory_input(inputs)]
+
+
+def _path_of(item: object) -> str:
+    """Return an item of a list of paths as a string."""
+    if not isinstance(item, os.PathLike):
+        raise OptionError(
+            f"{parameter('inputs')} holds paths and a {type(item).__name__}",
+            "only paths, or only texts",
+            "name files with giaann_dask.Files([...]) or as Path objects, and give texts in a call of their own",
+        )
+    return str(os.fspath(item))
 
 
 def sources_of(
@@ -102,14 +168,14 @@ def sources_of(
 ) -> SourceOptions:
     """Return the reading and tagging of text for a network; `drop_short` omits sequences without a token to predict."""
     return SourceOptions.of(
-        specification, tagger=text.tagger, lexicon=lexicon, reading=text.reading, drop_short=drop_short
+        specification, tagger=text.tagger or "lexicon", lexicon=lexicon, reading=text.reading, drop_short=drop_short
     )
 
 
 def decide_text(
     client: Client,
     store: NetworkStore | None,
-    inputs: list[str],
+    inputs: Sequence[Source],
     specification: Specification | None,
     text: TextOptions,
 ) -> tuple[Specification, EverPos | SubwordTokenizer]:
@@ -143,4 +209,4 @@ def decide_text(
         return wanted, tokenizer
     if text.ever_pos is None and known is not None:
         return wanted, known
-    return wanted, choose_ever(client, text.ever_pos or DEFAULT, inputs, text.tagger, text.reading)
+    return wanted, choose_ever(client, text.ever_pos or DEFAULT, inputs, text.tagger or "lexicon", text.reading)

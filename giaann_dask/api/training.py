@@ -1,36 +1,47 @@
-"""Encode text and train networks.
+"""Encode text and train networks, waiting for the end or in the background.
 
 The functions fill in the choices that a user leaves open; the work is done by the folders below.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import asyncio
+import functools
+import threading
+from collections.abc import Generator
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Event
+from typing import Any, Literal, overload
 
 from distributed import Client
 
+from giaann_dask.api.cluster import ClientLike, observe_work
 from giaann_dask.api.network import Network
-from giaann_dask.api.texts import Inputs, TextOptions, decide_text, names, sources_of
-from giaann_dask.cluster import attempt
+from giaann_dask.api.texts import Inputs, TextOptions, as_sources, decide_text, sources_of
 from giaann_dask.cluster.sharing import SharedPlace
-from giaann_dask.diagnostics.monitoring.reporter import report_events
+from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.encoding.corpus_encoding import encode_corpus
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.encoding.unseen_inputs import UnseenInput, find_unseen_inputs
-from giaann_dask.errors import SpecificationError
-from giaann_dask.events import Observer, ignore
+from giaann_dask.errors import OptionError, SpecificationError, parameter
+from giaann_dask.events import Committed, Event, Observer, RoundIntegrated, ignore, notify_all
+from giaann_dask.representations import Summarised, Summary
 from giaann_dask.spec import Specification
+from giaann_dask.spec_profiles import Profile
 from giaann_dask.storage import absolute_place
 from giaann_dask.store.locking import locked
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.corpus import EncodedCorpus, require_absent
 from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.memory_inputs import Source
 from giaann_dask.training.error_driven import train_network
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.target import NetworkTarget, open_store
-from giaann_dask.training.training_report import TrainingReport
+
+# Seconds that the end of the process waits for the last commit of a training in the background.
+_EXIT_S = 60.0
 
 
 def require_encodable(specification: Specification, out: str | Path) -> None:
@@ -48,35 +59,49 @@ def require_encodable(specification: Specification, out: str | Path) -> None:
     require_absent(Path(out))
 
 
-@attempt()
 def encode(
     inputs: Inputs,
     out: str | Path,
     *,
-    client: Client,
+    client: ClientLike | None = None,
     specification: Specification | None = None,
+    profile: Profile | None = None,
     text: TextOptions | None = None,
     maximum_sequences: int | None = None,
+    progress: bool | None = None,
     observer: Observer = ignore,
 ) -> EncodedCorpus:
     """Encode text into a corpus on Zarr.
 
     Parameters
     ----------
-    inputs : str, Path or sequence of them
-        Files, folders, globs or datasets.
+    inputs : str, Path, Files or iterable of texts
+        Files, folders, globs or datasets, or texts; see `train`.
     out : str or Path
-        Where the corpus will be.
-    client : Client
-        From `connect`.
+        Folder of the new corpus.
+    client : Client, cluster or str, optional
+        The current client by default, else that of a new local cluster.
     specification : Specification, optional
         Limits of sentences, number of branches, and whether parts of speech are needed.
+    profile : {"v1", "v2"}, optional
+        Short for the default specification of a profile.
     text : TextOptions, optional
         How text is tagged.
     maximum_sequences : int, optional
         Stop after so many sequences that pass the length filter.
+    progress : bool, optional
+        Whether progress bars are shown; by default in notebooks.
     observer : callable, optional
         Called with every event.
+
+    Returns
+    -------
+    EncodedCorpus
+
+    Raises
+    ------
+    GiaannError
+        If inputs, options, cluster or store have an error.
 
     Examples
     --------
@@ -84,57 +109,126 @@ def encode(
     >>> import giaann_dask as gd
     >>> from giaann_dask.data import sample_test_text
     >>> with gd.connect(workers=0) as client:
-    ...     corpus = gd.encode(sample_test_text(), Path(tempfile.mkdtemp()) / "corpus", client=client)
+    ...     corpus = gd.encode(sample_test_text(), Path(tempfile.mkdtemp()) / "corpus")
     >>> len(corpus), corpus.tokens
     (40, 642)
     """
-    wanted, chosen = specification or Specification(), text or TextOptions()
+    wanted = _specification(specification, profile) or Specification()
     require_encodable(wanted, out)
-    _, lexicon = decide_text(client, None, names(inputs), wanted, chosen)
-    sources = sources_of(wanted, chosen, lexicon)
-    kept = chosen.parts_of_speech or sources.filter.parts_of_speech
-    sources = replace(sources, filter=replace(sources.filter, parts_of_speech=kept))
-    options = StreamOptions.of(wanted, maximum_sequences=maximum_sequences)
-    with report_events(client, observer) as reporting:
-        return encode_corpus(client, names(inputs), out, sources, options, reporting)
+    read = as_sources(inputs)
+    chosen = (text or TextOptions()).fitting(read)
+    workload = Workload(read, chosen.reading.text_field, maximum_sequences)
+    with observe_work(client, workload, progress, observer) as (used, reporting):
+        _, lexicon = decide_text(used, None, read, wanted, chosen)
+        sources = sources_of(wanted, chosen, lexicon)
+        kept = chosen.parts_of_speech or sources.filter.parts_of_speech
+        sources = replace(sources, filter=replace(sources.filter, parts_of_speech=kept))
+        options = StreamOptions.of(wanted, maximum_sequences=maximum_sequences)
+        return encode_corpus(used, read, out, sources, options, reporting)
 
 
-@attempt()
+def _specification(specification: Specification | None, profile: Profile | None) -> Specification | None:
+    """Return the specification that was given as such or by its profile."""
+    if profile is None:
+        return specification
+    if specification is not None:
+        raise OptionError(
+            f"both {parameter('specification')} and {parameter('profile')}",
+            "one of them",
+            f"set the profile in the specification, as Specification(profile={profile!r})",
+        )
+    return Specification(profile=profile)
+
+
+@overload
 def train(
     inputs: Inputs,
     network: str | Path,
     *,
-    client: Client,
+    client: ClientLike | None = ...,
+    specification: Specification | None = ...,
+    profile: Profile | None = ...,
+    text: TextOptions | None = ...,
+    options: TrainingOptions | None = ...,
+    progress: bool | None = ...,
+    observer: Observer = ...,
+    stop: threading.Event | None = ...,
+    wait: Literal[True] = ...,
+) -> Network: ...
+
+
+@overload
+def train(
+    inputs: Inputs,
+    network: str | Path,
+    *,
+    client: ClientLike | None = ...,
+    specification: Specification | None = ...,
+    profile: Profile | None = ...,
+    text: TextOptions | None = ...,
+    options: TrainingOptions | None = ...,
+    progress: bool | None = ...,
+    observer: Observer = ...,
+    stop: threading.Event | None = ...,
+    wait: Literal[False],
+) -> Training: ...
+
+
+def train(
+    inputs: Inputs,
+    network: str | Path,
+    *,
+    client: ClientLike | None = None,
     specification: Specification | None = None,
+    profile: Profile | None = None,
     text: TextOptions | None = None,
     options: TrainingOptions | None = None,
+    progress: bool | None = None,
     observer: Observer = ignore,
-    stop: Event | None = None,
-) -> tuple[Network, TrainingReport]:
+    stop: threading.Event | None = None,
+    wait: bool = True,
+) -> Network | Training:
     """Train a network, new or existing, on text that it was not trained on before.
 
     Parameters
     ----------
-    inputs : str, Path or sequence of them
-        Files, folders, globs, datasets or encoded corpora.
+    inputs : str, Path, Files or iterable of texts
+        A string or path: a file, folder, glob, dataset (``hf:NAME``) or encoded corpus; several of these as `Files` or
+        as a list of ``Path``. Or texts: a list or iterator of strings, of mappings with a text field or of spaCy
+        documents, a column of pandas or Dask, a ``dask.bag``, or a dataset of Hugging Face ``datasets``. Each text is
+        a document. Text is known by its content: what the network was trained on is left out, whatever held it.
     network : str or Path
         Folder of the network.
-    client : Client
-        From `connect`.
+    client : Client, cluster or str, optional
+        A Dask client, a cluster or the address of a scheduler. By default the current client; where there is none,
+        workers are started on this machine and stay until this process ends.
     specification : Specification, optional
         Of a new network; an existing one keeps its own and refuses another.
+    profile : {"v1", "v2", "best"}, optional
+        Short for the default specification of a profile.
     text : TextOptions, optional
         How text is tagged.
     options : TrainingOptions, optional
         Sizes and times.
+    progress : bool, optional
+        Whether progress bars are shown; by default in notebooks.
     observer : callable, optional
         Called with every event.
     stop : threading.Event, optional
         When it is set, training commits rounds in progress and returns.
+    wait : bool
+        Whether to return at the end of training; else it goes on in a thread of this process.
 
     Returns
     -------
-    Network, TrainingReport
+    Network or Training
+        The network at its last commit, with the figures of this training as `Network.training_report`; the handle of
+        the training with ``wait=False``.
+
+    Raises
+    ------
+    GiaannError
+        If inputs, options, cluster or store have an error; what was committed remains.
 
     Examples
     --------
@@ -143,25 +237,187 @@ def train(
     >>> from giaann_dask.data import sample_test_text
     >>> folder = Path(tempfile.mkdtemp())
     >>> with gd.connect(workers=0) as client:
-    ...     network, report = gd.train(sample_test_text(), folder / "evening", client=client)
-    ...     _, again = gd.train(sample_test_text(), folder / "evening", client=client)
-    >>> report.sequences, again.sequences
+    ...     network = gd.train(sample_test_text(), folder / "evening")
+    ...     again = gd.train(sample_test_text(), folder / "evening")
+    >>> network.training_report.sequences, again.training_report.sequences
     (40, 0)
     >>> network.manifest.connections
     8949
     """
-    chosen, path = text or TextOptions(), absolute_place(network)
-    with locked(path) as held:
-        place = SharedPlace(client, held)
-        place.require()
-        store = open_store(path)
-        wanted, lexicon = decide_text(client, store, names(inputs), specification, chosen)
-        sources = sources_of(wanted, chosen, lexicon)
-        target = NetworkTarget(place, wanted, sources.ever_pos, store, sources.tokenizer)
-        with report_events(client, observer) as reporting:
-            run = train_network(client, target, options or TrainingOptions(), reporting, stop)
-            report = run.train(names(inputs), sources)
-    return Network(path), report
+    read = as_sources(inputs)
+    request = _Request(
+        read,
+        absolute_place(network),
+        _specification(specification, profile),
+        (text or TextOptions()).fitting(read),
+        options or TrainingOptions(),
+    )
+    ended = stop or threading.Event()
+    if wait:
+        with observe_work(client, request.workload, progress, observer) as (used, reporting):
+            return request.run(used, reporting, ended)
+    return Training(request, client, progress, observer, ended)
+
+
+_running: set[Training] = set()
+
+
+@functools.cache
+def _finish_at_exit() -> None:
+    """Let the end of this process wait until trainings in the background have committed."""
+    # The functions of `atexit` are called after those of `threading`, when the thread pools that commits need are
+    # closed already; Python has no public way to be called before.
+    threading._register_atexit(_finish_all)  # type: ignore[attr-defined]
+
+
+def _finish_all() -> None:
+    trainings = list(_running)
+    for training in trainings:
+        training.stop()
+    for training in trainings:
+        with suppress(TimeoutError):
+            training.exception(_EXIT_S)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """Arguments of one training."""
+
+    inputs: list[Source]
+    path: Path
+    specification: Specification | None
+    text: TextOptions
+    options: TrainingOptions
+
+    @property
+    def workload(self) -> Workload:
+        return Workload(self.inputs, self.text.reading.text_field, self.options.maximum_sequences)
+
+    def run(self, client: Client, observer: Observer, stop: threading.Event) -> Network:
+        """Train, holding the lock of the network, and return it."""
+        with locked(self.path) as held:
+            place = SharedPlace(client, held)
+            place.require()
+            store = open_store(self.path)
+            wanted, lexicon = decide_text(client, store, self.inputs, self.specification, self.text)
+            sources = sources_of(wanted, self.text, lexicon)
+            target = NetworkTarget(place, wanted, sources.ever_pos, store, sources.tokenizer)
+            run = train_network(client, target, self.options, observer, stop)
+            report = run.train(self.inputs, sources)
+        return Network(self.path, report.commit, training_report=report)
+
+
+class Training(Summarised):
+    """Training that runs in a thread of this process.
+
+    `train` returns it with ``wait=False``. ``await training`` waits for the network in a coroutine. When the process
+    ends, rounds in progress are committed first.
+    """
+
+    def __init__(
+        self,
+        request: _Request,
+        client: ClientLike | None,
+        progress: bool | None,
+        observer: Observer,
+        stop: threading.Event,
+    ) -> None:
+        self._request, self._stop = request, stop
+        self._future: Future[Network] = Future()
+        self._sequences = 0
+        self._commit: str | None = None
+        with ExitStack() as opened:
+            observers = notify_all(observer, self._observe)
+            used, reporting = opened.enter_context(observe_work(client, request.workload, progress, observers))
+            resources = opened.pop_all()
+        _finish_at_exit()
+        _running.add(self)
+        arguments = (used, reporting, resources)
+        threading.Thread(target=self._run, args=arguments, name="giaann-train", daemon=True).start()
+
+    def _run(self, client: Client, observer: Observer, resources: ExitStack) -> None:
+        try:
+            with resources:
+                network = self._request.run(client, observer, self._stop)
+            self._future.set_result(network)
+        except BaseException as error:
+            self._future.set_exception(error)
+        finally:
+            _running.discard(self)
+
+    def _observe(self, event: Event) -> None:
+        match event:
+            case RoundIntegrated():
+                self._sequences += event.sequences
+            case Committed():
+                self._commit = event.commit
+
+    @property
+    def network(self) -> Network | None:
+        """The network at its last commit, while training goes on; None before the first commit of a new network."""
+        if self._future.done() and self._future.exception() is None:
+            return self._future.result()
+        if self._commit is not None:
+            return Network(self._request.path, self._commit)
+        store = open_store(self._request.path)
+        return None if store is None else Network(self._request.path)
+
+    @property
+    def sequences(self) -> int:
+        """Sequences that were trained so far, committed or not."""
+        return self._sequences
+
+    def done(self) -> bool:
+        """Return whether training has ended, or failed."""
+        return self._future.done()
+
+    def stop(self) -> None:
+        """Commit rounds in progress and end; return at once."""
+        self._stop.set()
+
+    def result(self, timeout: float | None = None) -> Network:
+        """Wait for the end of training and return the network.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait; until the end by default.
+
+        Raises
+        ------
+        TimeoutError
+            If training has not ended in time; it goes on.
+        GiaannError
+            If it failed; what was committed remains.
+        """
+        return self._future.result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the end of training and return its error, None where there is none.
+
+        Raises
+        ------
+        TimeoutError
+            If training has not ended within so many seconds.
+        """
+        return self._future.exception(timeout)
+
+    def __await__(self) -> Generator[Any, None, Network]:
+        """Wait for the end of training in a coroutine, without blocking its event loop."""
+        return asyncio.wrap_future(self._future).__await__()
+
+    def summary(self) -> Summary:
+        """Return the lines that represent the training."""
+        error = self._future.exception() if self._future.done() else None
+        state = "running" if not self._future.done() else "done" if error is None else f"failed: {error}"
+        if state == "running" and self._stop.is_set():
+            state = "stopping"
+        rows = (
+            ("state", state),
+            ("sequences", f"{self._sequences:,}"),
+            ("last commit", self._commit or "none yet"),
+        )
+        return Summary(f"Training of {self._request.path}", rows)
 
 
 def new_inputs(
@@ -176,6 +432,7 @@ def new_inputs(
     store = NetworkStore(path) if (path / "refs").exists() else None
     reader = None if store is None or store.blank() else store.open(store.head())
     wanted = specification or (Specification() if reader is None else reader.manifest().specification)
+    read = as_sources(inputs)
     # Which words end a column does not change what a part is.
-    sources = sources_of(wanted, text or TextOptions(), EverPos())
-    return find_unseen_inputs(names(inputs), sources, () if reader is None else reader.ledger())
+    sources = sources_of(wanted, (text or TextOptions()).fitting(read), EverPos())
+    return find_unseen_inputs(read, sources, () if reader is None else reader.ledger())

@@ -6,13 +6,14 @@ Modules that are slow to import are imported when a command runs, so that ``--he
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
 from giaann_dask.cli.event_files import event_log, events_option, round_log
 from giaann_dask.cli.options import (
     LOCAL,
+    as_files,
     beam_options,
     cluster_options,
     common_options,
@@ -35,7 +36,7 @@ from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.cli.training_options import read_training_options, training_options
 
 NETWORK = click.argument("network", type=click.Path(path_type=Path))
-INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", callback=as_files)
 _COMMITS_SHOWN = 20
 
 
@@ -136,7 +137,7 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
     text.require_fit(specification or Specification())
     workload = Workload(inputs, values["text_field"], options.maximum_sequences)
     with connect(options=where) as client, progress(workload) as observer, stop_on_signals() as stop:
-        _, report = train_network(
+        trained = train_network(
             inputs,
             network,
             client=client,
@@ -146,6 +147,7 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
             observer=event_log(values["events"], round_log(values["rounds"], observer)),
             stop=stop,
         )
+    report = trained.training_report
     if report.stopped:
         click.echo("giaann-dask: stopped and committed; run the same command again to continue", err=True)
     counts = {**report.as_dict(), "network": str(network)}
@@ -204,6 +206,7 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
 @section("Comparison with n-grams")(
     "--baseline-text",
     multiple=True,
+    callback=as_files,
     metavar="INPUT",
     help="The text that a network of profile v1 or v2 was trained on, for --baseline; repeatable.",
 )
@@ -226,7 +229,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.network import Network
     from giaann_dask.diagnostics.evaluation_report import check_report_name, save_report
-    from giaann_dask.inference.evaluation.evaluation import EvaluationOptions
+    from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
     from giaann_dask.storage import require_writable
 
     opened = Network(network, values["commit"])
@@ -251,7 +254,8 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
     workload = Workload(inputs, values["text_field"], options.maximum_sequences)
     with connect(options=where) as client, progress(workload) as observer:
         logged = event_log(values["events"], observer)
-        report = opened.evaluate(inputs, client=client, options=options, text=text, observer=logged)
+        measured = opened.evaluate(inputs, client=client, options=options, text=text, observer=logged)
+        report = cast(EvaluationReport, measured)
         found = compare(opened, inputs, values, client)
     counts = {**report.as_dict(), **found.counts, "reports": [str(save_report(report, path)) for path in reports]}
     names = ("sequences", "inferred", "skipped", "prediction_tokens", "prediction_matches", "top1")

@@ -17,8 +17,8 @@ from giaann_dask.cli.options import silence_dask
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.spelling import Command, section
+from giaann_dask.spec_profiles import PROFILES, Profile
 
-PROFILES = ("v1", "v2", "best")
 _LINES = 30
 _PROMPT = "The old miller carried the flour"
 
@@ -27,14 +27,14 @@ _PROMPT = "The old miller carried the flour"
 @click.argument("profiles", nargs=-1, type=click.Choice(PROFILES))
 @section("Output and logging")("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 @log_options
-def compile_ahead(profiles: tuple[str, ...], as_json: bool) -> None:
+def compile_ahead(profiles: tuple[Profile, ...], as_json: bool) -> None:
     """Compile ahead of first use, for all PROFILES or those named.
 
     Run it once for every installation. It takes about a minute and saves that time in the first training, evaluation
     and generation.
     """
     silence_dask()
-    seconds = {}
+    seconds: dict[str, float] = {}
     for profile in profiles or PROFILES:
         started = time.perf_counter()
         with waiting(f"compile {profile}"):
@@ -43,7 +43,7 @@ def compile_ahead(profiles: tuple[str, ...], as_json: bool) -> None:
     answer({"seconds": seconds}, as_json, figures(seconds, *seconds))
 
 
-def _use(profile: str) -> None:
+def _use(profile: Profile) -> None:
     """Train, evaluate, continue and compact a network of a profile, in this process."""
     import giaann_dask as gd
     from giaann_dask.data import sample_text
@@ -56,10 +56,7 @@ def _use(profile: str) -> None:
             text.write_text("".join(islice(lines, _LINES)), encoding="utf-8")
         options = gd.TrainingOptions(batch_sequences=10, selection=gd.SelectionOptions(order="least-overlap"))
         rule = gd.Specification(profile=profile, regions=2)
-        network, _ = gd.train(text, Path(folder, "net"), client=client, specification=rule, options=options)
-        if profile == "best":
-            network.score(text, client=client)
-        else:
-            network.evaluate(text, client=client)
+        network = gd.train(text, Path(folder, "net"), client=client, specification=rule, options=options)
+        network.evaluate(text, client=client)
         network.generate(_PROMPT, client=client, options=gd.GenerationOptions(tokens=2))
         compact_network(client, NetworkStore(network.path))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from giaann_dask.inference.state.options import Feed, InferenceOptions
     from giaann_dask.inference.v1.beam import BeamOptions
     from giaann_dask.inference.v2.options import V2Settings
+    from giaann_dask.text.inputs import Files
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -41,6 +42,13 @@ class _RowMode(click.Choice[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the present name of a mode."""
         return super().convert(self.FORMER.get(value, value), param, ctx)
+
+
+def as_files(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> Files:
+    """Convert the inputs of a command, which are names, for functions that take texts, too."""
+    from giaann_dask.text.inputs import Files
+
+    return Files(value)
 
 
 def common_options(command: Command) -> Command:

@@ -12,6 +12,7 @@ import click
 
 from giaann_dask.cli.options import (
     LOCAL,
+    as_files,
     cluster_options,
     common_options,
     inference_options,
@@ -169,7 +170,12 @@ def _read_rules(values: dict[str, Any]) -> GenerationOptions:
 @NETWORK
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The .html file to write.")
 @click.option(
-    "--evaluate", "inputs", multiple=True, metavar="INPUT", help="Text to predict, for the accuracy; repeatable."
+    "--evaluate",
+    "inputs",
+    multiple=True,
+    metavar="INPUT",
+    callback=as_files,
+    help="Text to predict, for the accuracy; repeatable.",
 )
 @click.option("--max-sequences", type=int, help="Read N sentences of it that pass the length filter.")
 @click.option("--commit", help="Report on an older commit.")

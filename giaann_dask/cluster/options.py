@@ -11,7 +11,7 @@ from typing import Literal
 
 from dask.utils import parse_bytes
 
-from giaann_dask.device import DEVICE_NAMES
+from giaann_dask.device import DEVICE_NAMES, DeviceName
 from giaann_dask.errors import OptionError, parameter
 
 Protocol = Literal["tcp", "ucx"]
@@ -67,7 +67,7 @@ class ClusterOptions:
     threads: int = 1
     memory_limit: str | None = None
     protocol: Protocol = "tcp"
-    device: str = "auto"
+    device: DeviceName = "auto"
     dashboard: str | None = None
     connect_timeout_s: float = 15.0
     hang_timeout_s: float | None = None

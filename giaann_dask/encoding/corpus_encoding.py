@@ -19,12 +19,13 @@ from giaann_dask.events import BlockEncoded, Observer, ignore
 from giaann_dask.storage import absolute_place
 from giaann_dask.text.corpus import CorpusWriter, EncodedCorpus
 from giaann_dask.text.ledger import Ledger
+from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 
 
 def encode_corpus(
     client: Client,
-    inputs: Sequence[str],
+    inputs: Sequence[Source],
     path: str | Path,
     sources: SourceOptions,
     options: StreamOptions,
@@ -36,7 +37,7 @@ def encode_corpus(
     ----------
     client : Client
         Client of the cluster.
-    inputs : sequence of str
+    inputs : sequence of str or MemoryInput
         Files, folders, globs or datasets.
     path : str or Path
         Path of the corpus; it is created there when it is complete.

@@ -10,16 +10,17 @@ from giaann_dask.encoding.sources import CORPUS_CHARACTERS
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.inputs import JSON_SUFFIXES, content_suffix, resolve_inputs
 from giaann_dask.text.lines import is_pipe, open_bytes
+from giaann_dask.text.memory_inputs import MemoryInput, Source
 
 _SAMPLE_BYTES = 65_536
 
 
-def estimate_characters(inputs: Sequence[str], text_field: str = "text") -> int | None:
+def estimate_characters(inputs: Sequence[Source], text_field: str = "text") -> int | None:
     """Return an estimate of the characters of text in inputs.
 
     Parameters
     ----------
-    inputs : sequence of str
+    inputs : sequence of str or MemoryInput
         Files, folders, globs, datasets or encoded corpora.
     text_field : str
         Field of JSON lines with their text.
@@ -27,8 +28,8 @@ def estimate_characters(inputs: Sequence[str], text_field: str = "text") -> int 
     Returns
     -------
     int or None
-        In the unit of `giaann_dask.encoding.sources.Unit.weight`; None if a dataset, a pipe or
-        standard input is among the inputs, whose size is unknown until its end.
+        In the unit of `giaann_dask.encoding.sources.Unit.weight`; None if an input has a size that is unknown
+        until its end: a dataset, a pipe, an iterator or standard input.
 
     Raises
     ------
@@ -41,6 +42,9 @@ def estimate_characters(inputs: Sequence[str], text_field: str = "text") -> int 
             total += CORPUS_CHARACTERS * sum(entry.sequences for entry in EncodedCorpus(name).ledger())
             continue
         for each in resolve_inputs([name]):
+            if isinstance(each, MemoryInput) and each.characters is not None:
+                total += each.characters
+                continue
             # Reading a sample of a pipe would consume it.
             if not isinstance(each, Path) or is_pipe(each):
                 return None

@@ -16,6 +16,7 @@ from giaann_dask.text.block_tagging import tag_sentences
 from giaann_dask.text.corpus import is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.inputs import require_rereadable
+from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.tokens import Part
 
@@ -24,7 +25,7 @@ CORPUS = "corpus"
 _IN_FLIGHT = 16
 
 
-def choose_ever(client: Client, choice: str, inputs: Sequence[str], tagger: str, reading: ReadOptions) -> EverPos:
+def choose_ever(client: Client, choice: str, inputs: Sequence[Source], tagger: str, reading: ReadOptions) -> EverPos:
     """Return the lexicon for the value of an option.
 
     Parameters
@@ -34,7 +35,7 @@ def choose_ever(client: Client, choice: str, inputs: Sequence[str], tagger: str,
     choice : str
         ``"lemminflect"``, ``"corpus"`` (every token of the inputs, including sentences of any length),
         or the path of a JSON file.
-    inputs : sequence of str
+    inputs : sequence of str or MemoryInput
         Inputs of the command.
     tagger, reading
         Tagger and options of reading the inputs.

@@ -22,6 +22,7 @@ from giaann_dask.text.blocks import FilterOptions, TaggedBlock
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, identify
+from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.tokens import Part
@@ -119,7 +120,7 @@ class Unit:
     content: Part | CorpusRange
 
 
-def read_units(inputs: Sequence[str], options: SourceOptions) -> Iterator[Unit]:
+def read_units(inputs: Sequence[Source], options: SourceOptions) -> Iterator[Unit]:
     """Yield the units of all inputs in order.
 
     Raises
@@ -127,20 +128,19 @@ def read_units(inputs: Sequence[str], options: SourceOptions) -> Iterator[Unit]:
     GiaannError
         If an input cannot be used; missing inputs are detected before anything is read.
     """
-    corpora = [is_corpus(name) for name in inputs]
-    if not any(corpora):
+    if not any(is_corpus(name) for name in inputs):
         yield from _text_units(inputs, options)
         return
-    for name, corpus in zip(inputs, corpora, strict=True):
-        yield from _corpus_units(name, options) if corpus else _text_units([name], options)
+    for name in inputs:
+        yield from _corpus_units(name, options) if is_corpus(name) else _text_units([name], options)
 
 
-def _text_units(inputs: Sequence[str], options: SourceOptions) -> Iterator[Unit]:
+def _text_units(inputs: Sequence[Source], options: SourceOptions) -> Iterator[Unit]:
     for part in read_parts(inputs, options.reading):
         yield Unit(identify(part, options.tagger), part.characters, part)
 
 
-def _corpus_units(name: str, options: SourceOptions) -> Iterator[Unit]:
+def _corpus_units(name: str | Path, options: SourceOptions) -> Iterator[Unit]:
     corpus = EncodedCorpus(name)
     check_corpus(corpus, options)
     path, start = str(corpus.path), 0

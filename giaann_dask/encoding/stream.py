@@ -42,6 +42,7 @@ from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.lines import ReadingStopped
+from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.vocabulary import BlockMapping, BlockSummary, Vocabulary, summarise
 
@@ -235,12 +236,12 @@ class EncodingStream:
         """Sequences counted towards the limit so far, including those in the ledger."""
         return self._counted
 
-    def blocks(self, inputs: Sequence[str]) -> Iterator[StreamedBlock]:
+    def blocks(self, inputs: Sequence[Source]) -> Iterator[StreamedBlock]:
         """Yield the blocks of the inputs, in order.
 
         Parameters
         ----------
-        inputs : sequence of str
+        inputs : sequence of str or MemoryInput
             Files, folders, globs, datasets or corpora.
 
         Raises
@@ -268,7 +269,7 @@ class EncodingStream:
         limit = self._options.maximum_sequences
         return limit is not None and self._counted >= limit
 
-    def _groups(self, inputs: Sequence[str]) -> Iterator[Group]:
+    def _groups(self, inputs: Sequence[Source]) -> Iterator[Group]:
         """Yield groups of the units that are not complete in the ledger."""
         group, read = Group(), 0
         for unit in self._units(inputs):
@@ -296,7 +297,7 @@ class EncodingStream:
         if group.units:
             yield group
 
-    def _units(self, inputs: Sequence[str]) -> Iterator[Unit]:
+    def _units(self, inputs: Sequence[Source]) -> Iterator[Unit]:
         """Yield the units of the inputs; if reading is stopped, only the complete ones.
 
         An incomplete unit would have another identity, so its text would be counted again with the complete one.

@@ -13,6 +13,7 @@ from giaann_dask.storage import write_file
 from giaann_dask.text.conllu import parse_spaced_conllu
 from giaann_dask.text.corpus import is_corpus
 from giaann_dask.text.inputs import require_rereadable
+from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.subword_blocks import join_words
 from giaann_dask.text.tokenizer import SubwordTokenizer, check_size
@@ -22,14 +23,14 @@ LEARN = "learn:"
 _TIKTOKEN = "tiktoken:"
 
 
-def choose_tokenizer(choice: str, inputs: Sequence[str], reading: ReadOptions) -> SubwordTokenizer | None:
+def choose_tokenizer(choice: str, inputs: Sequence[Source], reading: ReadOptions) -> SubwordTokenizer | None:
     """Return the tokenizer for the value of an option, None for words.
 
     Parameters
     ----------
     choice : str
         ``"none"``, ``"learn:SIZE"``, ``"tiktoken:NAME"`` or the path of a tokenizer's JSON file.
-    inputs : sequence of str
+    inputs : sequence of str or MemoryInput
         Inputs of the command.
     reading : ReadOptions
         Options of reading them.
@@ -71,12 +72,12 @@ def _size(choice: str) -> int:
     return int(size)
 
 
-def learn_tokenizer(inputs: Sequence[str], size: int, reading: ReadOptions) -> SubwordTokenizer:
+def learn_tokenizer(inputs: Sequence[Source], size: int, reading: ReadOptions) -> SubwordTokenizer:
     """Learn a tokenizer from inputs, in this process.
 
     Parameters
     ----------
-    inputs : sequence of str
+    inputs : sequence of str or MemoryInput
         Files, folders, patterns or datasets.
     size : int
         Maximum number of subwords.
@@ -103,7 +104,7 @@ def save_tokenizer(tokenizer: SubwordTokenizer, path: Path) -> None:
     write_file(path, tokenizer.content, "the tokenizer")
 
 
-def _texts(inputs: Sequence[str], reading: ReadOptions) -> Iterator[str]:
+def _texts(inputs: Sequence[Source], reading: ReadOptions) -> Iterator[str]:
     """Yield the passages of inputs as text; for CoNLL-U, its sentences."""
     for part in read_parts(inputs, reading):
         if part.kind == "text":

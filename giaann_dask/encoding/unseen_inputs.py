@@ -9,6 +9,7 @@ from giaann_dask.encoding.sources import CORPUS_CHARACTERS, SourceOptions, read_
 from giaann_dask.errors import EmptyInputError, InputEncodingError, InputFormatError
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ledger import LedgerEntry
+from giaann_dask.text.memory_inputs import Source
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class UnseenInput:
 
 
 def find_unseen_inputs(
-    inputs: Sequence[str], sources: SourceOptions, ledger: Iterable[LedgerEntry]
+    inputs: Sequence[Source], sources: SourceOptions, ledger: Iterable[LedgerEntry]
 ) -> list[UnseenInput]:
     """Return the new text of each input: parts that are neither in a ledger nor in a preceding input.
 
@@ -40,7 +41,7 @@ def find_unseen_inputs(
 
     Parameters
     ----------
-    inputs : sequence of str
+    inputs : sequence of str or MemoryInput
         Files, datasets or encoded corpora; each is read completely.
     sources : SourceOptions
         Options of reading; the same text read with others is new.
@@ -65,14 +66,14 @@ def find_unseen_inputs(
             # Training skips empty files, too.
             pass
         except (InputFormatError, InputEncodingError) as error:
-            found.append(UnseenInput(name, characters, 0, str(error)))
+            found.append(UnseenInput(str(name), characters, 0, str(error)))
             continue
-        found.append(UnseenInput(name, characters, sum(size for each, size in sizes.items() if each not in known)))
+        found.append(UnseenInput(str(name), characters, sum(size for each, size in sizes.items() if each not in known)))
         known.update(sizes)
     return found
 
 
-def _parts(name: str, sources: SourceOptions) -> Iterator[tuple[bytes, int]]:
+def _parts(name: Source, sources: SourceOptions) -> Iterator[tuple[bytes, int]]:
     """Yield identity and size of the parts of an input; training checks whether a corpus fits the network."""
     if is_corpus(name):
         yield from ((entry.identity, CORPUS_CHARACTERS * entry.sequences) for entry in EncodedCorpus(name).ledger())

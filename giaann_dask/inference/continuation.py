@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from giaann_dask.device import DeviceName
 from giaann_dask.errors import OptionError, PromptError, parameter
 from giaann_dask.inference.profiles import RequestedRules, fitting_rules, require_v1
 from giaann_dask.inference.rows.remote import RowOptions
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.v1.beam import BeamOptions
+from giaann_dask.representations import Summarised, Summary
 from giaann_dask.spec import Specification
 from giaann_dask.text.detokenizer import detokenize
 from giaann_dask.text.strings import text_fault
@@ -113,7 +115,7 @@ class GenerationOptions:
         Connections to report per token.
     tagger : str
         How the prompt is tagged.
-    device : str
+    device : {"auto", "cpu", "cuda"}
         Device of the activation state.
     rows : RowOptions
         How a worker fetches the network's rows.
@@ -137,7 +139,7 @@ class GenerationOptions:
     runners_up: int = 5
     reasons: int = 5
     tagger: str = "lexicon"
-    device: str = "auto"
+    device: DeviceName = "auto"
     rows: RowOptions = field(default_factory=RowOptions)
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
 
@@ -266,6 +268,12 @@ class GeneratedToken:
         )
         return shown
 
+    def reasons_line(self) -> str:
+        """Return what raised the token, largest contribution first, as one line."""
+        if self.column:
+            return ", ".join(f"{r.word} [{r.column}] {r.contribution:.3g}" for r in self.reasons)
+        return ", ".join(f"{r.word} seen {r.strength:,.0f} times" for r in self.reasons)
+
     def _counted_lines(self) -> list[str]:
         """Return the same where values are probabilities and there are no columns."""
         best = ", ".join(f"{c.word} {c.value:.4f}" for c in self.candidates)
@@ -277,8 +285,8 @@ class GeneratedToken:
         return shown
 
 
-@dataclass(frozen=True)
-class Continuation:
+@dataclass(frozen=True, repr=False)
+class Continuation(Summarised):
     """A prompt and its continuation.
 
     Attributes
@@ -314,6 +322,16 @@ class Continuation:
         values = {**asdict(self), "text": self.text}
         there = {"subwords": self.subwords, "seed": self.seed is not None}
         return {name: item for name, item in values.items() if there.get(name, True)}
+
+    def summary(self) -> Summary:
+        """Return the lines that represent the continuation: its text, and the reasons for each token."""
+        reasons = [(token.word, token.reasons_line()) for token in self.tokens if token.reasons]
+        ended = () if self.stop is None else (("stopped", f"after {len(self.tokens)} tokens: {self.stop}"),)
+        drawn = () if self.seed is None else (("seed", str(self.seed)),)
+        prompt = detokenize(self.prompt, self.subwords)
+        return Summary(
+            "Continuation", (("prompt", prompt), ("text", self.text or "(nothing)"), *reasons, *ended, *drawn)
+        )
 
     def lines(self, explain: bool = False) -> list[str]:
         """Return the continuation as readable lines, with the reasons for each token if requested."""

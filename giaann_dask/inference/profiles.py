@@ -11,7 +11,7 @@ from typing import TypeAlias
 import torch
 from distributed import Client
 
-from giaann_dask.device import select_device, tensor_device
+from giaann_dask.device import DeviceName, select_device, tensor_device
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.batch import Batch, BatchOptions
 from giaann_dask.inference.rows.source import RowSource
@@ -92,7 +92,7 @@ def require_v1(rules: InferenceRules, what: str) -> InferenceOptions:
     raise OptionError(f"{what} in a network of profile v2", "plain generation there", "leave its options out")
 
 
-def rules_device(rules: InferenceRules, name: str) -> torch.device:
+def rules_device(rules: InferenceRules, name: DeviceName) -> torch.device:
     """Return the device of the name that the rules are computed on; some run on the CPU only.
 
     Raises

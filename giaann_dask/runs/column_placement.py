@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numba as nb
 import numpy as np
@@ -20,11 +19,9 @@ import numpy.typing as npt
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.keys import COLUMN_MASK, Integers
 from giaann_dask.runs.placement import UNASSIGNED, Placement
-from giaann_dask.spec import COLUMN_BITS
+from giaann_dask.spec import COLUMN_BITS, PlacementKind
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
-
-Kind = Literal["hash", "balanced", "co-occurrence"]
 
 # Columns are assigned to a region until its load exceeds the mean by this factor.
 SLACK = 1.1
@@ -74,7 +71,7 @@ def column_usage(block: EncodedBlock) -> ColumnUsage:
     return ColumnUsage(column, pairs, edge, together.astype(np.int64))
 
 
-def place_columns(placement: Placement, usages: Sequence[ColumnUsage], kind: Kind) -> Placement:
+def place_columns(placement: Placement, usages: Sequence[ColumnUsage], kind: PlacementKind) -> Placement:
     """Choose a region for every column that is used for the first time.
 
     Parameters

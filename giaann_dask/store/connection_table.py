@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from giaann_dask.errors import ConceptMissingError, InputFormatError
 from giaann_dask.keys import pack_neuron, unpack_neuron
+from giaann_dask.representations import Summarised, Summary, format_count
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -87,8 +88,8 @@ class NeuronPairs(NamedTuple):
         return found[:count]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ConnectionTable:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ConnectionTable(Summarised):
     """Connections, one per position of seven arrays of equal length, in any order.
 
     Attributes
@@ -130,6 +131,19 @@ class ConnectionTable:
     strength: npt.NDArray[np.float32]
     concepts: Sequence[str]
     features: Sequence[str]
+
+    def summary(self) -> Summary:
+        """Return the lines that represent the table."""
+        branches, segments = (int(numbers.max(initial=-1)) + 1 for numbers in (self.branch, self.seg))
+        rows = (
+            ("connections", format_count(len(self))),
+            ("concepts", format_count(len(self.concepts))),
+            ("features", format_count(len(self.features))),
+            ("branches", format_count(branches)),
+            ("segments", format_count(segments)),
+            ("sum of strengths", f"{self.strength.sum(dtype=np.float64):,.1f}"),
+        )
+        return Summary("Connections", rows)
 
     def __post_init__(self) -> None:
         shapes = {name: getattr(self, name).shape for name in (*COORDINATES, "strength")}

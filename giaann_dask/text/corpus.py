@@ -17,7 +17,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,7 @@ from giaann_dask.text.checked_folder import add_digests, open_checked_group
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
 from giaann_dask.text.lines import STANDARD_INPUT
+from giaann_dask.text.memory_inputs import MemoryInput, Source
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.strings import append_strings, read_strings
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
@@ -188,6 +189,10 @@ class EncodedCorpus(Summarised):
     def bytes_on_disk(self) -> int:
         """Bytes of all files of the corpus."""
         return bytes_on_disk(self.path)
+
+    def __fspath__(self) -> str:
+        """Return the folder, so that a corpus can be given where a path can."""
+        return str(self.path)
 
     def status_counts(self) -> dict[str, int]:
         """Return the number of sequences by status."""
@@ -341,9 +346,9 @@ class EncodedCorpus(Summarised):
         return Summary(f"Corpus {self.path}", rows)
 
 
-def is_corpus(path: str | Path) -> bool:
-    """Return whether a path is an encoded corpus of any version; ``-`` (standard input) never is."""
-    if path == STANDARD_INPUT:
+def is_corpus(path: Source | Path) -> TypeGuard[str | Path]:
+    """Return whether an input is the path of an encoded corpus of any version; ``-`` (standard input) never is."""
+    if path == STANDARD_INPUT or isinstance(path, MemoryInput):
         return False
     try:
         metadata = json.loads((Path(path) / "zarr.json").read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
 """Resolve inputs (paths, folders, patterns, standard input, dataset names) to files and datasets before reading.
 
-Does not cover: reading them (`reading`).
+Does not cover: reading them (`reading`), and texts in memory (`memory_inputs`), which are resolved already.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 import glob
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -18,12 +18,16 @@ from typing import TypeAlias
 from giaann_dask.errors import EmptyInputError, InputMissingError, OptionError
 from giaann_dask.lazy import import_optional
 from giaann_dask.text.lines import STANDARD_INPUT, StandardInput, holds_text, is_pipe, unreadable
+from giaann_dask.text.memory_inputs import MemoryInput, Source
 
 _LOG = logging.getLogger(__name__)
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".markdown")
 CONLLU_SUFFIXES = (".conllu",)
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 DATASET_PREFIX = "hf:"
+_SHOWN_CHARACTERS = 60
+# Linux allows no path of more bytes.
+_LONGEST_NAME = 4096
 
 _KNOWN_SUFFIXES = TEXT_SUFFIXES + CONLLU_SUFFIXES + JSON_SUFFIXES
 
@@ -48,15 +52,58 @@ class DatasetInput:
         return DATASET_PREFIX + (self.name if self.config is None else f"{self.name}:{self.config}")
 
 
-Input: TypeAlias = Path | StandardInput | DatasetInput
+Input: TypeAlias = Path | StandardInput | DatasetInput | MemoryInput
 
 
-def resolve_inputs(inputs: Sequence[str | os.PathLike[str]]) -> list[Input]:
+class Files(tuple[str, ...]):
+    """Names of files, folders, patterns, encoded corpora or datasets, as one input.
+
+    A list of strings is a list of texts; this class makes a list of names of it.
+
+    Parameters
+    ----------
+    names : iterable of str or path
+        See `resolve_inputs`; one string is one name.
+
+    Examples
+    --------
+    >>> Files(["books/*.txt", "hf:wikitext"])
+    Files(['books/*.txt', 'hf:wikitext'])
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, names: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Files:
+        """Create the tuple of names."""
+        given = [names] if isinstance(names, str | os.PathLike) else names
+        return super().__new__(cls, (os.fspath(name) for name in given))
+
+    def __repr__(self) -> str:
+        """Return the call that makes these names."""
+        return f"Files({list(self)!r})"
+
+
+def names_input(text: str) -> bool:
+    """Return whether a string is more probably the name of an input than a text.
+
+    Examples
+    --------
+    >>> names_input("books/*.txt"), names_input("hf:wikitext"), names_input("A miller sings.")
+    (True, True, False)
+    """
+    if not text or "\0" in text or len(text) > _LONGEST_NAME:
+        return False
+    if any(map(str.isspace, text)):
+        return os.path.exists(text)
+    return text.startswith(DATASET_PREFIX) or content_suffix(text) in _KNOWN_SUFFIXES or os.path.exists(text)
+
+
+def resolve_inputs(inputs: Sequence[Source | os.PathLike[str]]) -> list[Input]:
     """Return the files and datasets that inputs name, in order.
 
     Parameters
     ----------
-    inputs : sequence of str or path
+    inputs : sequence of str, path or MemoryInput
         A file is read with any suffix (an unknown one as plain text). A folder expands to the
         files below it with a known suffix, sorted, without hidden ones. A pattern (``*``, ``?``,
         ``[a-z]``, ``**``) expands to its matches, sorted. ``-`` is standard input, ``./-`` a file of
@@ -65,7 +112,7 @@ def resolve_inputs(inputs: Sequence[str | os.PathLike[str]]) -> list[Input]:
 
     Returns
     -------
-    list of Path, StandardInput or DatasetInput
+    list of Path, StandardInput, DatasetInput or MemoryInput
 
     Raises
     ------
@@ -79,9 +126,13 @@ def resolve_inputs(inputs: Sequence[str | os.PathLike[str]]) -> list[Input]:
         If a dataset is named and the package ``datasets`` is not installed.
     """
     # A string is itself a sequence of strings, but means one input here.
-    given = [inputs] if isinstance(inputs, str) else [os.fspath(each) for each in inputs]
+    given = [inputs] if isinstance(inputs, str) else inputs
     resolved: list[Input] = []
-    for each in given:
+    for source in given:
+        if isinstance(source, MemoryInput):
+            resolved.append(source)
+            continue
+        each = os.fspath(source)
         if each == STANDARD_INPUT:
             resolved.append(StandardInput())
         elif each.startswith(DATASET_PREFIX):
@@ -103,8 +154,8 @@ def resolve_inputs(inputs: Sequence[str | os.PathLike[str]]) -> list[Input]:
     return resolved
 
 
-def require_rereadable(inputs: Sequence[str | os.PathLike[str]], reason: str) -> None:
-    """Check that no input is standard input or a pipe, which can be read only once.
+def require_rereadable(inputs: Sequence[Source | os.PathLike[str]], reason: str) -> None:
+    """Check that no input is standard input, a pipe or an iterator, which can be read only once.
 
     Parameters
     ----------
@@ -119,6 +170,14 @@ def require_rereadable(inputs: Sequence[str | os.PathLike[str]], reason: str) ->
         If one is.
     """
     for given in inputs:
+        if isinstance(given, MemoryInput):
+            if not given.rereadable:
+                raise OptionError(
+                    f"{reason} reads the text more than once, and the {given} can be read only once",
+                    "a list",
+                    "make a list of what the iterator yields",
+                )
+            continue
         each = os.fspath(given)
         if each == STANDARD_INPUT or (os.path.exists(each) and is_pipe(Path(each))):
             raise OptionError(
@@ -134,6 +193,9 @@ def _missing(given: str) -> InputMissingError:
         return InputMissingError(
             f"the input {given!r} is a link to {os.readlink(given)!r}, which does not exist", "", "correct the link"
         )
+    if any(map(str.isspace, given)):
+        shown = given if len(given) <= _SHOWN_CHARACTERS else given[:_SHOWN_CHARACTERS] + "…"
+        return InputMissingError(f"the input {shown!r} is no file", "", "correct the path; in Python, texts are a list")
     return InputMissingError(f"the input {given!r} does not exist", "", "correct the path")
 
 

@@ -1,8 +1,9 @@
 """Read inputs of every kind as a stream of parts of bounded size.
 
-Inputs are plain text, CoNLL-U and JSON lines, each also gzipped, standard input, and datasets of the Hugging Face
-hub. The boundaries of parts depend only on the content of their file and on `ReadOptions.part_characters`, so reading
-again gives the same fingerprints. One part and one line are in memory at a time.
+Inputs are plain text, CoNLL-U and JSON lines, each also gzipped, standard input, datasets of the Hugging Face hub, and
+texts in memory. The boundaries of parts depend only on the content of their file and on
+`ReadOptions.part_characters`, so reading again gives the same fingerprints. One part and one line are in memory at a
+time.
 
 Does not cover: finding files (`inputs`), decoding (`lines`), sentences and tokens (`splitting`, `conllu`), skipping
 parts that are in a network already (`ledger`), and encoded corpora (`corpus`).
@@ -39,6 +40,7 @@ from giaann_dask.text.inputs import (
     resolve_inputs,
 )
 from giaann_dask.text.lines import LineReader, StandardInput
+from giaann_dask.text.memory_inputs import MemoryInput, Source, conllu_sentences
 from giaann_dask.text.strings import text_fault
 from giaann_dask.text.tokens import Part, PartKind
 
@@ -107,17 +109,17 @@ class _Record(NamedTuple):
     place: str
 
 
-def read_parts(inputs: Sequence[str | os.PathLike[str]], options: ReadOptions | None = None) -> Iterator[Part]:
+def read_parts(inputs: Sequence[Source | os.PathLike[str]], options: ReadOptions | None = None) -> Iterator[Part]:
     """Return the parts of all inputs, in order; the inputs are resolved before this returns.
 
-    A text or CoNLL-U file is one document (but see `ReadOptions`), a record of JSON lines or of a
-    dataset is one. A passage is a paragraph (lines up to a blank one, joined by spaces) or a group of whole CoNLL-U
-    sentences.
+    A text or CoNLL-U file is one document (but see `ReadOptions`); a record of JSON lines or of a
+    dataset is one, and so is a text in memory. A passage is a paragraph (lines up to a blank one, joined by spaces)
+    or a group of whole CoNLL-U sentences.
 
     Parameters
     ----------
-    inputs : sequence of str or path
-        Files, folders, patterns, ``-`` or ``hf:NAME[:CONFIG]``; see `resolve_inputs`.
+    inputs : sequence of str, path or MemoryInput
+        Files, folders, patterns, ``-``, ``hf:NAME[:CONFIG]`` or texts; see `resolve_inputs`.
     options : ReadOptions, optional
         Options of reading them.
 
@@ -151,12 +153,16 @@ def _read(resolved: Iterable[Input], datasets: Mapping[DatasetInput, Any], optio
         kind: PartKind = "text"
         if isinstance(each, DatasetInput):
             passages = _record_passages(_dataset_records(each, datasets[each]), documents, options)
+        elif isinstance(each, MemoryInput) and each.tokenized:
+            kind, passages = "conllu", _conllu_passages(_document_sentences(each, options), documents, options)
+        elif isinstance(each, MemoryInput):
+            passages = _record_passages(_memory_records(each, options), documents, options)
         elif isinstance(each, StandardInput):
             passages = _text_passages(each, next(documents), options)
         elif content_suffix(each.name) in JSON_SUFFIXES:
             passages = _record_passages(_json_records(each, options), documents, options)
         elif content_suffix(each.name) in CONLLU_SUFFIXES:
-            kind, passages = "conllu", _conllu_passages(each, documents, options)
+            kind, passages = "conllu", _conllu_passages(_conllu_sentences(each, options), documents, options)
         else:
             passages = _text_passages(each, next(documents), options)
         for part in _group_passages(passages, options.part_characters, Part(str(each), kind, (), ())):
@@ -222,12 +228,14 @@ def _split_position(text: str, limit: int) -> int:
     return space if space > 0 else limit
 
 
-def _conllu_passages(path: Path, documents: Iterator[int], options: ReadOptions) -> Iterator[_Passage]:
-    """Yield the lines of groups of whole sentences of a CoNLL-U file."""
+def _conllu_passages(
+    sentences: Iterable[tuple[str, bool]], documents: Iterator[int], options: ReadOptions
+) -> Iterator[_Passage]:
+    """Yield the lines of groups of whole sentences in CoNLL-U; each comes with whether it begins a document."""
     limit, document = options.part_characters, next(documents)
     group: list[str] = []
     size = 0
-    for sentence, begins in _conllu_sentences(path, options):
+    for sentence, begins in sentences:
         full = size + len(sentence) > limit and len(group) % options.group == 0
         if group and (full or begins):
             yield _Passage("\n".join(group), document)
@@ -295,6 +303,27 @@ def _record_text(record: _Record, field: str) -> str:
     if (fault := text_fault(text)) is not None:
         raise InputEncodingError(f"{place}: the field {field!r} holds {fault}", "text", "remove it")
     return text
+
+
+def _memory_records(texts: MemoryInput, options: ReadOptions) -> Iterator[_Record]:
+    """Yield the records of texts in memory, each a text or a mapping with a text field."""
+    for number, value in enumerate(texts.records(options.text_field), start=1):
+        place = f"record {number} of the {texts}"
+        if not isinstance(value, str | Mapping):
+            missing = value is None or value != value
+            raise InputFormatError(
+                f"{place} is {'missing' if missing else 'a ' + type(value).__name__}",
+                "text",
+                "leave out what has no text" if missing else "convert it to a string",
+            )
+        yield _Record({options.text_field: value} if isinstance(value, str) else dict(value), place)
+
+
+def _document_sentences(texts: MemoryInput, options: ReadOptions) -> Iterator[tuple[str, bool]]:
+    """Yield the CoNLL-U lines of each sentence of spaCy documents, and whether it begins a document."""
+    for document in texts.records(options.text_field):
+        for number, sentence in enumerate(conllu_sentences(document)):
+            yield sentence, number == 0
 
 
 def _json_records(path: Path, options: ReadOptions) -> Iterator[_Record]:

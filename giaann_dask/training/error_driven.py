@@ -43,6 +43,7 @@ from giaann_dask.spec import Specification
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.inputs import require_rereadable
+from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.options import TrainingOptions
@@ -158,14 +159,14 @@ class TrainingRun:
         self._client, self._target, self._options = client, target, options
         self._observer, self._stop = observer, stop
 
-    def train(self, inputs: Sequence[str], sources: SourceOptions) -> TrainingReport:
+    def train(self, inputs: Sequence[Source], sources: SourceOptions) -> TrainingReport:
         """Train on all parts of the inputs that the network has not been trained on; see `Trainer.train`."""
         # Dask opens a new span whenever a cluster was idle unless one is named, and scheduler and workers keep
         # statistics of every span permanently.
         with span(_SPAN), driver_allocator(self._client):
             return self._train(inputs, sources)
 
-    def _train(self, inputs: Sequence[str], sources: SourceOptions) -> TrainingReport:
+    def _train(self, inputs: Sequence[Source], sources: SourceOptions) -> TrainingReport:
         if self._options.train_on == "all":
             trainer = Trainer(self._client, self._target, self._options, self._observer, self._stop)
             return trainer.train(inputs, sources)
@@ -181,7 +182,7 @@ class TrainingRun:
             if ended or self._stop.is_set():
                 return replace(join_reports(reports), stopped=not ended)
 
-    def _held(self, inputs: Sequence[str], sources: SourceOptions) -> int:
+    def _held(self, inputs: Sequence[Source], sources: SourceOptions) -> int:
         """Return on how many sequences at the beginning of the inputs the network has been trained."""
         counted, cursor = 0, self._target.load()[2].cursor()
         if self._target.store is None:
@@ -194,7 +195,7 @@ class TrainingRun:
         return counted
 
     def _step(
-        self, inputs: Sequence[str], sources: SourceOptions, limit: int, reports: list[TrainingReport]
+        self, inputs: Sequence[Source], sources: SourceOptions, limit: int, reports: list[TrainingReport]
     ) -> tuple[bool, int]:
         """Train up to a number of sequences by the last commit; return whether the input ended, and their number."""
         store = self._target.store

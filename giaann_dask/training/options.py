@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
+from giaann_dask.device import DeviceName
 from giaann_dask.encoding.stream import check_limits
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.training.selection import SelectionOptions
 
-TRAIN_ON = ("all", "misses")
+TrainOn = Literal["all", "misses"]
+TRAIN_ON: tuple[TrainOn, ...] = get_args(TrainOn)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +50,10 @@ class TrainingOptions:
         limits of the workers that hold columns, less where these are small.
     maximum_sequences : int, optional
         Stop when so many sequences of the input are in the network.
-    device : str
-        Device of the dense step: ``auto``, ``cpu`` or ``cuda``.
-    train_on : str
-        ``"all"`` tokens, or the ``"misses"``: connections are trained only to tokens that the network does
+    device : {"auto", "cpu", "cuda"}
+        Device of the dense step.
+    train_on : {"all", "misses"}
+        All tokens, or the misses: connections are trained only to tokens that the network does
         not predict (see `giaann_dask.training.error_driven`).
     refresh_sequences : int
         With ``"misses"``, so many sequences are predicted by one commit; then there is another.
@@ -77,8 +80,8 @@ class TrainingOptions:
     region_bytes: int = 1 << 28
     hot_bytes: int | None = None
     maximum_sequences: int | None = None
-    device: str = "auto"
-    train_on: str = "all"
+    device: DeviceName = "auto"
+    train_on: TrainOn = "all"
     refresh_sequences: int = 10_000
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from distributed import Client, Future
 
 from giaann_dask.cluster import task_key
+from giaann_dask.device import DeviceName
 from giaann_dask.encoding.stream import StreamedBlock
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
@@ -52,7 +53,7 @@ class RoundOptions:
     ----------
     specification : Specification
         What a batch computes.
-    device : str
+    device : {"auto", "cpu", "cuda"}
         Device of the dense step.
     selection : SelectionOptions
         Which sequences of a round train in one batch.
@@ -61,7 +62,7 @@ class RoundOptions:
     """
 
     specification: Specification
-    device: str = "auto"
+    device: DeviceName = "auto"
     selection: SelectionOptions = field(default_factory=SelectionOptions)
     accumulate: int = 1
 

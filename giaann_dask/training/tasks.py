@@ -14,17 +14,17 @@ import numpy.typing as npt
 
 from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.dask_types import register
-from giaann_dask.device import one_thread, select_device
+from giaann_dask.device import DeviceName, one_thread, select_device
 from giaann_dask.errors import StoreMissingError
 from giaann_dask.increments.connections import connect_batch
 from giaann_dask.increments.context_increments import connect_contexts
-from giaann_dask.runs.column_placement import ColumnUsage, Kind, column_usage, place_columns
+from giaann_dask.runs.column_placement import ColumnUsage, column_usage, place_columns
 from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack, unpack, unpack_rows
 from giaann_dask.runs.placement import Placement, Split, choose_pivot, row_weights, split_run
 from giaann_dask.runs.run import RegionRun, Run, RunSize
-from giaann_dask.spec import Specification
+from giaann_dask.spec import PlacementKind, Specification
 from giaann_dask.storage import reading
 from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.store.run_io import write_run
@@ -130,13 +130,13 @@ class ConnectOptions:
         Of the network.
     splits : tuple of Split
         Of its regions.
-    device : str
+    device : {"auto", "cpu", "cuda"}
         Device of the dense step.
     """
 
     specification: Specification
     splits: tuple[Split, ...]
-    device: str
+    device: DeviceName
 
 
 def connect(blocks: Sequence[EncodedBlock], columns: Placement, options: ConnectOptions) -> dict[int, RegionRun]:
@@ -153,7 +153,7 @@ def use(block: EncodedBlock) -> ColumnUsage:
     return column_usage(block)
 
 
-def place(columns: Placement, usages: Sequence[ColumnUsage], kind: Kind) -> Placement:
+def place(columns: Placement, usages: Sequence[ColumnUsage], kind: PlacementKind) -> Placement:
     """Choose regions for the columns that are used for the first time."""
     return place_columns(columns, usages, kind)
 

@@ -20,6 +20,7 @@ from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError, parameter
 from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, RegionsMeasured, ignore
+from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.committing import Progress, commit_regions, load_regions, stored_regions
 from giaann_dask.training.options import TrainingOptions
@@ -111,13 +112,13 @@ class Trainer:
         self.counted = 0
 
     def train(
-        self, inputs: Sequence[str], sources: SourceOptions, mark: Mark | None = None, *, check: bool = True
+        self, inputs: Sequence[Source], sources: SourceOptions, mark: Mark | None = None, *, check: bool = True
     ) -> TrainingReport:
         """Train on everything of the inputs that the network does not hold yet.
 
         Parameters
         ----------
-        inputs : sequence of str
+        inputs : sequence of str or MemoryInput
             Files, folders, globs, datasets or corpora.
         sources : SourceOptions
             How they are read.

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.events import RoundIntegrated
 from giaann_dask.keys import unpack_neuron
+from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.runs.run import RegionRun
 
 # Fields of a report that steps add to, and those of which the largest counts; the others are the last step's.
@@ -27,8 +28,8 @@ _ADDED = (
 _LARGEST = ("hot_bytes", "packed_bytes", "spilled_bytes")
 
 
-@dataclass(frozen=True)
-class TrainingReport:
+@dataclass(frozen=True, repr=False)
+class TrainingReport(Summarised):
     """Figures of a training run.
 
     Attributes
@@ -85,6 +86,18 @@ class TrainingReport:
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
         return dict(vars(self))
+
+    def summary(self) -> Summary:
+        """Return the lines that represent the training."""
+        rows = (
+            ("sequences", f"{format_count(self.trained)} trained of {format_count(self.sequences)}"),
+            *((f"left out, {reason}", format_count(count)) for reason, count in self.skipped.items() if count),
+            ("tokens", format_count(self.tokens)),
+            ("connections", format_count(self.connections)),
+            ("seconds", f"{self.seconds:.2f}"),
+            ("commit", self.commit),
+        )
+        return Summary("Training, stopped before the end" if self.stopped else "Training", rows)
 
 
 def join_reports(reports: Sequence[TrainingReport]) -> TrainingReport:

@@ -18,10 +18,10 @@ from giaann_dask.api.network import Network
 from giaann_dask.api.texts import TextOptions
 from giaann_dask.diagnostics.evaluation_report import save_report
 from giaann_dask.events import Observer, ignore
-from giaann_dask.inference.best.evaluation import ScoreReport, ScoringOptions
-from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
+from giaann_dask.inference.best.evaluation import ScoreReport
+from giaann_dask.inference.evaluation.evaluation import EvaluationReport
 from giaann_dask.storage import write_file
-from giaann_dask.text.inputs import require_rereadable
+from giaann_dask.text.inputs import Files, require_rereadable
 from giaann_dask.text.reading import read_parts
 from giaann_dask.workflows.exits import DONE
 
@@ -47,21 +47,21 @@ class Measure:
     def identity(self) -> str:
         """Return a hash of the text and how it is read; only evaluations with the same hash can be compared."""
         parts = read_parts(list(self.inputs), self.text.reading)
-        rules = json.dumps([self.text.tagger, self.maximum_sequences]).encode()
+        rules = json.dumps([self.text.tagger or "lexicon", self.maximum_sequences]).encode()
         return hashlib.blake2b(rules + b"".join(part.fingerprint() for part in parts), digest_size=8).hexdigest()
 
 
 def measure(network: Network, wanted: Measure, client: Client, observer: Observer = ignore) -> Measured:
     """Evaluate a network on a text."""
-    report: EvaluationReport | ScoreReport
     require_rereadable(wanted.inputs, "a recorded evaluation")
-    limit = wanted.maximum_sequences
-    if not network.specification.has_columns:
-        scoring = ScoringOptions(maximum_sequences=limit)
-        report = network.score(wanted.inputs, client=client, options=scoring, text=wanted.text, observer=observer)
-    else:
-        options = EvaluationOptions(maximum_sequences=limit)
-        report = network.evaluate(wanted.inputs, client=client, options=options, text=wanted.text, observer=observer)
+    report = network.evaluate(
+        Files(wanted.inputs),
+        client=client,
+        max_sequences=wanted.maximum_sequences,
+        text=wanted.text,
+        progress=False,
+        observer=observer,
+    )
     return Measured(report, wanted.identity())
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from distributed import Client
 
 from giaann_dask.api.network import Network
-from giaann_dask.api.texts import TextOptions, names
+from giaann_dask.api.texts import TextOptions
 from giaann_dask.api.training import new_inputs, train
 from giaann_dask.encoding.unseen_inputs import UnseenInput
 from giaann_dask.errors import InputFormatError, OptionError, parameter
@@ -25,7 +25,7 @@ from giaann_dask.events import Observer
 from giaann_dask.spec import Specification
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.corpus import is_corpus
-from giaann_dask.text.inputs import require_rereadable, resolve_inputs
+from giaann_dask.text.inputs import Files, require_rereadable, resolve_inputs
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.workflows.exits import CheckFailedError, TryAgainError
 from giaann_dask.workflows.measuring import Measure, measure
@@ -144,7 +144,9 @@ def plan(options: NightlyOptions) -> Plan:
     """
     found, unsettled = settled(options.inputs, options.settle_s)
     held_out = [] if options.evaluation is None else settled(options.evaluation.inputs, 0.0)[0]
-    news = new_inputs([*found, *held_out], options.network, specification=options.specification, text=options.text)
+    news = new_inputs(
+        Files([*found, *held_out]), options.network, specification=options.specification, text=options.text
+    )
     trained, evaluated = news[: len(found)], news[len(found) :]
     for each in evaluated:
         if each.new_characters < each.characters:
@@ -171,12 +173,12 @@ def plan(options: NightlyOptions) -> Plan:
 
 def settled(inputs: Sequence[str], settle_s: float) -> tuple[list[str], list[str]]:
     """Return the files, datasets and corpora of inputs, and the files that were changed recently."""
-    require_rereadable(names(inputs), "a scheduled training")
+    require_rereadable(inputs, "a scheduled training")
     found: list[str] = []
     unsettled: list[str] = []
-    for name in names(inputs):
+    for name in inputs:
         if is_corpus(name):
-            found.append(name)
+            found.append(str(name))
             continue
         for each in resolve_inputs([name]):
             young = isinstance(each, Path) and time.time() - each.stat().st_mtime < settle_s
@@ -205,8 +207,8 @@ def work(
     _LOG.info("%s new files, %s known ones", len(todo.train), todo.known)
     if todo.train:
         with _limited(options.maximum_s, stop) as limited:
-            network, report = train(
-                [each.name for each in todo.train],
+            network = train(
+                Files(each.name for each in todo.train),
                 options.network,
                 client=client,
                 specification=options.specification,
@@ -216,7 +218,7 @@ def work(
                 stop=limited,
             )
         counts = ("sequences", "trained", "tokens", "connections", "stopped")
-        entry["training"] = {name: getattr(report, name) for name in counts}
+        entry["training"] = {name: getattr(network.training_report, name) for name in counts}
     else:
         network = Network(options.network)
     entry["commit"] = network.commit

@@ -16,8 +16,8 @@ from support.village import write_village
 
 from giaann_dask.cli import run
 from giaann_dask.cli.logs import LOGGER
-from giaann_dask.cli.progress import SequenceEstimate
 from giaann_dask.data import sample_test_text, sample_text
+from giaann_dask.diagnostics.progress import SequenceEstimate
 from giaann_dask.encoding.estimate import estimate_characters
 from giaann_dask.events import BlockEncoded
 

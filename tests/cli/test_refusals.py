@@ -14,9 +14,9 @@ from rich.console import Console
 
 import giaann_dask as gd
 from giaann_dask.cli import run
-from giaann_dask.cli.progress import _bars
 from giaann_dask.cli.showing import figures
 from giaann_dask.cluster import ClusterOptions
+from giaann_dask.diagnostics.progress import terminal_bars
 from giaann_dask.errors import (
     ClusterError,
     InputFormatError,
@@ -122,7 +122,7 @@ def test_lists_are_shown_as_a_person_writes_them() -> None:
 def test_the_stage_and_its_rate_fit_on_any_terminal(width: int) -> None:
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=width)
-    with _bars(console) as bars:
+    with terminal_bars(console) as bars:
         bars.add_task("train", total=405, completed=200, unit="", note="committed", rate="200 of ~405")
     assert re.search(r"train .*200 of ~405", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue()))
 

@@ -85,7 +85,7 @@ def test_the_users_configuration_takes_precedence() -> None:
 
 def test_the_error_of_a_closed_client_says_to_connect_again(tmp_path: Path) -> None:
     with gd.connect(workers=0) as client:
-        network, _ = gd.train(sample_text(), tmp_path / "net", client=client, options=SHORT)
+        network = gd.train(sample_text(), tmp_path / "net", client=client, options=SHORT)
     uses: list[Callable[[], object]] = [
         lambda: gd.train(sample_text(), tmp_path / "other", client=client),
         lambda: gd.train(sample_text(), network.path, client=client),
@@ -145,12 +145,12 @@ def test_every_local_worker_has_both_roles() -> None:
 def test_tasks_run_on_workers_of_their_role(tmp_path: Path) -> None:
     text = write_village(tmp_path / "village.txt", 2000)
     with gd.connect(workers=0) as client:
-        plain, _ = gd.train(text, tmp_path / "plain", client=client)
+        plain = gd.train(text, tmp_path / "plain", client=client)
     with start_cluster({"storage": 2, "compute": 1}, ClusterOptions()) as cluster, Client(cluster) as client:
         roles = roles_of(client)
         assert (len(roles.storage), len(roles.compute)) == (2, 1)
         client.get_task_stream()
-        network, _ = gd.train(text, tmp_path / "roles", client=client)
+        network = gd.train(text, tmp_path / "roles", client=client)
         ran: dict[str, set[str]] = {}
         for task in client.get_task_stream():
             ran.setdefault(str(task["key"]).split("-")[0], set()).add(task["worker"])
@@ -178,7 +178,7 @@ def test_a_cluster_from_the_command_line(tmp_path: Path) -> None:
             roles = roles_of(client)
             assert set(roles.storage).isdisjoint(roles.compute)
             text = write_village(tmp_path / "village.txt", 300)
-            _, report = gd.train(text, tmp_path / "net", client=client)
+            report = gd.train(text, tmp_path / "net", client=client).training_report
         assert report.trained > 0
     finally:
         os.kill(process.pid, signal.SIGTERM)
@@ -215,7 +215,7 @@ def test_compaction_changes_no_exported_byte(tmp_path: Path) -> None:
         small = gd.TextOptions(reading=ReadOptions(part_characters=10_000))
         many = gd.TrainingOptions(batch_sequences=100, block_characters=10_000)
         gd.train(first, tmp_path / "net", client=client, options=many, text=small)
-        network, _ = gd.train(second, tmp_path / "net", client=client)
+        network = gd.train(second, tmp_path / "net", client=client)
         before = network.export(tmp_path / "before.npz").connections.read_bytes()
         size = network.describe()
         kept = compact_network(client, NetworkStore(tmp_path / "net"))
@@ -224,7 +224,8 @@ def test_compaction_changes_no_exported_byte(tmp_path: Path) -> None:
         compacted = gd.Network(tmp_path / "net")
         with pytest.raises(GiaannError):
             compact_network(client, NetworkStore(tmp_path / "net"), keep_commits=0)
-        again, report = gd.train(first, tmp_path / "net", client=client, text=small)
+        again = gd.train(first, tmp_path / "net", client=client, text=small)
+        report = again.training_report
     reader = NetworkStore(tmp_path / "net").open(compacted.commit)
     assert reader.stored_runs() == {run.identity for run in compacted.manifest.runs}
     assert kept.runs <= 8 < kept.runs_before

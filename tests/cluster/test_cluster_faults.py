@@ -26,7 +26,7 @@ def village(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
     folder = tmp_path_factory.mktemp("village")
     text = write_village(folder / "village.txt", SENTENCES)
     with gd.connect(workers=0) as client:
-        network, _ = gd.train(text, folder / "net", client=client)
+        network = gd.train(text, folder / "net", client=client)
     return text, network.export(folder / "net.npz")[0].read_bytes()
 
 

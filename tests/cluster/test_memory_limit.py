@@ -43,9 +43,10 @@ def train(text: Path, network: Path, limit: int | None) -> dict[str, Any]:
     cluster = gd.ClusterOptions(workers=1, memory_limit=None if limit is None else str(limit))
     with gd.connect(options=cluster) as client:
         before = client.run(os.getpid)
-        trained, report = gd.train(
+        trained = gd.train(
             text, network, client=client, specification=rule, text=reading, options=options, observer=seen.append
         )
+        report = trained.training_report
         alive = client.run(os.getpid) == before
     table = trained.table()
     columns = {name: hashlib.sha256(getattr(table, name)).hexdigest() for name in (*COORDINATES, "strength")}

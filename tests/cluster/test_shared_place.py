@@ -114,7 +114,7 @@ def test_files_of_a_killed_attempt_are_no_network_and_do_not_block_another(tmp_p
 
 def test_a_task_without_the_token_writes_nothing(tmp_path: Path) -> None:
     with gd.connect(workers=0) as client:
-        network, _ = gd.train(sample_text(), tmp_path / "net", client=client, options=SHORT)
+        network = gd.train(sample_text(), tmp_path / "net", client=client, options=SHORT)
     store = NetworkStore(network.path)
     packed = pack_run(RegionRun(Run.empty(), Run.empty()))
     with store.lock():
@@ -139,7 +139,7 @@ def test_a_path_is_absolute_from_where_it_was_given(tmp_path: Path, monkeypatch:
         os.chdir(tmp_path / "there")
 
     with gd.connect(workers=0) as client:
-        network, _ = gd.train(sample_text(), "net", client=client, options=SHORT, observer=leave)
+        network = gd.train(sample_text(), "net", client=client, options=SHORT, observer=leave)
         monkeypatch.chdir(tmp_path / "here")
         corpus = gd.encode(sample_test_text(), "corpus", client=client, observer=leave)
         again = network.evaluate("corpus" if Path("corpus").exists() else corpus.path, client=client)
@@ -168,7 +168,7 @@ def test_of_three_threads_that_make_one_network_one_does(tmp_path: Path, what: s
 
     with gd.connect(workers=0) as client:
         makes: dict[str, Callable[[], object]] = {
-            "train": lambda: gd.train(sample_text(), path, client=client, options=SHORT)[0].commit,
+            "train": lambda: gd.train(sample_text(), path, client=client, options=SHORT).commit,
             "create": lambda: create(path).path,
         }
         threads = [threading.Thread(target=attempt, args=(makes[what],)) for _ in range(3)]
@@ -257,7 +257,7 @@ def test_workers_with_another_folder_are_reported_before_any_task(
     cluster: Client, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, outside = tmp_path / "shared", tmp_path_factory.mktemp("outside")
-    network, _ = gd.train(sample_text(), folder / "copied", client=cluster, options=SHORT)
+    network = gd.train(sample_text(), folder / "copied", client=cluster, options=SHORT)
     exported = network.export(tmp_path / "before.npz").connections.read_bytes()
     text = tmp_path / "text.txt"
     text.write_text(Path(sample_test_text()).read_text())
@@ -296,7 +296,7 @@ def test_a_worker_that_joins_later_with_another_folder_is_retired(
     folder.mkdir()
     options = gd.TrainingOptions(batch_sequences=20, block_characters=2_000, rounds_in_flight=1)
     small = gd.TextOptions(reading=ReadOptions(part_characters=2_000))
-    expected, _ = gd.train(sample_text(), tmp_path / "expected", client=cluster, options=options, text=small)
+    expected = gd.train(sample_text(), tmp_path / "expected", client=cluster, options=options, text=small)
     joined: list[str] = []
     with ExitStack() as resources:
 
@@ -305,7 +305,7 @@ def test_a_worker_that_joins_later_with_another_folder_is_retired(
                 resources.enter_context(private_worker(cluster.scheduler.address, folder, outside))
                 joined.append(other_worker(cluster))
 
-        network, _ = gd.train(sample_text(), folder / "net", client=cluster, options=options, text=small, observer=join)
+        network = gd.train(sample_text(), folder / "net", client=cluster, options=options, text=small, observer=join)
         assert len(cluster.scheduler_info()["workers"]) == 1
     assert f"retired from the cluster: worker {joined[0]} " in caplog.text
     exports = [each.export(tmp_path / f"{each.path.name}.npz").connections for each in (expected, network)]

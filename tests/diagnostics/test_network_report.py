@@ -46,7 +46,7 @@ class Networks:
             with gd.connect(workers=0) as client:
                 for text in texts:
                     chosen = gd.Specification(profile=profile)
-                    network, _ = gd.train(text, self._folder / profile, client=client, specification=chosen)
+                    network = gd.train(text, self._folder / profile, client=client, specification=chosen)
             self._found[profile] = network
         return self._found[profile]
 

@@ -236,7 +236,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
     options = gd.TrainingOptions(batch_sequences=40, commit_sequences=100)
     events: list[Event] = []
     with gd.connect(workers=0) as client:
-        _, report = gd.train(text, folder / "net", client=client, options=options, observer=events.append)
+        report = gd.train(text, folder / "net", client=client, options=options, observer=events.append).training_report
         yield {"client": client, "report": report, "events": events, "path": folder / "net", "text": text}
 
 
@@ -336,7 +336,7 @@ def test_a_scheduler_without_this_package_trains_all_the_same(tmp_path: Path, mo
     with gd.connect(workers=0) as client:
         assert not add_monitoring(client)
         assert NAME not in client.cluster.scheduler.plugins
-        _, report = gd.train(text, tmp_path / "net", client=client)
+        report = gd.train(text, tmp_path / "net", client=client).training_report
     assert report.sequences == 30
 
 

@@ -67,7 +67,7 @@ def test_a_running_training_is_seen(browser: Any, tmp_path: Path, workers: int) 
 
     def train(client: Any) -> None:
         how = {"text": reading, "options": options, "stop": stop}
-        reports.append(gd.train([text] * 20, tmp_path / "net", client=client, **how)[1])
+        reports.append(gd.train([text] * 20, tmp_path / "net", client=client, **how).training_report)
 
     with gd.connect(workers=workers, dashboard="127.0.0.1:0") as client:
         work = threading.Thread(target=train, args=(client,))

@@ -163,7 +163,7 @@ def test_a_network_of_a_corpus_equals_one_of_its_text(
     for limit in (None, 123):
         options = gd.TrainingOptions(maximum_sequences=limit, block_characters=3000, batch_sequences=100)
         networks = [
-            gd.train(source, tmp_path / f"{name}-{limit}", client=client, options=options, text=reading)[0]
+            gd.train(source, tmp_path / f"{name}-{limit}", client=client, options=options, text=reading)
             for name, source in (("text", text), ("corpus", corpus.path))
         ]
         for ours, theirs in zip(
@@ -173,7 +173,8 @@ def test_a_network_of_a_corpus_equals_one_of_its_text(
         assert networks[0].manifest.connections == networks[1].manifest.connections
         assert len({network.manifest.last_trained for network in networks}) == 1
     # The ledger identifies text by content, so resuming with the text trains the rest only.
-    whole, report = gd.train(text, tmp_path / "corpus-123", client=client, text=reading)
+    whole = gd.train(text, tmp_path / "corpus-123", client=client, text=reading)
+    report = whole.training_report
     assert report.sequences == len(corpus) - 123
     for ours in whole.export(tmp_path / "continued.npz"):
         assert ours.read_bytes() == (tmp_path / ours.name.replace("continued", "text-None")).read_bytes()

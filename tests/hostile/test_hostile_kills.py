@@ -46,7 +46,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     folder = tmp_path_factory.mktemp("whole")
     text = write_village(folder / "village.txt", SENTENCES)
     with gd.connect(workers=0) as client:
-        network, _ = gd.train(text, folder / "net", client=client)
+        network = gd.train(text, folder / "net", client=client)
     return Whole(text, network.export(folder / "net.npz").connections.read_bytes())
 
 
@@ -114,7 +114,7 @@ def check(kills: tuple[Kill, ...], whole: Whole, folder: Path) -> None:
         assert before <= now <= SENTENCES, planned
         before = now
     with gd.connect(workers=0) as client:
-        network, _ = gd.train(whole.text, folder / "net", client=client)
+        network = gd.train(whole.text, folder / "net", client=client)
     assert network.manifest.sequences == SENTENCES
     assert network.export(folder / "net.npz").connections.read_bytes() == whole.exported
 

@@ -275,7 +275,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ("once", MODES, {}),
             ("parts", {**MODES, "regions": 3}, {"batch_sequences": 37, "block_characters": 3000, "accumulate": 2}),
         ):
-            network, _ = gd.train(
+            network = gd.train(
                 text,
                 folder / name,
                 client=client,
@@ -314,9 +314,9 @@ def test_corpora_with_parts_of_speech(trained: Path, tmp_path: Path) -> None:
     assert int(without.encoded().flags.max()) < 1 << POS_SHIFT <= int(kept.encoded().flags.max())
     assert (without.encoded().flags == kept.encoded().flags & 7).all()
     with gd.connect(workers=0) as client:
-        network, _ = gd.train(kept.path, tmp_path / "kept", client=client, specification=gd.Specification(**MODES))
+        network = gd.train(kept.path, tmp_path / "kept", client=client, specification=gd.Specification(**MODES))
         network.export(tmp_path / "kept.npz")
-        plain, _ = gd.train(kept.path, tmp_path / "plain", client=client)
+        plain = gd.train(kept.path, tmp_path / "plain", client=client)
         plain.export(tmp_path / "plain.npz")
         with pytest.raises(SpecificationError, match=r"without parts of speech.*parts_of_speech"):
             gd.train(without.path, tmp_path / "none", client=client, specification=gd.Specification(**MODES))

@@ -214,7 +214,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, EvaluationRep
     text, other = write_village(folder / "a.txt", 500), write_village(folder / "b.txt", 80, seed=2)
     found = {}
     with gd.connect(workers=0) as client:
-        network, _ = gd.train(text, folder / "net", client=client)
+        network = gd.train(text, folder / "net", client=client)
         for name, top_k, feed in (
             ("plain", (1,), "target"),
             ("ranks", (1, 3, 10), "target"),

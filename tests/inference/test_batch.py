@@ -264,8 +264,7 @@ def test_a_row_without_connections_explains_nothing() -> None:
 def village_network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
     folder = tmp_path_factory.mktemp("village")
     with gd.connect(workers=0) as client:
-        network, _ = gd.train(write_village(folder / "village.txt", 600), folder / "net", client=client)
-    return network
+        return gd.train(write_village(folder / "village.txt", 600), folder / "net", client=client)
 
 
 def test_sessions_give_what_generate_gives(village_network: gd.Network) -> None:

@@ -286,7 +286,7 @@ def test_the_chosen_token_comes_first_with_few_runners_up() -> None:
 def test_generate_from_the_command_line(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     text = write_village(tmp_path / "a.txt", 200)
     with gd.connect(workers=0) as client:
-        network, _ = gd.train(text, tmp_path / "net", client=client)
+        network = gd.train(text, tmp_path / "net", client=client)
         beam = BeamOptions(width=3, depth=4, score="both")
         said = {}
         for way in ("replicated", "remote"):

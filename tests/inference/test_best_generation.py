@@ -39,7 +39,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
     folder = tmp_path_factory.mktemp("words")
     text = write_village(folder / "text.txt", 400)
     with gd.connect(workers=0) as client:
-        return gd.train(text, folder / "net", client=client, specification=gd.Specification(profile="best"))[0]
+        return gd.train(text, folder / "net", client=client, specification=gd.Specification(profile="best"))
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_command_and_refusals(network: gd.Network, capsys: pytest.CaptureFixture
     with pytest.raises(OptionError, match="temperature"):
         gd.SamplingOptions(temperature=-1.0)
     with gd.connect(workers=0) as client:
-        columns, _ = gd.train(write_village(tmp_path / "t.txt", 20), tmp_path / "v1", client=client)
+        columns = gd.train(write_village(tmp_path / "t.txt", 20), tmp_path / "v1", client=client)
         with pytest.raises(OptionError, match="temperature"):
             columns.generate("The old miller", client=client, options=drawn(1.0, 0))
 

@@ -49,9 +49,9 @@ def trained(text: Any, folder: Path, client: Any = None, **options: Any) -> gd.N
     part = gd.TextOptions(reading=ReadOptions(part_characters=options.pop("part", 262_144)))
     wanted = gd.TrainingOptions(**options)
     if client is not None:
-        return gd.train(text, folder, client=client, specification=rule, text=part, options=wanted)[0]
+        return gd.train(text, folder, client=client, specification=rule, text=part, options=wanted)
     with gd.connect(workers=0) as own:
-        return gd.train(text, folder, client=own, specification=rule, text=part, options=wanted)[0]
+        return gd.train(text, folder, client=own, specification=rule, text=part, options=wanted)
 
 
 def counts_of(network: gd.Network) -> ContextCounts:
@@ -178,7 +178,7 @@ def test_ngrams_of_the_tokens_that_v1_predicts(tmp_path: Path) -> None:
     text = gd.TextOptions(tagger="gold")
     limit = gd.TrainingOptions(maximum_sequences=150)
     with gd.connect(workers=0) as client:
-        columns, _ = gd.train(TRAIN, tmp_path / "v1", client=client, text=text, options=limit)
+        columns = gd.train(TRAIN, tmp_path / "v1", client=client, text=text, options=limit)
         found = columns.evaluate(TEST, client=client, text=text)
         beside = columns.compare_ngrams(TEST, TRAIN, client=client, text=text)
         with pytest.raises(OptionError, match="profile v1"):

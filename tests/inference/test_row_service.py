@@ -264,7 +264,7 @@ def village(tmp_path_factory: pytest.TempPathFactory) -> tuple[gd.Network, Path,
     folder = tmp_path_factory.mktemp("village")
     text, other = write_village(folder / "a.txt", 1000), write_village(folder / "b.txt", 160, seed=2)
     with gd.connect(workers=0) as client:
-        network, _ = gd.train(text, folder / "net", client=client)
+        network = gd.train(text, folder / "net", client=client)
         return network, other, network.evaluate(other, client=client, options=evaluated("replicated"))
 
 

@@ -40,7 +40,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[gd.Network, list[Co
     folder = tmp_path_factory.mktemp("village")
     small = gd.TrainingOptions(region_bytes=60_000, hot_bytes=0)
     with gd.connect(workers=0) as client:
-        network, _ = gd.train(write_village(folder / "a.txt", 600), folder / "net", client=client, options=small)
+        network = gd.train(write_village(folder / "a.txt", 600), folder / "net", client=client, options=small)
     assert len(NetworkStore(network.path).open(network.commit).placement().live()) > 4
     return network, list(network.sessions(PROMPTS, options=OPTIONS).continuations())
 

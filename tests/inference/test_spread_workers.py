@@ -153,7 +153,7 @@ def test_parts_of_sequences_that_nobody_follows_are_dropped(workers: Client) -> 
 def test_a_server_that_may_hold_little_says_the_same(tmp_path: Path) -> None:
     prompt, wanted = "the old miller carried the", CompletionOptions(tokens=6, columns=2)
     with gd.connect(workers=0) as client:
-        network, _ = gd.train(write_village(tmp_path / "a.txt", 200), tmp_path / "net", client=client)
+        network = gd.train(write_village(tmp_path / "a.txt", 200), tmp_path / "net", client=client)
         reader = NetworkStore(network.path).open(network.commit)
         found = []
         for limits in (StateOptions(), StateOptions(state_bytes=2000)):

@@ -19,8 +19,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, data_folder: Path) -> gd.N
     text = gd.TextOptions(tagger="gold", ever_pos=str(folder / "everpos.json.gz"))
     rule = gd.Specification(profile="v2")
     with gd.connect(workers=0) as client:
-        network, _ = gd.train(folder / "syn2train.conllu.gz", out / "net", client=client, specification=rule, text=text)
-    return network
+        return gd.train(folder / "syn2train.conllu.gz", out / "net", client=client, specification=rule, text=text)
 
 
 def test_evaluation_follows_the_golden_run_but_for_ties(trained: gd.Network, data_folder: Path) -> None:

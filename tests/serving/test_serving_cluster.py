@@ -32,7 +32,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     folder = tmp_path_factory.mktemp("village")
     small = gd.TrainingOptions(region_bytes=60_000, hot_bytes=0)
     with gd.connect(workers=0) as client:
-        network, _ = gd.train(write_village(folder / "a.txt", 600), folder / "net", client=client, options=small)
+        network = gd.train(write_village(folder / "a.txt", 600), folder / "net", client=client, options=small)
     options = gd.GenerationOptions(tokens=8, reasons=0)
     return folder / "net", [c.text for c in network.sessions(PROMPTS, options=options).continuations()]
 

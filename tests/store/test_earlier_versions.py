@@ -53,6 +53,7 @@ def test_a_network_of_an_earlier_version_predicts_exports_and_trains_as_there(
     assert digests(network, tmp_path) == expected
     text = tmp_path / "b.txt"
     text.write_text(EXPECTED["text"], encoding="utf-8")
-    later, report = gd.train(text, tmp_path / profile, client=client)
+    later = gd.train(text, tmp_path / profile, client=client)
+    report = later.training_report
     assert report.sequences > 0
     assert digests(later, tmp_path) == EXPECTED[f"{profile}-b"]

@@ -25,7 +25,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
     path = tmp_path_factory.mktemp("forked") / "net"
     with gd.connect(workers=0) as client:
         options = gd.TrainingOptions(maximum_sequences=20)
-        return gd.train(sample_text(), path, client=client, options=options)[0]
+        return gd.train(sample_text(), path, client=client, options=options)
 
 
 USES: dict[str, Callable[[gd.Network], object]] = {

@@ -27,7 +27,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
     folder = tmp_path_factory.mktemp("manifest")
     with gd.connect(workers=0) as client:
         text, rule = write_village(folder / "a.txt", 60), gd.Specification(regions=20, placement="balanced")
-        return gd.train(text, folder / "net", client=client, specification=rule)[0]
+        return gd.train(text, folder / "net", client=client, specification=rule)
 
 
 def change(network: gd.Network, path: Path, changed: Callable[[zarr.Group], object]) -> Path:

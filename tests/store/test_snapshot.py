@@ -40,14 +40,14 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Grown:
     folder = tmp_path_factory.mktemp("snapshot")
     texts = [write_village(folder / f"{seed}.txt", 300, seed) for seed in (1, 2, 3)]
     with gd.connect(workers=0) as client:
-        network, _ = gd.train(texts[0], folder / "net", client=client)
+        network = gd.train(texts[0], folder / "net", client=client)
         said = network.generate(PROMPT, client=client)
         undisturbed = network.evaluate(texts[2], client=client)
         grown_to: list[str] = []
 
         def train_on(event: Event) -> None:
             if isinstance(event, SequencesEvaluated) and not grown_to:
-                grown_to.append(gd.train(texts[1], folder / "net", client=client)[0].commit)
+                grown_to.append(gd.train(texts[1], folder / "net", client=client).commit)
 
         report = network.evaluate(texts[2], client=client, observer=train_on)
         assert grown_to

@@ -40,7 +40,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
         for number, sentences in enumerate((300, 40)):
             text = write_village(folder / f"{number}.txt", sentences, number)
             options = gd.TrainingOptions(batch_sequences=40, block_characters=2000)
-            network, _ = gd.train(text, folder / "net", client=client, options=options)
+            network = gd.train(text, folder / "net", client=client, options=options)
     assert len(network.manifest.runs) > len(network.manifest.runs_by_region())
     return network
 

@@ -166,7 +166,7 @@ def corpus_operations(
     stores: Stores, path: Path, client: Client, scratch: Path
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
     def train_and_export() -> Any:
-        network, _ = gd.train(path, path.with_name("trained"), client=client)
+        network = gd.train(path, path.with_name("trained"), client=client)
         return exported(network, scratch)
 
     def evaluate() -> Any:

@@ -79,7 +79,7 @@ def trained(
     if way == "twice":
         some = replace(options, maximum_sequences=25)
         gd.train(source, folder / "net", client=client, specification=specification, options=some)
-    return gd.train(source, folder / "net", client=client, specification=specification, text=parts, options=options)[0]
+    return gd.train(source, folder / "net", client=client, specification=specification, text=parts, options=options)
 
 
 if __name__ == "__main__":

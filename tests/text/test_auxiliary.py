@@ -102,7 +102,7 @@ def test_evaluation_task_and_session_use_auxiliary_neurons(tmp_path: Path) -> No
     prompt, found = "the old miller carried the bread to the river and the", {}
     with gd.connect(workers=0) as client:
         specification = gd.Specification(profile="v2", regions=2)
-        network, _ = gd.train(text, tmp_path / "net", client=client, specification=specification)
+        network = gd.train(text, tmp_path / "net", client=client, specification=specification)
         for name, inference in rules.items():
             options = gd.EvaluationOptions(inference=inference)
             found[name] = network.evaluate(other, client=client, options=options)

@@ -242,8 +242,8 @@ def test_training_on_a_corpus_equals_training_on_its_text(data_folder: Path, tmp
     with gd.connect(workers=0) as client:
         rule = {"client": client, "specification": specification, "text": gd.TextOptions(tagger="gold", **choice)}
         corpus = gd.encode(golden.text, tmp_path / "corpus", maximum_sequences=30, **rule)
-        direct, _ = gd.train(golden.text, tmp_path / "direct", options=gd.TrainingOptions(maximum_sequences=30), **rule)
-        whole, _ = gd.train(corpus.path, tmp_path / "whole", client=client)
+        direct = gd.train(golden.text, tmp_path / "direct", options=gd.TrainingOptions(maximum_sequences=30), **rule)
+        whole = gd.train(corpus.path, tmp_path / "whole", client=client)
         with pytest.raises(SpecificationError, match="profile"):
             gd.train(corpus.path, tmp_path / "other", client=client, specification=gd.Specification())
     assert whole.specification == specification

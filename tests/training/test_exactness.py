@@ -48,7 +48,7 @@ def test_exports_do_not_depend_on_workers_batches_and_regions(
     text = write_village(folder / "village.txt", 4000)
     name = f"{workers}"
     with gd.connect(workers=workers) as client:
-        network, report = gd.train(
+        network = gd.train(
             text,
             folder / name,
             client=client,
@@ -62,6 +62,7 @@ def test_exports_do_not_depend_on_workers_batches_and_regions(
                 selection=SelectionOptions(order=order),
             ),
         )
+        report = network.training_report
         found = network.evaluate(text, client=client, options=gd.EvaluationOptions(maximum_sequences=150))
     assert report.trained > 1000
     assert report.column_touches > report.shared_touches
@@ -78,13 +79,14 @@ def test_exports_do_not_depend_on_workers_batches_and_regions(
 def test_appending_equals_training_at_once(tmp_path: Path) -> None:
     first, second = write_village(tmp_path / "a.txt", 300, 2), write_village(tmp_path / "b.txt", 300, 3)
     with gd.connect(workers=0) as client:
-        once, _ = gd.train([first, second], tmp_path / "once", client=client)
+        once = gd.train([first, second], tmp_path / "once", client=client)
         gd.train(first, tmp_path / "parts", client=client)
         limit = gd.TrainingOptions(maximum_sequences=350)
         gd.train([first, second], tmp_path / "parts", client=client, options=limit)
-        parts, last = gd.train([second, first], tmp_path / "parts", client=client)
-        _, nothing = gd.train([first, second], tmp_path / "parts", client=client)
-        _, again = gd.train([first, second, second], tmp_path / "parts", client=client)
+        parts = gd.train([second, first], tmp_path / "parts", client=client)
+        last = parts.training_report
+        nothing = gd.train([first, second], tmp_path / "parts", client=client).training_report
+        again = gd.train([first, second, second], tmp_path / "parts", client=client).training_report
     assert last.sequences == 600 - 350
     assert nothing.sequences == 0
     assert nothing.commit == last.commit
@@ -137,7 +139,7 @@ def comparable(folder: Path) -> list[Path]:
 
 
 def check_golden(client: Client, golden: GoldenSet, folder: Path, files: list[Path]) -> None:
-    network, report = gd.train(
+    network = gd.train(
         golden.text,
         folder / "net",
         client=client,
@@ -145,6 +147,7 @@ def check_golden(client: Client, golden: GoldenSet, folder: Path, files: list[Pa
         text=gd.TextOptions(tagger="gold", ever_pos=str(golden.ever_pos)),
         options=gd.TrainingOptions(maximum_sequences=golden.maximum_sequences),
     )
+    report = network.training_report
     info = read_json(golden.folder / "train.info.json")
     assert report.connections == info["nonzero_connections"]
     assert report.tokens == info["tokens_trained"]
@@ -189,7 +192,7 @@ def test_lexicon_from_the_corpus_itself(two_workers: Client, data_folder: Path, 
     import gzip
 
     text.write_bytes(gzip.decompress(golden.text.read_bytes()) + gzip.decompress(golden.test_text.read_bytes()))
-    network, _ = gd.train(
+    network = gd.train(
         text,
         tmp_path / "net",
         client=two_workers,
@@ -206,11 +209,12 @@ def test_resume_on_other_numbers_of_workers(tmp_path: Path) -> None:
     text = write_village(tmp_path / "village.txt", 900)
     reading = gd.TextOptions(reading=ReadOptions(part_characters=8000))
     with gd.connect(workers=0) as client:
-        networks = [gd.train(text, tmp_path / "once", client=client)[0]]
+        networks = [gd.train(text, tmp_path / "once", client=client)]
     for workers, limit in ((1, 400), (3, None)):
         options = gd.TrainingOptions(batch_sequences=100, block_characters=8000, maximum_sequences=limit)
         with gd.connect(workers=workers) as client:
-            network, report = gd.train(text, tmp_path / "parts", client=client, text=reading, options=options)
+            network = gd.train(text, tmp_path / "parts", client=client, text=reading, options=options)
+            report = network.training_report
         assert 0 < report.sequences < 900
     networks.append(network)
     exports = [each.export(tmp_path / f"{each.path.name}.npz").connections.read_bytes() for each in networks]

@@ -42,7 +42,7 @@ def test_a_disturbed_network_is_the_undisturbed_one(seed: int, undisturbed: Undi
     with gd.connect(options=ClusterOptions(workers=3, hang_timeout_s=2.0)) as client:
         disturber = Disturber(client, plan, SENTENCES)
         with disturber.disturbing() as observer:
-            network, report = gd.train(
+            network = gd.train(
                 source,
                 tmp_path / "net",
                 client=client,
@@ -53,6 +53,7 @@ def test_a_disturbed_network_is_the_undisturbed_one(seed: int, undisturbed: Undi
                 ),
                 observer=observer,
             )
+            report = network.training_report
     assert report.sequences == SENTENCES
     assert (report.regions > 8) == bool(tight)
     assert [each.action for each in disturber.happened] == [step.action for step in plan]

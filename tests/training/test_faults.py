@@ -26,7 +26,8 @@ def check_going_on(text: Path, folder: Path, expected: bytes) -> None:
     before = gd.Network(folder / "net").manifest.sequences
     assert 0 < before < SENTENCES
     with gd.connect(workers=0) as client:
-        network, report = gd.train(text, folder / "net", client=client)
+        network = gd.train(text, folder / "net", client=client)
+        report = network.training_report
     assert report.sequences + before == SENTENCES
     assert network.export(folder / "net.npz").connections.read_bytes() == expected
 
@@ -74,7 +75,7 @@ def test_killed_workers_lose_nothing(undisturbed: Undisturbed, tmp_path: Path, w
                 for pid in killed:
                     os.kill(pid, signal.SIGKILL)
 
-        network, _ = gd.train(
+        network = gd.train(
             text,
             tmp_path / "net",
             client=client,
@@ -128,7 +129,7 @@ def test_a_worker_that_cannot_write_is_reported_in_one_line(undisturbed: Undistu
         with pytest.raises(StoreWriteError, match="room on the disk") as failure:
             gd.train(text, tmp_path / "net", client=client, options=options)
         client.run(limit_files, unlimited)
-        network, _ = gd.train(text, tmp_path / "net", client=client, options=options)
+        network = gd.train(text, tmp_path / "net", client=client, options=options)
     assert "\n" not in str(failure.value)
     assert network.export(tmp_path / "net.npz")[0].read_bytes() == expected
 

@@ -104,7 +104,7 @@ def train(golden: GoldenSet, network: Path, workers: int, limits: tuple[int, ...
     with gd.connect(workers=workers) as client:
         for limit in limits:
             options = gd.TrainingOptions(batch_sequences=32, block_characters=18_000, maximum_sequences=limit)
-            trained, _ = gd.train(golden.text, network, client=client, specification=rule, text=text, options=options)
+            trained = gd.train(golden.text, network, client=client, specification=rule, text=text, options=options)
     assert trained.manifest.sequences == golden.maximum_sequences
     exported = trained.export(network.with_suffix(".npz"))
     check_connections(exported.connections, golden.folder / "connections.npz")

@@ -91,7 +91,8 @@ def measure(client: Client, requests: Requests, path: Path, text: str, more: Pat
         tasks[stage], asked[stage] = submitted(client) - began, requests.take()
         began = submitted(client)
 
-    network, report = gd.train(text, path, client=client, specification=specification)
+    network = gd.train(text, path, client=client, specification=specification)
+    report = network.training_report
     done("train")
     gd.Network(path).describe()
     done("inspect")
@@ -131,7 +132,7 @@ def test_exports_do_not_depend_on_regions_and_placement(client: Client, tmp_path
     for regions, placement in settings if profile == "v1" else [(1, "hash"), (20, "hash")]:
         rule = gd.Specification(profile=profile, regions=regions, placement=placement)
         path = tmp_path / f"{regions} {placement}"
-        network, _ = gd.train(str(sample_test_text()), path, client=client, specification=rule)
+        network = gd.train(str(sample_test_text()), path, client=client, specification=rule)
         found.add(tuple(file.read_bytes() for file in network.export(path.with_suffix(".npz"))))
         assert network.describe()["specification"]["regions"] == regions, "inspect tells it"
     assert len(found) == 1
@@ -146,7 +147,8 @@ def test_a_network_gets_its_regions_as_it_grows(
     for small in (1 << 22, 2000):
         monkeypatch.setattr(region_budgets, "_SMALL_BYTES", small)
         path, rule = tmp_path / str(small), gd.Specification(regions=25)
-        network, report = gd.train(str(text), path, client=client, specification=rule, options=options)
+        network = gd.train(str(text), path, client=client, specification=rule, options=options)
+        report = network.training_report
         exports[report.regions] = [file.read_bytes() for file in network.export(path.with_suffix(".npz"))]
         assert report.regions == network.describe()["regions"]
     assert list(exports) == [manifests.FIRST_REGIONS, 25]
@@ -163,7 +165,7 @@ def test_a_network_that_began_with_all_its_regions_can_be_resumed(
         with monkeypatch.context() as patch:
             patch.setattr(manifests, "FIRST_REGIONS", first)
             gd.train(text, tmp_path / name, client=client, specification=rule)
-        network, _ = gd.train(more, tmp_path / name, client=client, specification=rule)
+        network = gd.train(more, tmp_path / name, client=client, specification=rule)
         exports.append([file.read_bytes() for file in network.export(tmp_path / f"{name}.npz")])
         stored = NetworkStore(network.path)
         begun: Manifest = stored.open(stored.head()).manifest()

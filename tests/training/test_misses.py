@@ -49,7 +49,7 @@ def test_steps_do_not_depend_on_division_and_interruption(text: Path, tmp_path: 
         for name, runs in ways.items():
             for options in runs:
                 chosen = TrainingOptions(**{"train_on": "misses", "refresh_sequences": 25} | options)
-                found[name], _ = gd.train(text, tmp_path / name, client=client, specification=SECOND, options=chosen)
+                found[name] = gd.train(text, tmp_path / name, client=client, specification=SECOND, options=chosen)
     whole, every = found["whole"], found["all"]
     assert len(whole.commits()) >= 2
     assert exported(found["divided"]) == exported(found["again"]) == exported(whole)

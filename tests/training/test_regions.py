@@ -51,7 +51,7 @@ def train(
     """Train in this process; return the exported bytes, the network, the report and the events."""
     events: list[Event] = []
     with gd.connect(workers=0) as client:
-        network, report = gd.train(
+        network = gd.train(
             [str(name) for name in inputs],
             path,
             client=client,
@@ -60,6 +60,7 @@ def train(
             options=gd.TrainingOptions(**{**SMALL, **options}),
             observer=events.append,
         )
+        report = network.training_report
     return network.export(path.with_suffix(".npz")).connections.read_bytes(), network, report, events
 
 
@@ -139,7 +140,7 @@ def test_resumed_training_reads_only_the_runs_it_needs(
     for number, (begin, end) in enumerate(((0, 40), (40, 41), (41, 60))):
         (tmp_path / f"{number}.txt").write_text("\n".join(sentences[begin:end]))
         with gd.connect(workers=0) as client:
-            _, report = gd.train(tmp_path / f"{number}.txt", path, client=client)
+            report = gd.train(tmp_path / f"{number}.txt", path, client=client).training_report
         assert not opened & largest
         manifest = store.open(store.head()).manifest()
         assert manifest.counts

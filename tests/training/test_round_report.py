@@ -139,10 +139,11 @@ def test_the_published_scheme_trains_the_same(tmp_path: Path, order: Order) -> N
     reading = gd.TextOptions(reading=ReadOptions(part_characters=1_000))
     small = replace(single, block_characters=1_000)
     with gd.connect(workers=0) as client:
-        once, _ = gd.train(text, tmp_path / "once", client=client, text=reading)
+        once = gd.train(text, tmp_path / "once", client=client, text=reading)
         options = {"client": client, "text": reading, "options": small, "observer": observe}
-        _, first = gd.train(text, tmp_path / "single", **options, stop=stop)
-        network, second = gd.train(text, tmp_path / "single", **options)
+        first = gd.train(text, tmp_path / "single", **options, stop=stop).training_report
+        network = gd.train(text, tmp_path / "single", **options)
+        second = network.training_report
     assert first.stopped
     assert first.sequences > 1
     assert second.sequences > 1

@@ -141,7 +141,8 @@ def test_a_killed_night_continues(tmp_path: Path, capsys: pytest.CaptureFixture[
     entry = json.loads(capsys.readouterr().out)
     assert entry["took_over"] == started.pid
     with gd.connect(workers=0) as client:
-        whole, report = gd.train(text, tmp_path / "undisturbed", client=client)
+        whole = gd.train(text, tmp_path / "undisturbed", client=client)
+        report = whole.training_report
     assert exported(network, tmp_path / "a.npz") == whole.export(tmp_path / "b.npz").connections.read_bytes()
     if sentences > 1000:
         assert 0 < entry["training"]["sequences"] < report.sequences, "it went on in the middle"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ from giaann_dask.inference.best.scores import BEST, PooledModel, PoolingOptions,
 from giaann_dask.inference.best.tables import PooledTables, build_tables
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.store.network_store import CommitReader
+from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 
 register()
@@ -52,8 +53,8 @@ class ScoringOptions:
         Sentences to read.
     first_sequence : int
         The first of them, counted from 0.
-    baseline : str, optional
-        ``"ngram"`` scores n-gram models of the same counts, too.
+    baseline : {"ngram"}, optional
+        Also score n-gram models of the same counts.
     tokens_per_task : int
         Tokens of one task; the figures do not depend on it.
     top_k : tuple of int
@@ -72,7 +73,7 @@ class ScoringOptions:
 
     maximum_sequences: int | None = None
     first_sequence: int = 0
-    baseline: str | None = None
+    baseline: Literal["ngram"] | None = None
     tokens_per_task: int = TOKENS_PER_TASK
     top_k: tuple[int, ...] = (1,)
 
@@ -168,6 +169,11 @@ class ScoreReport(Summarised):
         return self.predicted.top1
 
     @property
+    def prediction_tokens(self) -> int:
+        """Tokens after the seed tokens, of which `top1` is a share."""
+        return self.predicted.tokens
+
+    @property
     def tokens_per_second(self) -> float:
         """Scored tokens a second, reading and tables included."""
         return self.every.tokens / max(self.seconds, 1e-9)
@@ -212,7 +218,7 @@ class ScoreReport(Summarised):
 def score_network(
     client: Client,
     reader: CommitReader,
-    inputs: Sequence[str],
+    inputs: Sequence[Source],
     sources: SourceOptions,
     options: ScoringOptions,
     observer: Observer = ignore,
@@ -225,7 +231,7 @@ def score_network(
         Where tasks run.
     reader : CommitReader
         The commit to evaluate, of profile ``best``.
-    inputs : sequence of str
+    inputs : sequence of str or MemoryInput
         Text, as for training.
     sources : SourceOptions
         How it is read.
@@ -256,7 +262,7 @@ def score_network(
 
 
 def _read_text(
-    client: Client, inputs: Sequence[str], sources: SourceOptions, options: ScoringOptions, observer: Observer
+    client: Client, inputs: Sequence[Source], sources: SourceOptions, options: ScoringOptions, observer: Observer
 ) -> tuple[Future, int]:
     """Return the tokens of a text on the cluster, and the number of its sentences."""
     limits = StreamOptions(
@@ -331,14 +337,14 @@ class BaselineTexts:
 
     Attributes
     ----------
-    training, inputs : sequence of str
+    training, inputs : sequence of str or MemoryInput
         What the network was trained on, and what is predicted.
     training_sources, sources : SourceOptions
         How each is read.
     """
 
-    training: Sequence[str]
-    inputs: Sequence[str]
+    training: Sequence[Source]
+    inputs: Sequence[Source]
     training_sources: SourceOptions
     sources: SourceOptions
 
@@ -383,7 +389,7 @@ def tables_of(stream: TokenStream) -> PooledTables:
     return build_tables([counts.run], counts.words)
 
 
-def _stream(client: Client, stream: EncodingStream, vocabulary: Vocabulary, inputs: Sequence[str]) -> Future:
+def _stream(client: Client, stream: EncodingStream, vocabulary: Vocabulary, inputs: Sequence[Source]) -> Future:
     """Return the tokens of the sequences of a text that are divided into columns, on the cluster."""
     blocks = [block.encoded for block in stream.blocks(inputs)]
     # Features keep their numbers, so the names at the end serve all blocks.

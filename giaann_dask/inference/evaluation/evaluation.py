@@ -17,6 +17,7 @@ import numpy.typing as npt
 from distributed import Client, Future
 
 from giaann_dask.cluster import query_scheduler, result, task_key
+from giaann_dask.device import DeviceName
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions, check_limits
 from giaann_dask.errors import EmptyInputError, OptionError, parameter
@@ -44,6 +45,7 @@ from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.spec import Specification
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
+from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 
 SEQUENCES_PER_TASK = 64
@@ -151,7 +153,7 @@ class EvaluationOptions:
         Sequences to read that pass the length filter.
     first_sequence : int
         The first of them, counted from 0.
-    device : str
+    device : {"auto", "cpu", "cuda"}
         Device of the activation state.
     rows : RowOptions
         How workers come by the network's rows.
@@ -175,7 +177,7 @@ class EvaluationOptions:
     inference: RequestedRules = field(default_factory=InferenceOptions)
     maximum_sequences: int | None = None
     first_sequence: int = 0
-    device: str = "auto"
+    device: DeviceName = "auto"
     rows: RowOptions = field(default_factory=RowOptions)
     top_k: tuple[int, ...] = (1,)
     bits_per_byte: bool = False
@@ -193,7 +195,7 @@ class EvaluationOptions:
 def evaluate_network(
     client: Client,
     reader: CommitReader,
-    inputs: Sequence[str],
+    inputs: Sequence[Source],
     sources: SourceOptions,
     options: EvaluationOptions,
     observer: Observer = ignore,
@@ -206,7 +208,7 @@ def evaluate_network(
         Where tasks run.
     reader : CommitReader
         The commit to evaluate.
-    inputs : sequence of str
+    inputs : sequence of str or MemoryInput
         Text, as for training.
     sources : SourceOptions
         How it is read; its filter must drop short sentences.

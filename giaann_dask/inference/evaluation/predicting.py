@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from giaann_dask.device import one_thread
+from giaann_dask.device import DeviceName, one_thread
 from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.evaluation.accuracy import NO_PREDICTION, Predictions
 from giaann_dask.inference.evaluation.code_length import token_probability
@@ -155,7 +155,7 @@ class PredictionRule:
         Of the network.
     options : InferenceOptions or V2Options
         Rules of inference.
-    device : str
+    device : {"auto", "cpu", "cuda"}
         Where steps are computed: ``auto``, ``cpu`` or ``cuda``.
     ranks : int
         How many of the best candidates of each step are kept, 1 or more.
@@ -165,7 +165,7 @@ class PredictionRule:
 
     specification: Specification
     options: InferenceRules
-    device: str = "cpu"
+    device: DeviceName = "cpu"
     ranks: int = 1
     probability: bool = False
 

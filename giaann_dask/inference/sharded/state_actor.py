@@ -66,7 +66,7 @@ class StateActor:
         Of the network.
     options : InferenceOptions
         Rules of inference.
-    device : str
+    device : {"auto", "cpu", "cuda"}
         Where the parts are.
     """
 

@@ -1,0 +1,208 @@
+"""The cluster that a call uses: the given one, the current one, or one that is started; training in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from distributed import Client, LocalCluster
+from support.village import write_village
+
+import giaann_dask as gd
+from giaann_dask.api.cluster import current_client, use_client
+from giaann_dask.data import sample_test_text
+from giaann_dask.errors import EmptyInputError, OptionError, ReportMissingError
+from giaann_dask.events import Committed, Event
+from giaann_dask.text.reading import ReadOptions
+
+PROMPT = "The old miller carried the flour"
+# Two commits, of which the second waits until the first was seen.
+SMALL = gd.TextOptions(reading=ReadOptions(part_characters=1000))
+MANY = gd.TrainingOptions(batch_sequences=8, block_characters=1, commit_sequences=20, rounds_in_flight=1)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster:
+        yield cluster
+
+
+def test_the_given_cluster_is_used(cluster: LocalCluster, tmp_path: Path) -> None:
+    # Not the current one of this process, which has no client.
+    network = gd.train(sample_test_text(), tmp_path / "net", client=cluster)
+    assert current_client() is None
+    with Client(cluster, set_as_default=False) as client:
+        assert network.evaluate(sample_test_text(), client=client).top1 > 0
+    assert network.evaluate(sample_test_text(), client=cluster.scheduler_address).top1 > 0
+    assert cluster.status.name == "running"
+
+
+def test_the_current_client_is_used(cluster: LocalCluster, tmp_path: Path) -> None:
+    with Client(cluster) as client:
+        with use_client() as used:
+            assert used is client
+        network = gd.train(sample_test_text(), tmp_path / "net")
+        assert network.generate(PROMPT, max_tokens=1).text == "to"
+        # The network is opened once on the cluster.
+        assert network._open(None, gd.GenerationOptions()) is network._open(client, gd.GenerationOptions())
+    assert network.generate(PROMPT, max_tokens=1).text == "to"
+
+
+def test_asynchronous_clients_are_refused(cluster: LocalCluster, tmp_path: Path) -> None:
+    async def train() -> None:
+        async with Client(cluster.scheduler_address, asynchronous=True) as client:
+            gd.train(sample_test_text(), tmp_path / "net", client=client)
+
+    with pytest.raises(OptionError, match="client is asynchronous"):
+        asyncio.run(train())
+    with pytest.raises(OptionError, match="client is of type int"):
+        gd.train(sample_test_text(), tmp_path / "net", client=7)  # type: ignore[call-overload]
+    assert not (tmp_path / "net").exists()
+
+
+@pytest.mark.cluster
+def test_a_cluster_is_started_once_and_announced(tmp_path: Path) -> None:
+    script = f"""
+import giaann_dask as gd
+texts = ["The old miller carried the flour to the baker before the first light."] * 9
+network = gd.train(texts, {str(tmp_path)!r} + "/net")
+print(len(gd.connect.__module__) > 0, network.training_report.sequences)
+again = gd.train([{PROMPT!r} + " to the baker before the light came."] * 3, network)
+print(again.manifest.sequences)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:2] == ["True 9", "12"]
+    assert done.stderr.count("giaann_dask: started") == 1
+
+
+def test_keywords_replace_fields_of_options(cluster: LocalCluster, tmp_path: Path) -> None:
+    with Client(cluster):
+        best = gd.train(sample_test_text(), tmp_path / "best", profile="best")
+        columns = gd.train(sample_test_text(), tmp_path / "v1", profile="v1")
+        drawn = best.generate(PROMPT, max_tokens=3, temperature=0.7, seed=5, explain=False)
+        options = gd.GenerationOptions(tokens=3, reasons=0, sampling=gd.SamplingOptions(temperature=0.7, seed=5))
+        assert drawn == best.generate(PROMPT, options=options)
+        assert len(drawn.tokens) == 3
+        assert columns.generate(PROMPT, explain=True, options=gd.GenerationOptions(reasons=0)).tokens[0].reasons
+        with pytest.raises(OptionError, match=r"temperature 0\.7 for a network of profile v1"):
+            columns.generate(PROMPT, temperature=0.7)
+        with pytest.raises(OptionError, match="both specification and profile"):
+            gd.train(sample_test_text(), tmp_path / "x", profile="v1", specification=gd.Specification())
+        # Networks of every profile are evaluated by one method.
+        for network in (best, columns):
+            report = network.evaluate(sample_test_text(), top_k=(1, 5), max_sequences=10)
+            assert report.sequences == 10
+            assert 0 < report.top1 <= 1
+            assert report.prediction_tokens > 0
+        assert best.evaluate(sample_test_text()).top1 == best.score(sample_test_text()).top1
+    with best.session(PROMPT, max_tokens=2) as session:
+        assert [token.reasons for token in session] == [(), ()]
+
+
+def test_opening(cluster: LocalCluster, tmp_path: Path) -> None:
+    trained = gd.train(sample_test_text(), tmp_path / "a net", client=cluster)
+    opened = gd.open((tmp_path / "a net").as_uri())
+    assert opened.commit == gd.open(trained).commit == trained.commit
+    with pytest.raises(ReportMissingError, match=r"opened, not trained"):
+        _ = opened.training_report
+    assert not hasattr(opened, "training_report")
+    with pytest.raises(FileNotFoundError):
+        gd.open(tmp_path / "none")
+
+
+class Gate:
+    """Observer that holds training after its first commit until it is opened."""
+
+    def __init__(self) -> None:
+        self.committed, self.opened = threading.Event(), threading.Event()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Committed) and not self.committed.is_set():
+            self.committed.set()
+            assert self.opened.wait(60)
+
+
+def test_training_in_the_background(cluster: LocalCluster, tmp_path: Path) -> None:
+    text, gate = write_village(tmp_path / "village.txt", 200), Gate()
+    with Client(cluster):
+        training = gd.train(text, tmp_path / "net", text=SMALL, options=MANY, observer=gate, wait=False)
+        assert gate.committed.wait(60)
+        early = training.network
+        assert early is not None
+        assert 0 < early.manifest.sequences < 200
+        assert early.generate(PROMPT, max_tokens=1).commit == early.commit
+        assert not training.done()
+        assert "running" in repr(training)
+        with pytest.raises(TimeoutError):
+            training.result(timeout=0.01)
+        gate.opened.set()
+        network = asyncio.run(_awaited(training))
+        assert training.result() is network
+        assert training.exception() is None
+        assert network.training_report.sequences == training.sequences == network.manifest.sequences == 200
+        assert training.network is network
+        assert "done" in training._repr_html_()
+        whole = gd.train(text, tmp_path / "whole", text=SMALL)
+    assert (network.describe()["connections"], network.describe()["trained"]) == (
+        whole.describe()["connections"],
+        whole.describe()["trained"],
+    )
+
+
+async def _awaited(training: gd.Training) -> gd.Network:
+    return await training
+
+
+def test_stopping_a_training(cluster: LocalCluster, tmp_path: Path) -> None:
+    text, gate = write_village(tmp_path / "village.txt", 400), Gate()
+    with Client(cluster):
+        training = gd.train(text, tmp_path / "net", text=SMALL, options=MANY, observer=gate, wait=False)
+        assert gate.committed.wait(60)
+        training.stop()
+        gate.opened.set()
+        network = training.result(60)
+        assert network.training_report.stopped
+        assert network.manifest.sequences < 400
+        assert gd.train(text, tmp_path / "net", text=SMALL).manifest.sequences == 400
+
+
+def test_a_training_that_fails(cluster: LocalCluster, tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("A miller.", encoding="utf-8")
+    with Client(cluster):
+        training = gd.train(tmp_path / "short.txt", tmp_path / "net", wait=False)
+        with pytest.raises(EmptyInputError):
+            training.result(60)
+        assert "failed" in repr(training)
+        assert isinstance(training.exception(), EmptyInputError)
+        assert training.network is None
+
+
+def test_a_process_that_ends_commits_first(tmp_path: Path) -> None:
+    text = write_village(tmp_path / "village.txt", 3000)
+    script = f"""
+import threading, giaann_dask as gd
+from giaann_dask.events import RoundIntegrated
+begun = threading.Event()
+def observe(event):
+    if isinstance(event, RoundIntegrated):
+        begun.set()
+client = gd.connect(workers=0)
+from support.village import SMALL_PARTS
+options = gd.TrainingOptions(batch_sequences=8, block_characters=1)
+network = {str(tmp_path)!r} + "/net"
+training = gd.train({str(text)!r}, network, text=SMALL_PARTS, options=options, observer=observe, wait=False)
+assert begun.wait(60)
+"""
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False, env=path
+    )
+    assert done.returncode == 0, done.stderr
+    assert 0 < gd.open(tmp_path / "net").manifest.sequences < 3000
