@@ -79,6 +79,13 @@ class OptionError(GiaannError, ValueError):
     """An option has a value that cannot be used."""
 
 
+class ConceptMissingError(OptionError, KeyError):
+    """A concept that a network has no column of."""
+
+    # That of KeyError shows the message in quotes.
+    __str__ = Exception.__str__
+
+
 class ReportMissingError(GiaannError, AttributeError):
     """The report of a training was requested of a network that was opened, not trained."""
 

@@ -6,7 +6,7 @@ Other tasks get whole regions or request rows, depending on the workers' memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,14 +16,13 @@ import numpy.typing as npt
 from distributed import Client, Future
 
 from giaann_dask.cluster import query_scheduler, roles_of, task_key, wait_all
+from giaann_dask.cluster.regions import open_region, region_key, region_places
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.dask_types import register
 from giaann_dask.inference.rows.remote import RegionKeys, RowOptions
 from giaann_dask.inference.rows.service import install
 from giaann_dask.inference.state.sequence import FlagTable
-from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.minhash import MinHashes, merge_minhashes, minhash_neighbours, similar_by_neighbours
-from giaann_dask.runs.packing import unpack
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.store.network_store import CommitReader
@@ -84,12 +83,6 @@ class FlagChange:
         later = np.array([vocabulary.delimiter_since[f] for f in used.tolist()], np.int64)
         new = later != base.delimiter_since[used]
         return cls(known, added, used[since != before], since[since != before], used[new], later[new])
-
-
-def open_region(path: str, commit: str, identities: Sequence[str]) -> Run:
-    """Read the runs of a region and merge them, as a task."""
-    reader = open_commit(path, commit)
-    return merge_encoded([reader.connections(identity) for identity in identities], unpack)
 
 
 def open_flags(path: str, commit: str) -> FlagTable:
@@ -250,18 +243,10 @@ def submit_regions(client: Client, reader: CommitReader, **where: Any) -> list[F
 
 def _submit_by_region(client: Client, reader: CommitReader, task: Callable[..., object], **where: Any) -> list[Future]:
     """Submit a task of the runs of every region, named as its function is."""
-    futures = []
-    for region, place in _places(reader):
-        key = task_key(task.__name__, *place[:2], region)
-        futures.append(client.submit(task, *place, key=key, **where))
-    return futures
-
-
-def _places(reader: CommitReader) -> Iterator[tuple[int, tuple[str, str, list[str]]]]:
-    """Yield every region with the path, the commit and the identities of its runs."""
-    path, runs = str(reader.path), reader.manifest().runs_by_region()
-    for region in reader.placement().live():
-        yield region, (path, reader.commit, [run.identity for run in runs.get(region, ())])
+    return [
+        client.submit(task, *place, key=region_key(reader, region, task.__name__), **where)
+        for region, place in region_places(reader)
+    ]
 
 
 def open_placement(path: str, commit: str) -> Placement:
@@ -314,10 +299,10 @@ def add_attachments(flags: FlagTable, attachments: Attachments) -> FlagTable:
 
 def open_flags_with(reader: CommitReader, flags: FlagTable, auxiliary: tuple[str, ...]) -> FlagTable:
     """Return flags with auxiliary source neurons of these kinds, computed in this process."""
-    signed = [minhash_region(*place) for _, place in _places(reader)] if NEIGHBOURS in auxiliary else []
+    signed = [minhash_region(*place) for _, place in region_places(reader)] if NEIGHBOURS in auxiliary else []
     return add_attachments(flags, attachments_of(reader.saved_vocabulary(), auxiliary, signed))
 
 
 def read_regions(reader: CommitReader) -> list[Run]:
     """Read all regions of a commit into this process."""
-    return [open_region(*place) for _, place in _places(reader)]
+    return [open_region(*place) for _, place in region_places(reader)]

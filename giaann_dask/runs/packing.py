@@ -438,6 +438,49 @@ def read_rows(read: ReadEntries, wanted: Integers) -> tuple[Integers, Integers, 
     return source[rows], pointer, target_key(*fields), segments.astype(np.uint32)
 
 
+def read_range(read: ReadEntries, low: int, high: int) -> Run:
+    """Return the rows of a run whose source neurons lie in a range of keys.
+
+    Of what is stored for each target only the chunks of these rows are read, but for the segments, which also say
+    where their changes of strength begin: of these all chunks up to the last row.
+
+    Parameters
+    ----------
+    read : callable
+        Reads entries of the run.
+    low, high : int
+        The first source neuron, and the one after the last.
+
+    Raises
+    ------
+    StoreDamagedError
+        As far as the arrays show it that are needed.
+    """
+    header = read_header(read([GROUP_KEY]))
+    column, feature, counts = _decoded(read, (*_SOURCE_ARRAYS, "row_targets"))
+    require_intact(len(column) == len(feature) == len(counts), "the rows of a run contradict each other")
+    source, row_targets = pack_neuron(column, feature), counts.astype(np.int64)
+    rows = slice(*np.searchsorted(source, [low, high]).tolist())
+    begin, count = int(row_targets[: rows.start].sum()), int(row_targets[rows].sum())
+    (segments,) = _values_between(read, ("target_segments",), 0, begin + count)
+    before, size = (int(np.bitwise_count(part).sum(dtype=np.int64)) for part in np.split(segments, [begin]))
+    *fields, strength = _values_between(read, (*TARGET_ARRAYS[:-1], "strength"), begin, begin + count)
+    (change,) = _values_between(read, ("strength_change",), before - begin, before - begin + size - count)
+    sets = TargetSets(
+        row_targets[rows],
+        target_key(*fields),
+        segments[begin:].astype(np.uint32),
+        strength.astype(np.int64),
+        change.astype(np.uint64),
+    )
+    kind = np.int32 if header["strength_bits"] == 32 else np.int64
+    pointer = np.zeros(rows.stop - rows.start + 1, np.int64)
+    run = Run(source[rows], pointer, np.empty(size, np.int64), np.empty(size, kind))
+    intact = spread_targets(sets, run.pointer, run.target, run.strength)
+    require_intact(intact, "the targets, segments and strengths of a run contradict each other")
+    return run
+
+
 def among(values: Integers, sorted_values: Integers) -> npt.NDArray[np.bool_]:
     """Return which values are among others, which ascend.
 
@@ -471,6 +514,23 @@ def _values_at(read: ReadEntries, names: Sequence[str], places: Integers) -> lis
         for number, part in parts.items():
             values[part] = decode_chunk(layout, number, entries)[places[part] - number * layout.chunk]
         found.append(values)
+    return found
+
+
+def _values_between(read: ReadEntries, names: Sequence[str], begin: int, end: int) -> list[npt.NDArray[Any]]:
+    """Return the values of arrays from one place to another, without reading chunks that have none of them."""
+    _, layouts = _layouts(read, names)
+    for layout in layouts:
+        intact = 0 <= begin <= end <= layout.length
+        require_intact(intact, f"{layout.name} of a run has {layout.length} values", f"{end} or more")
+    chunks = [range(begin // layout.chunk, -(-end // layout.chunk) if begin < end else 0) for layout in layouts]
+    pairs = list(zip(layouts, chunks, strict=True))
+    entries = read([layout.entry(number) for layout, numbers in pairs for number in numbers])
+    found = []
+    for layout, numbers in pairs:
+        parts = [decode_chunk(layout, number, entries) for number in numbers] or [np.zeros(0, layout.dtype)]
+        first = numbers.start * layout.chunk
+        found.append(np.concatenate(parts)[begin - first : end - first])
     return found
 
 

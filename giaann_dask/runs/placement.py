@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.keys import Integers, unpack_neuron
+from giaann_dask.keys import FEATURE_MASK, Integers, pack_neuron, unpack_neuron
 from giaann_dask.runs.packing import PackedRun, unpack_rows
 from giaann_dask.runs.run import Run
 
@@ -121,6 +121,21 @@ class Placement:
     def region_of(self, neuron: int) -> int:
         """Return the region of one neuron key."""
         return int(self.regions_of(np.array([neuron]))[0])
+
+    def regions_of_column(self, column: int) -> tuple[int, ...]:
+        """Return the live regions that neurons of a column belong to, in the order of their keys.
+
+        Examples
+        --------
+        >>> Placement(4).split(0, 2 << 25 | 7).regions_of_column(2)
+        (4, 5)
+        """
+        first = int(self.first_regions_of(column))
+        for split, pivots, leaves in _leaves(self.first_regions, self.splits):
+            if split == first:
+                ends = np.searchsorted(pivots, pack_neuron(column, [0, FEATURE_MASK]), side="right")
+                return tuple(leaves[ends[0] : ends[1] + 1].tolist())
+        return (first,)
 
 
 def _leaves(first_regions: int, splits: Sequence[Split]) -> list[tuple[int, Integers, Integers]]:

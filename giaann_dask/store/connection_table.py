@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import InputFormatError, OptionError
+from giaann_dask.errors import ConceptMissingError, InputFormatError
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.representations import Summarised, Summary, format_count
 
@@ -199,7 +199,7 @@ class ConnectionTable(Summarised):
 
         Raises
         ------
-        OptionError
+        ConceptMissingError
             If there is no such concept; the message names those that are spelled alike.
 
         Examples
@@ -214,9 +214,7 @@ class ConnectionTable(Summarised):
         for name in names:
             column = column_of.get(name, column_of.get(name.lower()))
             if column is None:
-                close = difflib.get_close_matches(name.lower(), column_of, n=5)
-                remedy = f"did you mean {', '.join(close)}?" if close else "concepts are lemmas of nouns"
-                raise OptionError(f"no concept {name!r} in the network", "one of its concepts", remedy)
+                raise missing_concept(name, column_of)
             columns.append(column)
         return list(dict.fromkeys(columns))
 
@@ -298,6 +296,13 @@ class ConnectionTable(Summarised):
                 graph.add_node((column, feature), name=self.features[feature], place=place, row=row)
         graph.add_weighted_edges_from(edges, weight="strength")
         return graph
+
+
+def missing_concept(name: str, concepts: Iterable[str]) -> ConceptMissingError:
+    """Return the error for a name that is no concept's; it names those that are spelled alike."""
+    close = difflib.get_close_matches(name.lower(), concepts, n=5)
+    remedy = f"did you mean {', '.join(close)}?" if close else "concepts are lemmas of nouns"
+    return ConceptMissingError(f"no concept {name!r} in the network", "one of its concepts", remedy)
 
 
 def best_of_pairs(

@@ -442,6 +442,10 @@ class CommitReader:
         use_icechunk()
         return self._manifest
 
+    def zarr_store(self) -> icechunk.IcechunkStore:
+        """Return the Zarr store of the commit, which is read-only."""
+        return self._store
+
     def ever_pos(self) -> EverPos:
         """Return the ever-POS lexicon."""
         with reading(f"network {self.path}"):

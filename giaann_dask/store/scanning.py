@@ -1,20 +1,22 @@
 """Scan a network region by region, with no more than one region decoded at a time.
 
-Finds the connections among some columns, and the columns with the strongest connections between them. `export` reads
-all connections.
+Finds the connections among some columns, those that leave one column, and the columns with the strongest connections
+between them. `export` reads all connections.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import OptionError
-from giaann_dask.keys import Integers, unpack_neuron, unpack_target
+from giaann_dask.keys import Integers, pack_neuron, unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.run import Run
+from giaann_dask.runs.packing import read_range
+from giaann_dask.runs.run import RegionRun, Run
+from giaann_dask.storage import reading
 from giaann_dask.store.connection_table import ConnectionTable, best_of_pairs
 from giaann_dask.store.export import table_of
 from giaann_dask.store.network_store import CommitReader
@@ -55,6 +57,45 @@ def read_columns(reader: CommitReader, columns: Iterable[int]) -> ConnectionTabl
     chosen = np.isin(np.arange(max(manifest.concepts, 1)), np.fromiter(columns, np.int64))
     parts = [_connections_between(run, chosen) for run in read_regions(reader)]
     return table_of(merge_runs(parts), manifest.specification, vocabulary)
+
+
+def read_column(reader: CommitReader, column: int, regions: Collection[int] | None = None) -> RegionRun:
+    """Return the connections that leave the neurons of a column, and the strengths of these neurons.
+
+    Of the runs of its regions only the chunks are read that hold them (see `giaann_dask.runs.packing.read_range`).
+
+    Parameters
+    ----------
+    reader : CommitReader
+        Of profile ``v1`` or ``v2``.
+    column : int
+        Number of the column.
+    regions : collection of int, optional
+        Some regions of a column that is divided among several; all by default.
+
+    Raises
+    ------
+    StoreDamagedError
+        If they cannot be read.
+    """
+    wanted = reader.placement().regions_of_column(column) if regions is None else regions
+    ends = pack_neuron([column, column + 1], 0).tolist()
+    tables = [reader.entries(run.identity) for run in reader.manifest().runs if run.region in wanted]
+    with reading(f"network {reader.path}"):
+        parts = [RegionRun(*(read_range(table.read, *ends) for table in both)) for both in tables]
+    return RegionRun(*(merge_runs([part[at] for part in parts]) for at in range(len(RegionRun._fields))))
+
+
+def select_column(run: Run, column: int) -> Run:
+    """Return the connections of a run that leave the neurons of a column, as views."""
+    first, last = np.searchsorted(run.source, pack_neuron([column, column + 1], 0)).tolist()
+    begin, end = run.pointer[first], run.pointer[last]
+    return Run(
+        run.source[first:last],
+        run.pointer[first : last + 1] - begin,
+        run.target[begin:end],
+        run.strength[begin:end],
+    )
 
 
 def column_pairs(run: Run, concepts: int) -> tuple[Integers, Integers, npt.NDArray[np.float64]]:

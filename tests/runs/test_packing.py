@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
 
@@ -17,9 +17,9 @@ from zarr.core.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
-from giaann_dask.keys import pack_neuron, pack_target, unpack_target
+from giaann_dask.keys import NEURON_MASK, pack_neuron, pack_target, unpack_target
 from giaann_dask.runs import packing
-from giaann_dask.runs.packing import PackedRun, as_group, pack, unpack
+from giaann_dask.runs.packing import PackedRun, as_group, pack, read_range, unpack
 from giaann_dask.runs.run import Run, narrow_strength
 
 ARRAYS = ("source", "pointer", "target", "strength")
@@ -288,3 +288,51 @@ def test_a_target_is_stored_once_for_all_its_segments() -> None:
     lengths = {name: array.shape[0] for name, array in as_group(pack(run)).arrays()}
     assert lengths["target_column"] == lengths["strength"] == distinct
     assert lengths["strength_change"] == len(run) - distinct
+
+
+@given(st.integers(0, 2**32), st.integers(0, 60), st.integers(0, 60), st.sampled_from([7, 50, packing.CHUNK]))
+def test_a_range_of_rows_is_that_of_the_whole_run(seed: int, low: int, high: int, chunk: int) -> None:
+    run, ends = random_run(seed, 200), sorted(pack_neuron([low, high], 0).tolist())
+    packed = pack(run, chunk)
+    part = read_range(lambda names: {name: packed.entries[name] for name in names}, *ends)
+    kept = (run.source >= ends[0]) & (run.source < ends[1])
+    per_connection = np.repeat(kept, np.diff(run.pointer))
+    assert_same(
+        part,
+        Run(
+            run.source[kept],
+            np.concatenate([[0], np.cumsum(np.diff(run.pointer)[kept])]).astype(np.int64),
+            run.target[per_connection],
+            run.strength[per_connection],
+        ),
+    )
+
+
+def test_of_a_range_only_its_chunks_are_read() -> None:
+    packed, asked = pack(random_run(5, 600), 16), set()
+
+    def read(names: Sequence[str]) -> dict[str, bytes]:
+        asked.update(names)
+        return {name: packed.entries[name] for name in names}
+
+    part = read_range(read, *pack_neuron([25, 26], 0).tolist())
+    assert 0 < len(part) < 60
+    targets = [
+        name for name in packed.entries if name.startswith(("target_column/c", "strength/c", "strength_change/c"))
+    ]
+    assert 0 < len(asked & set(targets)) < len(targets) / 4
+    whole = {name for name in packed.entries if name.startswith("source_column/c")}
+    assert whole <= asked
+
+
+def test_a_range_that_entries_contradict_is_damage() -> None:
+    for name, change in (
+        ("row_targets", lambda v: v + 1),
+        ("strength", lambda v: v * 0),
+        ("target_segments", lambda v: v | 1),
+    ):
+        packed = tampered(pack(random_run(5, 100), 16), name, change)
+        with pytest.raises(StoreDamagedError):
+            read_range(
+                lambda names, held=packed: {n: held.entries[n] for n in names if n in held.entries}, 0, NEURON_MASK
+            )

@@ -44,6 +44,12 @@ def test_splits_are_followed(data: st.DataObject, keys: np.ndarray, first: int) 
     assert set(found.tolist()) <= set(placement.live())
     assert len(placement.live()) == first + len(placement.splits)
     assert placement.region_of(int(keys[0])) == found[0]
+    for column in np.unique(unpack_neuron(keys)[0]).tolist():
+        ends = pack_neuron([column, column + 1], 0).tolist()
+        begins = [ends[0], *sorted(split.pivot for split in placement.splits if ends[0] < split.pivot < ends[1])]
+        # Every region begins in the column at its first key or at a pivot.
+        expected = dict.fromkeys(naive_region(placement, key) for key in begins)
+        assert placement.regions_of_column(column) == tuple(expected)
 
 
 def make_run(keys: np.ndarray, sizes: list[int]) -> Run:

@@ -1,0 +1,406 @@
+"""Present concept columns of a network as objects, read from the store when they are asked for.
+
+`Columns` finds them by concept; `Column` has the features, connections and place of one of them, and converts it to
+pandas, Dask, Zarr and networkx. `frames` makes the data frames and arrays.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from giaann_dask.api import frames
+from giaann_dask.cluster.regions import region_holders
+from giaann_dask.errors import OptionError, StoreExistsError, parameter
+from giaann_dask.keys import pack_neuron, unpack_neuron
+from giaann_dask.representations import Summarised, Summary, format_count
+from giaann_dask.runs.run import RegionRun
+from giaann_dask.storage import create_array, writing
+from giaann_dask.store.connection_table import COORDINATES, ConnectionTable, missing_concept
+from giaann_dask.store.export import table_of
+from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.scanning import read_column, require_columns
+from giaann_dask.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import dask.array as da
+    import dask.dataframe as dd
+    import networkx as nx
+    import pandas as pd
+
+# Shown of many.
+_SHOWN = 8
+# Of the arrays of a table, for readers of `Column.to_zarr`.
+_MEANINGS = {
+    "src_col": "concept column of the source neuron",
+    "src_feat": "feature of the source neuron; 0 is the prime concept neuron",
+    "branch": "dendritic branch of the target neuron",
+    "seg": "segment of the branch",
+    "tgt_col": "concept column of the target neuron",
+    "tgt_feat": "feature of the target neuron; 0 is the prime concept neuron",
+    "strength": "strength of the connection",
+}
+
+
+class ColumnFeature(NamedTuple):
+    """A feature of a column.
+
+    Attributes
+    ----------
+    name : str
+        The word; of feature 0, the prime concept neuron, the concept.
+    number : int
+        Of the feature in the network.
+    connections : int
+        Connections that leave it.
+    """
+
+    name: str
+    number: int
+    connections: int
+
+
+class ColumnTarget(NamedTuple):
+    """A neuron that connections of a column lead to.
+
+    Attributes
+    ----------
+    concept, feature : str
+        Names of its column and its feature; of a prime concept neuron the concept twice.
+    strength : float
+        Sum of the strengths from all features of the column, over branches and segments.
+    """
+
+    concept: str
+    feature: str
+    strength: float
+
+
+class Column(Summarised):
+    """A concept column of a network at a commit; made by `Columns` and ``network["miller"]``.
+
+    What is stored of it is read on first use: of the runs of its region only the chunks that hold it.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit.
+    vocabulary : Vocabulary
+        Its saved dictionaries.
+    index : int
+        Number of the column.
+
+    Attributes
+    ----------
+    name : str
+        The concept.
+    index : int
+        Number of the column.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import giaann_dask as gd
+    >>> from giaann_dask.data import sample_text
+    >>> path = Path(tempfile.mkdtemp()) / "village"
+    >>> with gd.connect(workers=0) as client:
+    ...     trained = gd.train(sample_text(), path, client=client)
+    >>> miller = gd.Network(path)["miller"]
+    >>> miller.features[0].name, miller.strongest(1)[0].concept
+    ('miller', 'miller')
+    """
+
+    def __init__(self, reader: CommitReader, vocabulary: Vocabulary, index: int) -> None:
+        self._reader, self._vocabulary = reader, vocabulary
+        self.name, self.index = vocabulary.concepts[index], index
+
+    @cached_property
+    def regions(self) -> tuple[int, ...]:
+        """Regions that hold it: one, or those that a column too large for one is divided among by feature."""
+        return self._reader.placement().regions_of_column(self.index)
+
+    @property
+    def region(self) -> int:
+        """Region that holds its prime concept neuron."""
+        return self.regions[0]
+
+    @property
+    def worker(self) -> str | None:
+        """Address of the worker that has `region` in memory, None where none has; see `workers`."""
+        return self.workers.get(self.region)
+
+    @property
+    def workers(self) -> dict[int, str]:
+        """Workers that have its regions in memory, by region, as the scheduler of the current Dask client says now.
+
+        Regions are in memory while a network is open on a cluster, as by a session or a server.
+        """
+        return region_holders(self._reader, self.regions)
+
+    @cached_property
+    def _stored(self) -> RegionRun:
+        return read_column(self._reader, self.index, self.regions)
+
+    @cached_property
+    def connections(self) -> ConnectionTable:
+        """Connections that leave the column, ordered by source feature, segment, target column and feature, branch."""
+        return table_of(self._stored.connections, self._reader.manifest().specification, self._vocabulary)
+
+    def select(self, *, branch: int | None = None, segment: int | None = None) -> ConnectionTable:
+        """Return the connections on a dendritic branch, on a segment, or on a segment of a branch.
+
+        Raises
+        ------
+        OptionError
+            If the network has no such branch or segment.
+        """
+        table, kept = self.connections, np.ones(len(self.connections), np.bool_)
+        limits = dict(zip(("branch", "segment"), self.connection_counts.shape, strict=True))
+        for name, array, chosen in (("branch", table.branch, branch), ("segment", table.seg, segment)):
+            if chosen is None:
+                continue
+            if not 0 <= chosen < limits[name]:
+                raise OptionError(f"{parameter(name)} is {chosen}", f"0 to {limits[name] - 1}", "choose another")
+            kept &= array == chosen
+        arrays = {name: getattr(table, name)[kept] for name in (*COORDINATES, "strength")}
+        return ConnectionTable(**arrays, concepts=table.concepts, features=table.features)
+
+    @property
+    def connection_counts(self) -> npt.NDArray[np.int64]:
+        """Number of connections by branch and segment; int64, shape ``(branches, segments)``."""
+        table, specification = self.connections, self._reader.manifest().specification
+        shape = specification.branches, specification.segments
+        place = table.branch.astype(np.int64) * shape[1] + table.seg
+        return np.bincount(place, minlength=shape[0] * shape[1]).astype(np.int64).reshape(shape)
+
+    @property
+    def features(self) -> tuple[ColumnFeature, ...]:
+        """Features of the column, by number: those that text has trained in it."""
+        run, neurons = self._stored
+        counts = dict(zip(run.source.tolist(), np.diff(run.pointer).tolist(), strict=True))
+        keys = np.union1d(neurons.source, run.source)
+        numbers = unpack_neuron(keys)[1].tolist()
+        pairs = zip(numbers, keys.tolist(), strict=True)
+        return tuple(ColumnFeature(self._word(self.index, at), at, counts.get(key, 0)) for at, key in pairs)
+
+    def strongest(self, count: int = 10) -> list[ColumnTarget]:
+        """Return the neurons that the strongest connections lead to; of equal ones the first by column and feature.
+
+        Raises
+        ------
+        OptionError
+            If the count is below 1.
+        """
+        if count < 1:
+            raise OptionError(f"{parameter('count')} is {count}", "1 or more", "choose another")
+        table = self.connections
+        keys, at = np.unique(pack_neuron(table.tgt_col, table.tgt_feat), return_inverse=True)
+        strength = np.bincount(at, table.strength, len(keys))
+        best = np.argsort(-strength, kind="stable")[:count]
+        ends = zip(*(part.tolist() for part in unpack_neuron(keys[best])), strength[best].tolist(), strict=True)
+        return [ColumnTarget(table.concepts[c], self._word(c, f), total) for c, f, total in ends]
+
+    def _word(self, column: int, feature: int) -> str:
+        return self._vocabulary.features[feature] if feature else self._vocabulary.concepts[column]
+
+    def to_pandas(self, *, names: bool = True) -> pd.DataFrame:
+        """Return the connections as a data frame, in the order of `connections`.
+
+        Parameters
+        ----------
+        names : bool
+            Whether to add the names of concepts and features (``src_col_name`` and so on, pyarrow strings).
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``src_col``, ``src_feat``, ``tgt_col``, ``tgt_feat`` (int32), ``branch``, ``seg`` (int8) and
+            ``strength`` (float32), as in an export.
+
+        Raises
+        ------
+        MissingDependencyError
+            If pandas is not installed.
+        """
+        return frames.to_frame(self._reader, self._stored.connections, names)
+
+    def to_dask_dataframe(self, *, names: bool = True) -> dd.DataFrame:
+        """Return the same as `to_pandas` as a Dask data frame, with a partition for each of its regions.
+
+        Where a worker has a region in memory the partition is computed there, else by a worker that reads the column
+        from the store. Nothing is read here but the dictionaries.
+        """
+        return frames.lazy_frame(self._reader, frames.lazy_column(self._reader, self.index, list(self.workers)), names)
+
+    def to_dask_array(self) -> da.Array:
+        """Return the connections as a Dask array of records, computed as in `to_dask_dataframe`.
+
+        Returns
+        -------
+        dask.array.Array
+            Shape ``(connections,)``, of unknown length until ``compute_chunk_sizes``. Its dtype has the fields of
+            `to_pandas` without names, so that ``array["strength"]`` is an array of strengths.
+        """
+        runs = frames.lazy_column(self._reader, self.index, list(self.workers))
+        return frames.lazy_records(self._reader, runs, [None] * len(runs))
+
+    def to_zarr(self, store: Any) -> zarr.Group:
+        """Write the connections as a Zarr group.
+
+        Parameters
+        ----------
+        store : str, Path or zarr.abc.store.Store
+            Where nothing is yet.
+
+        Returns
+        -------
+        zarr.Group
+            An array for each field of `connections`, with an attribute ``meaning``. Attributes of the group are
+            ``concept``, ``column``, ``network``, ``commit``, and the names of the ``concepts`` and ``features`` that
+            occur, by number.
+
+        Raises
+        ------
+        StoreExistsError
+            If there is a Zarr group or array already.
+        StoreWriteError
+            If the disk is full.
+        """
+        table = self.connections
+        place = str(store) if isinstance(store, Path) else store
+        with writing(f"column {self.name}"):
+            try:
+                group = zarr.create_group(place, zarr_format=3)
+            except zarr.errors.ContainsGroupError as error:
+                raise StoreExistsError(f"{store} holds a Zarr group", "a new place", "choose another") from error
+            except zarr.errors.ContainsArrayError as error:
+                raise StoreExistsError(f"{store} holds a Zarr array", "a new place", "choose another") from error
+            for name, meaning in _MEANINGS.items():
+                create_array(group, name, getattr(table, name)).attrs["meaning"] = meaning
+            group.attrs.update(
+                {
+                    "concept": self.name,
+                    "column": self.index,
+                    "network": str(self._reader.path),
+                    "commit": self._reader.commit,
+                    "concepts": _used(table.concepts, table.src_col, table.tgt_col),
+                    "features": _used(table.features, table.src_feat, table.tgt_feat),
+                }
+            )
+        return group
+
+    def to_networkx(self) -> nx.MultiDiGraph:
+        """Return the connections as a graph.
+
+        Returns
+        -------
+        networkx.MultiDiGraph
+            Nodes are (column, feature) with their names ``concept`` and ``feature``. Edges have the key (branch,
+            segment) and the attributes ``branch``, ``segment`` and ``strength``.
+        """
+        import networkx as nx
+
+        table = self.connections
+        graph = nx.MultiDiGraph(concept=self.name, commit=self._reader.commit)
+        rows = zip(*(getattr(table, name).tolist() for name in (*COORDINATES, "strength")), strict=True)
+        for source, feature, branch, segment, *target, strength in rows:
+            values = {"branch": branch, "segment": segment, "strength": strength}
+            graph.add_edge((source, feature), tuple(target), key=(branch, segment), **values)
+        for (column, feature), node in graph.nodes(data=True):
+            node.update(concept=self._vocabulary.concepts[column], feature=self._word(column, feature))
+        return graph
+
+    def summary(self) -> Summary:
+        """Return the lines that represent the column."""
+        features, targets = self.features, self.strongest(_SHOWN)
+        workers = sorted(set(self.workers.values()))
+        words = [feature.name for feature in sorted(features[1:], key=lambda each: -each.connections)[:_SHOWN]]
+        more = "" if len(features) <= _SHOWN + 1 else ", …"
+        rows = (
+            ("column", format_count(self.index)),
+            ("regions" if len(self.regions) > 1 else "region", ", ".join(map(str, self.regions))),
+            ("in memory of", ", ".join(workers) or "no worker"),
+            ("connections", format_count(len(self.connections))),
+            ("features", f"{format_count(len(features))}: {', '.join(words)}{more}" if words else str(len(features))),
+            ("strongest", "\n".join(f"{t.feature} in {t.concept}  {t.strength:,.1f}" for t in targets) or "none"),
+        )
+        return Summary(f"Column {self.name}", rows)
+
+    def _repr_html_(self) -> str:
+        """Return the summary with a small picture, for notebooks."""
+        if not len(self.connections):
+            return super()._repr_html_()
+        from giaann_dask.diagnostics.pictures.column import draw_column
+        from giaann_dask.diagnostics.pictures.files import rendered
+
+        picture = base64.b64encode(rendered(draw_column(self.connections, self.index), "svg", text=True)).decode()
+        # As an image, whose identifiers are its own on a page with several.
+        style = "display:block;max-width:100%;height:auto"
+        return f'{super()._repr_html_()}<img style="{style}" alt="" src="data:image/svg+xml;base64,{picture}">'
+
+
+class Columns(Summarised, Mapping[str, Column]):
+    """Concept columns of a network by concept, in the order of their numbers.
+
+    Concepts are spelled as the dictionary has them: mostly lemmas of nouns, in the singular. Nothing is read until
+    it is asked for, and of connections no more than those of a column.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit.
+
+    Raises
+    ------
+    OptionError
+        If the network is of profile ``best``, which has no columns.
+    """
+
+    def __init__(self, reader: CommitReader) -> None:
+        require_columns(reader)
+        self._reader = reader
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return self._reader.saved_vocabulary()
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {name: column for column, name in enumerate(self._vocabulary.concepts)}
+
+    def __getitem__(self, concept: str) -> Column:
+        """Return a column.
+
+        Raises
+        ------
+        ConceptMissingError
+            If there is no such concept; the message names those that are spelled alike. It is a KeyError.
+        """
+        if concept not in self._index:
+            raise missing_concept(concept, self._index)
+        return Column(self._reader, self._vocabulary, self._index[concept])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._index)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def summary(self) -> Summary:
+        """Return the lines that represent the columns."""
+        some = list(self._index)[:_SHOWN]
+        more = "" if len(self) <= _SHOWN else ", …"
+        rows = (("concepts", format_count(len(self))), ("first", ", ".join(some) + more))
+        return Summary(f"Columns of network {self._reader.path}", rows)
+
+
+def _used(names: Any, *numbers: npt.NDArray[np.integer[Any]]) -> dict[str, str]:
+    """Return the names of the numbers that occur, by number."""
+    return {str(at): names[at] for at in np.unique(np.concatenate(numbers)).tolist()}

@@ -1,0 +1,199 @@
+"""Make data frames and arrays of connections: in this process, or lazily as Dask collections with a part per region.
+
+A part depends on the key of its region (`giaann_dask.cluster.regions`): the worker that has the region in memory
+computes it, or else one that reads the store. Nothing is gathered. `columns` uses this for single columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from dask import delayed
+from dask._task_spec import Task
+from dask.delayed import Delayed
+
+from giaann_dask.cluster import task_key
+from giaann_dask.cluster.regions import open_region, region_key, region_places
+from giaann_dask.cluster.sharing import open_commit
+from giaann_dask.diagnostics.pictures.choosing import segment_names
+from giaann_dask.increments.contexts import EXTENDS, word_key
+from giaann_dask.lazy import import_optional
+from giaann_dask.runs.run import Run
+from giaann_dask.store.export import ColumnArray, connection_columns, context_columns
+from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.scanning import read_column, select_column
+from giaann_dask.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import dask.array as da
+    import dask.dataframe as dd
+    import pandas as pd
+
+EXTRA = "dataframe"
+# Of which array, and the dictionary that has its names.
+_NAMED = {"src_col": "concepts", "src_feat": "features", "tgt_col": "concepts", "tgt_feat": "features"}
+_SUFFIX = "_name"
+
+
+def coordinate_columns(reader: CommitReader) -> dict[str, ColumnArray]:
+    """Return how the arrays of a table are made: of connections, or of profile ``best`` of counts of contexts."""
+    specification = reader.manifest().specification
+    return connection_columns(specification) if specification.has_columns else context_columns()
+
+
+def to_records(reader: CommitReader, run: Run) -> npt.NDArray[np.void]:
+    """Return the connections of a run as an array of records, with the fields and types of an export."""
+    columns = coordinate_columns(reader)
+    records = np.empty(len(run), record_type(columns))
+    for name, column in columns.items():
+        records[name] = column.of(run)
+    return records
+
+
+def record_type(columns: dict[str, ColumnArray]) -> np.dtype[np.void]:
+    """Return the type of the records of `to_records`."""
+    return np.dtype([(name, column.dtype) for name, column in columns.items()])
+
+
+def to_frame(reader: CommitReader, run: Run, names: bool) -> pd.DataFrame:
+    """Return the connections of a run as a data frame.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit.
+    run : Run
+        Some of its connections.
+    names : bool
+        Whether to add the names of concepts and features, or of kinds of contexts and words.
+
+    Raises
+    ------
+    MissingDependencyError
+        If pandas is not installed.
+    """
+    pandas = import_optional("pandas", EXTRA)
+    arrays = {name: column.of(run).astype(column.dtype) for name, column in coordinate_columns(reader).items()}
+    if not names:
+        return pandas.DataFrame(arrays)
+    specification, vocabulary = reader.manifest().specification, reader.saved_vocabulary()
+    has_columns = specification.has_columns
+    kinds = [] if has_columns else segment_names(specification)
+    added = _concept_names(arrays, vocabulary) if has_columns else _context_names(arrays, vocabulary, kinds)
+    string = pandas.StringDtype("pyarrow")
+    strings = {name: pandas.array(known, dtype=string).take(at, allow_fill=True) for name, (known, at) in added.items()}
+    return pandas.DataFrame({**arrays, **strings})
+
+
+# Names, and the place among them of every value, -1 for none.
+_Names = dict[str, tuple[Sequence[str], npt.NDArray[np.integer[Any]]]]
+
+
+def _concept_names(arrays: dict[str, npt.NDArray[Any]], vocabulary: Vocabulary) -> _Names:
+    return {name + _SUFFIX: (getattr(vocabulary, known), arrays[name]) for name, known in _NAMED.items()}
+
+
+def _context_names(arrays: dict[str, npt.NDArray[Any]], vocabulary: Vocabulary, kinds: Sequence[str]) -> _Names:
+    """Return the names of kinds, and of the words that follow contexts; the target of ``extends`` is no word."""
+    words = vocabulary.features[1:]
+    keys = np.array([word_key(word) for word in words], np.int64)
+    order = np.argsort(keys, kind="stable")
+    at = np.minimum(np.searchsorted(keys, arrays["target"], sorter=order), max(len(words) - 1, 0))
+    place = order[at] if len(words) else np.zeros(len(at), np.int64)
+    word = (arrays["kind"] != EXTENDS) & (keys[place] == arrays["target"] if len(words) else False)
+    return {"kind" + _SUFFIX: (kinds, arrays["kind"]), "target" + _SUFFIX: (words, np.where(word, place, -1))}
+
+
+def frame_of_run(run: Run, path: str, commit: str, names: bool) -> pd.DataFrame:
+    """Make a data frame of the connections of a run, as a task."""
+    return to_frame(open_commit(path, commit), run, names)
+
+
+def records_of_run(run: Run, path: str, commit: str) -> npt.NDArray[np.void]:
+    """Make records of the connections of a run, as a task."""
+    return to_records(open_commit(path, commit), run)
+
+
+def open_column(path: str, commit: str, column: int, region: int) -> Run:
+    """Read the connections that leave a column's neurons in a region, as a task."""
+    return read_column(open_commit(path, commit), column, [region]).connections
+
+
+class _UnfusedTask(Task):  # type: ignore[misc]
+    """Task that optimisations do not join with the one that needs it, so that it keeps its key."""
+
+    __slots__ = ()
+
+    @property
+    def block_fusion(self) -> bool:
+        return True
+
+
+def lazy_regions(reader: CommitReader) -> list[Delayed]:
+    """Return the runs of all live regions, under the keys of `giaann_dask.inference.handle`."""
+    places = {region_key(reader, region): place for region, place in region_places(reader)}
+    return [Delayed(key, {key: _UnfusedTask(key, open_region, *place)}) for key, place in places.items()]
+
+
+def lazy_column(reader: CommitReader, column: int, held: Sequence[int]) -> list[Delayed]:
+    """Return the runs of a column, one for each of its regions.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit.
+    column : int
+        Number of the column.
+    held : sequence of int
+        Regions that a worker has in memory; of all others only the column is read.
+    """
+    place, found = (str(reader.path), reader.commit), []
+    regions = reader.placement().regions_of_column(column)
+    whole = dict(zip(reader.placement().live(), lazy_regions(reader), strict=True)) if held else {}
+    for region in regions:
+        if region in held:
+            key = task_key("select_column", *place, column, region)
+            found.append(_task(select_column, key, whole[region], column))
+        else:
+            key = task_key("open_column", *place, column, region)
+            found.append(_task(open_column, key, *place, column, region))
+    return found
+
+
+def lazy_frame(reader: CommitReader, runs: Sequence[Delayed], names: bool) -> dd.DataFrame:
+    """Return a Dask data frame with a partition for each run; see `to_frame`."""
+    frames = import_optional("dask.dataframe", EXTRA)
+    place = (str(reader.path), reader.commit, names)
+    parts = [_task(frame_of_run, task_key("frame", run.key, names), run, *place) for run in runs]
+    meta = to_frame(reader, Run.empty(), names)
+    return frames.from_delayed(parts, meta=meta, prefix="connections", verify_meta=False)
+
+
+def lazy_records(reader: CommitReader, runs: Sequence[Delayed], lengths: Sequence[int | None]) -> da.Array:
+    """Return a Dask array of records with a chunk for each run, some of unknown length; see `to_records`."""
+    import dask.array as da
+
+    place, kind = (str(reader.path), reader.commit), record_type(coordinate_columns(reader))
+    parts = [_task(records_of_run, task_key("records", run.key), run, *place) for run in runs]
+    shapes = [(math.nan if length is None else length,) for length in lengths]
+    blocks = [da.from_delayed(part, shape, dtype=kind) for part, shape in zip(parts, shapes, strict=True)]
+    return da.concatenate(blocks)
+
+
+def region_lengths(reader: CommitReader) -> list[int | None]:
+    """Return the number of connections of every live region; None where its runs have some in common, uncounted."""
+    manifest, found = reader.manifest(), []
+    runs = manifest.runs_by_region()
+    for region in reader.placement().live():
+        each = [run.connections for run in runs.get(region, ())]
+        counted = manifest.counts.get(region)
+        found.append(sum(each) if len(each) < 2 else counted.connections if counted else None)
+    return found
+
+
+def _task(function: Any, key: str, *arguments: Any) -> Delayed:
+    return delayed(function, pure=True)(*arguments, dask_key_name=key)
