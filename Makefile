@@ -32,7 +32,7 @@ demo: $(READY)
 	rm -rf demo && mkdir demo
 	$(BIN)/giaann-dask train giaann_dask/data/sample.txt --network demo/village --workers 2
 	$(BIN)/giaann-dask evaluate demo/village giaann_dask/data/sample_test.txt --workers 2
-	$(BIN)/giaann-dask generate demo/village "The old miller carried the flour" --tokens 12 --explain
+	$(BIN)/giaann-dask generate demo/village "The old miller carried the flour" --max-tokens 12 --explain
 	$(BIN)/giaann-dask draw demo/village --out demo/village.svg
 	$(BIN)/giaann-dask inspect demo/village
 

@@ -28,8 +28,8 @@ from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.handle import open_regions
+from giaann_dask.inference.rows.messages import RowProjection
 from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
-from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.sessions import NetworkHandle
 from giaann_dask.inference.state.options import InferenceOptions

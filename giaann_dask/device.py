@@ -3,27 +3,37 @@
 Devices of inference are chosen by name, and their memory is measured here. Everything else takes a `torch.device`
 without checking its kind; `giaann_dask.cluster` starts clusters of CUDA workers.
 
-Importing this module does not import PyTorch, whose import takes longer than any other.
+PyTorch is imported where something first uses a tensor, as its import takes longer than any other: modules take the
+name `torch` from here, and None stands for the CPU, where compiled code works on arrays.
 """
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, get_args
 
 from giaann_dask.errors import OptionError, parameter
+from giaann_dask.lazy import LazyModule
 
 if TYPE_CHECKING:
-    import torch
+    import torch as torch
+else:
+    torch = LazyModule("torch")
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 DEVICE_NAMES: tuple[DeviceName, ...] = get_args(DeviceName)
 
 
-def select_device(name: DeviceName = "auto") -> torch.device:
-    """Return the device of a name.
+def select_device(name: DeviceName = "auto") -> torch.device | None:
+    """Return the device of a name, None for the CPU.
 
     Parameters
     ----------
@@ -32,7 +42,7 @@ def select_device(name: DeviceName = "auto") -> torch.device:
 
     Returns
     -------
-    torch.device
+    torch.device or None
 
     Raises
     ------
@@ -41,16 +51,16 @@ def select_device(name: DeviceName = "auto") -> torch.device:
 
     Examples
     --------
-    >>> select_device("cpu")
-    device(type='cpu')
+    >>> select_device("cpu") is None
+    True
     """
     if name not in DEVICE_NAMES:
-        raise OptionError(f"{parameter('device')} is {name!r}", "auto, cpu or cuda", "choose one of them")
-    import torch
-
+        raise OptionError(
+            f"{parameter('device')} is {name!r}", "auto, cpu or cuda", f"set {parameter('device')} to one of them"
+        )
     if name == "cpu":
-        return torch.device("cpu")
-    if torch.cuda.is_available():
+        return None
+    if _has_driver() and torch.cuda.is_available():
         return torch.device("cuda")
     if name == "cuda":
         raise OptionError(
@@ -58,7 +68,33 @@ def select_device(name: DeviceName = "auto") -> torch.device:
             "auto or cpu on this machine",
             f"choose {parameter('device')} auto, or install PyTorch with CUDA on a machine that has a GPU",
         )
-    return torch.device("cpu")
+    return None
+
+
+def _has_driver() -> bool:
+    """Return whether PyTorch may find a device: without a driver it finds none, and need not be imported."""
+    if "torch" in sys.modules:
+        return True
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        # The driver of AMD, whose devices PyTorch calls CUDA, too.
+        return Path("/dev/kfd").exists()
+    return True
+
+
+def without_gradients(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function of tensors run in PyTorch's inference mode, as ``torch.inference_mode`` does.
+
+    PyTorch is imported when the function is called, not where it is defined.
+    """
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> R:
+        with torch.inference_mode():
+            return function(*arguments, **named)
+
+    return call
 
 
 def tensor_device(device: torch.device | None) -> torch.device | None:
@@ -74,9 +110,8 @@ def device_bytes() -> int:
     >>> device_bytes() >= 0
     True
     """
-    torch = sys.modules.get("torch")
     # The query must neither import PyTorch nor begin to use a device.
-    if torch is None or not torch.cuda.is_initialized():
+    if "torch" not in sys.modules or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return 0
     return sum(torch.cuda.memory_reserved(number) for number in range(torch.cuda.device_count()))
 
@@ -85,10 +120,12 @@ def device_bytes() -> int:
 def one_thread() -> Iterator[None]:
     """Let torch use one thread of this process for a while: its many small steps lose by more.
 
-    Dask runs one task for each core already; a thread pool under each of them would contend.
+    Dask runs one task for each core already; a thread pool under each of them would contend. Nothing is done where
+    torch is not imported.
     """
-    import torch
-
+    if "torch" not in sys.modules:
+        yield
+        return
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,7 +1,8 @@
 """Import lazily: the public names of a package, and optional dependencies where they are used.
 
 Provides the ``__getattr__`` and ``__dir__`` of a package whose names are imported on first use, so that importing it
-is fast, and imports of packages that may not be installed, with an error that says how to install them.
+is fast, modules that are imported on first use, and imports of packages that may not be installed, with an error that
+says how to install them.
 """
 
 from __future__ import annotations
@@ -44,6 +45,22 @@ def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str]
         return sorted({*homes, *(name for name in vars(sys.modules[package]) if name.startswith("__"))})
 
     return load, names
+
+
+class LazyModule(ModuleType):
+    """Module that is imported when one of its names is first used.
+
+    Examples
+    --------
+    >>> LazyModule("json").loads("[1]")
+    [1]
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        """Import the module, and keep the name here, so that it is found at once from then on."""
+        value = getattr(import_module(self.__name__), name)
+        setattr(self, name, value)
+        return value
 
 
 def import_optional(module: str, extra: str) -> ModuleType:

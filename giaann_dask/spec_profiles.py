@@ -253,8 +253,8 @@ def _check_tree(options: Mapping[str, Any]) -> None:
     require(whole, "branches", branches, expected)
 
 
-def require(valid: bool, name: str, value: object, expected: str, remedy: str = "choose another value") -> None:
+def require(valid: bool, name: str, value: object, expected: str, remedy: str | None = None) -> None:
     """Raise a `SpecificationError` that names the field when it is not valid."""
     if not valid:
         shown = parameter(name) if name.isidentifier() else name
-        raise SpecificationError(f"{shown} is {value!r}", expected, remedy)
+        raise SpecificationError(f"{shown} is {value!r}", expected, remedy or f"set {shown} to such a value")

@@ -276,7 +276,7 @@ def writing(what: str) -> Iterator[None]:
             raise StoreRefusedError(
                 f"{what} could not be written: {_first_line(error)}",
                 "a path that may be written",
-                "choose another, or change who may write there",
+                "name such a path, or change who may write there",
             ) from error
         if _matches(error, (errno.EDQUOT,), _QUOTA):
             raise StoreFullError(

@@ -1,6 +1,7 @@
 """Connect to a Dask cluster and add monitoring to it; choose the cluster of a call that names none.
 
-Connecting without monitoring is in `giaann_dask.cluster.connecting`.
+Connecting without monitoring is in `giaann_dask.cluster.connecting`. Dask is imported by the functions that need it, so
+that a network is inspected without.
 """
 
 from __future__ import annotations
@@ -8,17 +9,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from distributed import Client, default_client
-
-from giaann_dask.cluster import ClusterOptions, attempt
-from giaann_dask.cluster import connect as connect_unmonitored
-from giaann_dask.dask_types import register
-from giaann_dask.diagnostics.monitoring.reporter import add_monitoring, report_events
-from giaann_dask.diagnostics.progress import Workload, progress_bars
+from giaann_dask.cluster import attempt
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, notify_all
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from giaann_dask.cluster import ClusterOptions
+    from giaann_dask.diagnostics.progress import Workload
 
 
 class Cluster(Protocol):
@@ -29,7 +30,7 @@ class Cluster(Protocol):
         """Address of its scheduler."""
 
 
-ClientLike: TypeAlias = Client | Cluster | str
+ClientLike: TypeAlias = "Client | Cluster | str"
 
 
 def connect(
@@ -66,6 +67,10 @@ def connect(
     InputMissingError
         If the scheduler file does not exist.
     """
+    from giaann_dask.cluster import ClusterOptions
+    from giaann_dask.cluster import connect as connect_unmonitored
+    from giaann_dask.diagnostics.monitoring.reporter import add_monitoring
+
     client = connect_unmonitored(
         options=options or ClusterOptions(scheduler=scheduler, workers=workers, dashboard=dashboard)
     )
@@ -95,6 +100,10 @@ def use_client(client: ClientLike | None = None) -> Iterator[Client]:
     ClusterError
         If no scheduler answers at the address.
     """
+    from distributed import Client
+
+    from giaann_dask.dask_types import register
+
     register()
     if client is None:
         yield current_client() or _start_default()
@@ -138,6 +147,9 @@ def observe_work(
     ------
     distributed.Client, callable
     """
+    from giaann_dask.diagnostics.monitoring.reporter import report_events
+    from giaann_dask.diagnostics.progress import progress_bars
+
     with ExitStack() as opened:
         used = opened.enter_context(use_client(client))
         bars = opened.enter_context(progress_bars(workload, progress))
@@ -147,6 +159,11 @@ def observe_work(
 
 def current_client() -> Client | None:
     """Return the current Dask client of this process if it is synchronous, else None."""
+    # A process that has not imported Dask's scheduler has no client.
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import default_client
+
     try:
         client = default_client()
     except ValueError:

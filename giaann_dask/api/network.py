@@ -14,20 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from distributed import Client
-
 from giaann_dask.api.cluster import ClientLike, connect, current_client, observe_work, require_synchronous, use_client
-from giaann_dask.api.texts import Inputs, TextOptions, as_sources, sources_of
-from giaann_dask.cluster import ClusterOptions, attempt
-from giaann_dask.diagnostics.monitoring.reporter import reporter_of
-from giaann_dask.diagnostics.progress import Workload
+from giaann_dask.cluster import attempt
 from giaann_dask.errors import OptionError, ReportMissingError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.spec import Specification
 from giaann_dask.storage import bytes_on_disk
-from giaann_dask.store.connection_table import ConnectionTable
-from giaann_dask.store.export import Exported, connection_table, export_network
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
@@ -36,10 +29,12 @@ from giaann_dask.text.ever_pos import EverPos
 if TYPE_CHECKING:
     import dask.array as da
     import dask.dataframe as dd
+    from distributed import Client
     from icechunk import IcechunkStore
     from matplotlib.figure import Figure
 
     from giaann_dask.api.columns import Column, Columns
+    from giaann_dask.api.texts import Inputs, TextOptions
     from giaann_dask.diagnostics.network_report.page import NetworkReport
     from giaann_dask.diagnostics.pictures.gallery import Pictures
     from giaann_dask.diagnostics.pictures.options import DrawOptions
@@ -48,6 +43,8 @@ if TYPE_CHECKING:
     from giaann_dask.inference.continuation import Continuation, GenerationOptions
     from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
     from giaann_dask.inference.token_events import ContinuationStream, OpenNetwork, PromptSession
+    from giaann_dask.store.connection_table import ConnectionTable
+    from giaann_dask.store.export import Exported
     from giaann_dask.training.training_report import TrainingReport
 
 
@@ -75,9 +72,9 @@ def open(path: str | os.PathLike[str], commit: str | None = None) -> Network:
     Examples
     --------
     >>> import giaann_dask as gd
-    >>> gd.open("no such.network")
+    >>> gd.open("none")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    giaann_dask.errors.StoreMissingError: no such.network holds no network; ...
+    giaann_dask.errors.StoreMissingError: there is no network at none; ...
     """
     given = os.fspath(path)
     parts = urlsplit(given)
@@ -241,6 +238,8 @@ class Network(Summarised):
         EmptyInputError
             If no sentence of the text is long enough.
         """
+        from giaann_dask.api.texts import TextOptions, as_sources, sources_of
+        from giaann_dask.diagnostics.progress import Workload
         from giaann_dask.inference.best.evaluation import ScoringOptions
         from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, evaluate_network
 
@@ -287,6 +286,8 @@ class Network(Summarised):
         OptionError
             If the network is of another profile.
         """
+        from giaann_dask.api.texts import TextOptions, as_sources, sources_of
+        from giaann_dask.diagnostics.progress import Workload
         from giaann_dask.inference.best.evaluation import ScoringOptions, score_network
 
         if self.specification.has_columns:
@@ -316,6 +317,7 @@ class Network(Summarised):
         They are counted on the sequences that a network of profile ``v1`` or ``v2`` trains of the text
         `training`; a network of profile ``best`` has their counts (see `score`).
         """
+        from giaann_dask.api.texts import TextOptions, as_sources, sources_of
         from giaann_dask.inference.best.evaluation import BaselineTexts, ScoringOptions, score_same_tokens
 
         spec = self.specification
@@ -373,7 +375,9 @@ class Network(Summarised):
         from giaann_dask.inference.registry import generate
 
         wanted = _generation_options(options, max_tokens, temperature, seed, explain)
-        with _client_or_process(client) as used, attempt():
+        if client is None and current_client() is None:
+            return generate(None, self._reader, prompt, wanted)
+        with use_client(client) as used, attempt():
             return generate(used, self._reader, prompt, wanted)
 
     def session(
@@ -439,6 +443,8 @@ class Network(Summarised):
         key = None if used is None else (used.id, options.rows, options.reasons > 0)
         opened = self._opened.get(key)
         if opened is None or opened.lost():
+            from giaann_dask.diagnostics.monitoring.reporter import reporter_of
+
             observer = ignore if used is None else reporter_of(used)
             opened = open_network(self._reader, client=used, options=options, observer=observer)
             self._opened[key] = opened
@@ -448,6 +454,8 @@ class Network(Summarised):
         """Return all connections as coordinate arrays, in this process's memory."""
         if not self.specification.has_columns:
             raise OptionError("columns of a network of profile best", "profile v1 or v2", "use export for its counts")
+        from giaann_dask.store.export import connection_table
+
         return connection_table(self._reader, observer)
 
     @property
@@ -513,6 +521,8 @@ class Network(Summarised):
 
         Of profile ``best`` counts of contexts, words, and how often each of these occurs.
         """
+        from giaann_dask.store.export import export_network
+
         return export_network(self._reader, path, observer)
 
     def draw(self, concepts: Sequence[str] = (), *, options: DrawOptions | None = None) -> Figure:
@@ -558,6 +568,7 @@ class Network(Summarised):
         NetworkReport
             Shows itself in notebooks; ``save`` writes it.
         """
+        from giaann_dask.api.texts import as_sources
         from giaann_dask.diagnostics.network_report.page import report_network
 
         found: EvaluationReport | ScoreReport | None = None
@@ -589,6 +600,8 @@ class Network(Summarised):
 def _client_or_process(client: ClientLike | None) -> Iterator[Client]:
     """Provide the client of a call, or where there is none, one that runs tasks in this process."""
     if client is None and current_client() is None:
+        from giaann_dask.cluster import ClusterOptions
+
         with connect(options=ClusterOptions(workers=0)) as own:
             yield own
     else:

@@ -37,7 +37,7 @@ for command in (cluster, compact, compile_ahead, doctor, draw, job, report, serv
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit with its code: 0 done, 2 bad input, 3 failed check, 130 interrupted, 1 internal error.
+    """Run a command and exit with its code: 0 done, 2 bad input, 3 failed check, 75 stopped, 130 interrupted, 1 defect.
 
     Parameters
     ----------
@@ -57,6 +57,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # A group that is named without a command shows its help.
         click.echo(error.format_message())
         return 0
+    except click.UsageError as error:
+        asked = error.ctx.command_path if error.ctx is not None else "giaann-dask"
+        return _fail(f"{error.format_message()} Try '{asked} --help'.", BAD_INPUT)
     except click.ClickException as error:
         return _fail(error.format_message(), BAD_INPUT)
     except (KeyboardInterrupt, click.Abort):
@@ -68,7 +71,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _SYSTEM_ERRORS:
             where = error.filename or "standard output"
-            return _fail(f"{where}: {error.strerror}; expected a path that can be written; choose another", BAD_INPUT)
+            return _fail(
+                f"{where}: {error.strerror}; expected a path that can be written; name such a path",
+                BAD_INPUT,
+            )
         if os.environ.get("GIAANN_TRACEBACK"):
             raise
         detail = " ".join(str(error).split())[:300]

@@ -11,14 +11,18 @@ from typing import Any, cast
 import click
 
 from giaann_dask.cli.event_files import event_log, events_option, round_log
+from giaann_dask.cli.logs import is_verbose
 from giaann_dask.cli.options import (
     LOCAL,
+    TAGGER,
     as_files,
     beam_options,
     cluster_options,
     common_options,
+    device_option,
     ever_pos_option,
     inference_options,
+    output_options,
     read_beam_options,
     read_inference_options,
     read_numbers,
@@ -31,13 +35,16 @@ from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.cli.scoring import check_baseline, compare, score
 from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.specification_options import read_fields, read_specification, specification_options
-from giaann_dask.cli.spelling import Group, section
+from giaann_dask.cli.spelling import PLAIN, Group, section
 from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.cli.training_options import read_training_options, training_options
 
 NETWORK = click.argument("network", type=click.Path(path_type=Path))
 INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", callback=as_files)
 _COMMITS_SHOWN = 20
+_MOVED = ("increment_bytes", "column_touches", "shared_touches", "busiest_region_share")
+# Exit codes of `train`; 75 is EX_TEMPFAIL of sysexits.h, as in the scripts of `workflows`.
+DONE, STOPPED = 0, 75
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -118,13 +125,14 @@ def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **valu
 @text_options
 @ever_pos_option
 @events_option
+@device_option
 @common_options
-def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
+def train(inputs: tuple[str, ...], network: Path, **values: Any) -> int:
     """Train a network on text or on encoded corpora.
 
     Text that the network was trained on before is skipped, so an interrupted command is simply run
     again, and more text is added by naming it. Nothing is counted twice. After Ctrl-C or SIGTERM,
-    rounds in progress are committed and the exit code is 0.
+    rounds in progress are committed and the exit code is 75.
     """
     where = cluster_options(values)
     from giaann_dask.api.cluster import connect
@@ -148,14 +156,17 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
             stop=stop,
         )
     report = trained.training_report
-    if report.stopped:
-        click.echo("giaann-dask: stopped and committed; run the same command again to continue", err=True)
     counts = {**report.as_dict(), "network": str(network)}
-    names = ("sequences", "trained", "skipped", "tokens", "connections", "regions", "seconds", "messages")
-    moved = ("increment_bytes", "column_touches", "shared_touches", "busiest_region_share")
+    names: tuple[str, ...] = ("sequences", "trained", "skipped", "connections", "seconds")
+    if is_verbose():
+        memory = ("packed_bytes", "spilled_bytes") if report.packed_bytes or report.spilled_bytes else ()
+        names = (*names[:3], "tokens", *names[3:], "regions", "messages", *_MOVED, *memory, "commit")
     title = f"network {network}" if report.sequences else f"network {network} held all of it already"
-    memory = ("packed_bytes", "spilled_bytes") if report.packed_bytes or report.spilled_bytes else ()
-    answer(counts, values["as_json"], [title, *figures(counts, *names, *moved, *memory, "commit")])
+    answer(counts, values["as_json"], [title, *figures(counts, *names)])
+    if not report.stopped:
+        return DONE
+    click.echo("giaann-dask: stopped and committed; run the same command again to continue", err=True)
+    return STOPPED
 
 
 @giaann_dask.command()
@@ -214,6 +225,7 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> None:
 @row_options
 @text_options
 @events_option
+@device_option
 @common_options
 def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], **values: Any) -> None:
     """Measure how well a network predicts a text, token by token.
@@ -269,15 +281,24 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
 @giaann_dask.command()
 @NETWORK
 @click.argument("prompt")
-@click.option("--tokens", type=int, default=20, show_default=True, help="Tokens to generate at most.")
+@section(PLAIN)(
+    "--max-tokens",
+    "tokens",
+    former=["--tokens"],
+    type=int,
+    default=20,
+    show_default=True,
+    help="Tokens to generate at most.",
+)
 @click.option("--explain", is_flag=True, help="Show runners-up and the connections that decided.")
 @beam_options
 @inference_options
 @click.option("--commit", help="Use an older commit.")
 @row_options
-@section("Text")("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
+@TAGGER
 @section("Inference")(
     "--temperature",
+    first=True,
     type=float,
     default=0.0,
     show_default=True,
@@ -285,8 +306,12 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
     metavar="N",
 )
 @section("Inference")(
-    "--seed", type=int, help="Draw the same words again with --temperature.  [default: a random one, which is shown]"
+    "--seed",
+    first=True,
+    type=int,
+    help="Draw the same words again with --temperature.  [default: a random one, which is shown]",
 )
+@device_option
 @common_options
 def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: Any) -> None:
     """Generate the continuation of a PROMPT.
@@ -294,7 +319,6 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
     All words of the prompt are used as seed. Of equally active neurons the first in the order of column
     and feature is taken. With --beam-width and --beam-depth, the first token of the best path is.
     """
-    from giaann_dask.api.cluster import connect
     from giaann_dask.api.network import Network
     from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
 
@@ -310,23 +334,27 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
     )
     opened = Network(network, values["commit"])
     opened.require_fit(options)
-    with connect(options=cluster_options(values, LOCAL)) as client, waiting("generate"):
-        continuation = opened.generate(prompt, client=client, options=options)
+    where = cluster_options(values, LOCAL)
+    with waiting("generate"):
+        # Rows are requested on clusters only.
+        if where.distributes or options.rows.mode == "remote":
+            from giaann_dask.api.cluster import connect
+
+            with connect(options=where) as client:
+                continuation = opened.generate(prompt, client=client, options=options)
+        else:
+            continuation = opened.generate(prompt, options=options)
     answer(continuation.as_dict(), values["as_json"], continuation.lines(explain))
 
 
 @giaann_dask.command()
 @NETWORK
 @click.option("--commit", help="Show an older commit.")
-@common_options
+@output_options
 def inspect(network: Path, commit: str | None, **values: Any) -> None:
-    """Show the sizes of a network and its commits, the last one first.
-
-    Reads the store alone; a cluster may be named, as for every command, and is not needed.
-    """
+    """Show the sizes of a network and its commits, the last one first."""
     from giaann_dask.api.network import Network
 
-    cluster_options(values, LOCAL)
     with waiting("inspect"):
         opened = Network(network, commit)
         history, described = opened.commits(), opened.describe()
@@ -364,17 +392,15 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
 @NETWORK
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The .npz file to write.")
 @click.option("--commit", help="Export an older commit.")
-@common_options
+@output_options
 def export(network: Path, out: Path, commit: str | None, **values: Any) -> None:
     """Write all connections as coordinate arrays.
 
     The dictionaries (.json) and the neurons' own strengths (.neurons.npz) are written to the same
-    folder. The order does not depend on regions or workers. Reads the store alone; a cluster
-    may be named, as for every command, and is not needed.
+    folder. The order does not depend on regions or workers.
     """
     from giaann_dask.api.network import Network
 
-    cluster_options(values, LOCAL)
     opened = Network(network, commit)
     with progress() as observer:
         files = opened.export(out, observer)

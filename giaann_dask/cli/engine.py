@@ -30,7 +30,13 @@ _workers, _output = section("Workers"), section("Output and logging")
 @click.option("--scheduler-file", type=click.Path(path_type=Path), help="Write the address to this file.")
 @_workers("--threads", type=int, default=1, show_default=True, help="Threads of each worker.")
 @_workers("--memory-limit", metavar="SIZE", help="Memory of each worker, as 4GiB.")
-@_workers("--protocol", type=click.Choice(["tcp", "ucx"]), default="tcp", show_default=True)
+@_workers(
+    "--protocol",
+    type=click.Choice(["tcp", "ucx"]),
+    default="tcp",
+    show_default=True,
+    help="How workers exchange data: over TCP, or with UCX (needs ucxx).",
+)
 @_workers(
     "--hang-timeout",
     "hang_timeout_s",

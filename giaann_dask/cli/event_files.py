@@ -16,7 +16,6 @@ import click
 
 from giaann_dask.cli.spelling import section
 from giaann_dask.events import Committed, Event, Observer, RegionsMeasured, RoundIntegrated, notify_all
-from giaann_dask.storage import writing
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -89,6 +88,8 @@ def round_log(file: TextIO | None, observer: Observer) -> Observer:
 
 
 def _append(file: TextIO, values: dict[str, Any]) -> None:
+    from giaann_dask.storage import writing
+
     with writing(file.name):
         file.write(json.dumps(values) + "\n")
         # Other processes may read the file while it grows.

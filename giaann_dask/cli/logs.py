@@ -59,6 +59,7 @@ def log_options(command: Command) -> Command:
         output(
             "-v",
             "--verbose",
+            first=True,
             count=True,
             expose_value=False,
             callback=_choose("verbose"),
@@ -81,6 +82,12 @@ def _choose(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
         return value
 
     return choose
+
+
+def is_verbose() -> bool:
+    """Return whether the command that runs was given ``-v``."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_CHOSEN, {}).get("verbose"))
 
 
 def set_logging(verbose: int, as_json: bool, where: Console) -> None:

@@ -15,6 +15,7 @@ import click
 
 from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.spelling import section
+from giaann_dask.device import select_device
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, parameter
 
 if TYPE_CHECKING:
@@ -51,35 +52,55 @@ def as_files(context: click.Context, parameter: click.Parameter, value: tuple[st
     return Files(value)
 
 
-def common_options(command: Command) -> Command:
-    """Add the options of every command: cluster, logging, and ``--json``."""
+def output_options(command: Command) -> Command:
+    """Add the options of every command: logging and ``--json``."""
     command = log_options(command)
+    return _output("--json", "as_json", first=True, is_flag=True, help="Print one JSON object on standard output.")(
+        command
+    )
+
+
+def device_option(command: Command) -> Command:
+    """Add ``--device``."""
+    return _cluster(
+        "--device",
+        type=click.Choice(["auto", "cpu", "cuda"]),
+        default="auto",
+        show_default=True,
+        help="Where dense computations run; with CUDA and dask-cuda, a worker for each GPU.",
+    )(command)
+
+
+def common_options(command: Command) -> Command:
+    """Add the options of the commands that use a cluster: where it is, logging, and ``--json``."""
+    command = output_options(command)
     for option in reversed(
         (
-            _cluster("--scheduler", metavar="ADDRESS", help="Use a running scheduler: tcp:// or tls://host:port."),
+            _cluster(
+                "--scheduler", first=True, metavar="ADDRESS", help="Use a running scheduler: tcp:// or tls://host:port."
+            ),
             _cluster("--scheduler-file", metavar="FILE", help="Use the scheduler that wrote this file."),
             _cluster(
                 "--workers",
+                first=True,
                 type=int,
                 metavar="N",
                 help="Start N worker processes on this machine; 0 runs everything in this process.",
             ),
             _cluster("--threads", type=int, default=1, show_default=True, help="Threads of each worker."),
             _cluster("--memory-limit", metavar="SIZE", help="Memory of each worker, as 4GiB."),
-            _cluster("--protocol", type=click.Choice(["tcp", "ucx"]), default="tcp", show_default=True),
             _cluster(
-                "--device",
-                type=click.Choice(["auto", "cpu", "cuda"]),
-                default="auto",
+                "--protocol",
+                type=click.Choice(["tcp", "ucx"]),
+                default="tcp",
                 show_default=True,
-                help="Where dense computations run; with CUDA and dask-cuda, a worker for each GPU.",
+                help="How workers that are started exchange data: over TCP, or with UCX (needs ucxx).",
             ),
             _cluster(
                 "--dashboard",
                 metavar="ADDRESS",
                 help="Serve the Dask dashboard, as at 127.0.0.1:8787; :8787 can be reached from other machines.",
             ),
-            _output("--json", "as_json", is_flag=True, help="Print one JSON object on standard output."),
         )
     ):
         command = option(command)
@@ -93,6 +114,7 @@ def text_options(command: Command) -> Command:
         _text("--text-field", default="text", show_default=True, help="Field of JSON lines and of hf: datasets."),
         _text(
             "--tagger",
+            first=True,
             default="lexicon",
             show_default=True,
             metavar="lexicon|spacy:MODEL|gold",
@@ -124,6 +146,7 @@ def inference_options(command: Command) -> Command:
         ),
         _inference(
             "--settings",
+            first=True,
             type=click.Choice(["train", "test"]),
             help="Profile v2: constants for text that was trained on, or for other text.  [default: test]",
         ),
@@ -131,12 +154,23 @@ def inference_options(command: Command) -> Command:
             "--sequential/--no-sequential",
             default=True,
             show_default=True,
-            help="Whether segments must activate in order.",
+            help="Profile v1: whether segments must activate in order.",
         ),
         _inference(
-            "--activations", type=click.Choice(["boolf", "boolf+c", "intf+c"]), default="boolf", show_default=True
+            "--activations",
+            type=click.Choice(["boolf", "boolf+c", "intf+c"]),
+            default="boolf",
+            show_default=True,
+            help="Profile v1: values that are 0 or 1: those of feature segments, of all segments, or none.",
         ),
-        _inference("--timing", type=click.Choice(["exact", "biased", "none"]), default="none", show_default=True),
+        _inference(
+            "--timing",
+            type=click.Choice(["exact", "biased", "none"]),
+            default="none",
+            show_default=True,
+            help="Profile v1: times of activations must fit (exact), lower the value by how far they are off (biased), "
+            "or are ignored.",
+        ),
     ):
         command = option(command)
     return command
@@ -171,6 +205,16 @@ def read_row_options(values: dict[str, Any]) -> RowOptions:
     return RowOptions(mode=values["rows"], **({} if kept is None else {"cache_bytes": kept}))
 
 
+TAGGER = _text(
+    "--tagger",
+    first=True,
+    default="lexicon",
+    show_default=True,
+    metavar="lexicon|spacy:MODEL",
+    help="How words of a prompt get their part of speech.",
+)
+
+
 def read_size(name: str, text: str | None) -> int | None:
     """Return the bytes that an option's text says, None where it is left out.
 
@@ -179,12 +223,16 @@ def read_size(name: str, text: str | None) -> int | None:
     OptionError
         If it is no size.
     """
+    if text is None:
+        return None
     from dask.utils import parse_bytes
 
     try:
-        return None if text is None else int(parse_bytes(text))
+        return int(parse_bytes(text))
     except ValueError as error:
-        raise OptionError(f"{parameter(name)} is {text!r}", "a size such as 256MiB", "choose another") from error
+        raise OptionError(
+            f"{parameter(name)} is {text!r}", "a size such as 256MiB", f"set {parameter(name)} to such a value"
+        ) from error
 
 
 def beam_options(command: Command) -> Command:
@@ -201,6 +249,7 @@ def beam_options(command: Command) -> Command:
         _beam("--beam-depth", type=int, default=1, show_default=True, help="Tokens to look ahead."),
         _beam(
             "--beam-width",
+            first=True,
             type=int,
             default=1,
             show_default=True,
@@ -245,7 +294,9 @@ def read_numbers(name: str, text: str, expected: str = "whole numbers such as 1,
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
-        raise OptionError(f"{parameter(name)} is {text!r}", expected, "choose others") from error
+        raise OptionError(
+            f"{parameter(name)} is {text!r}", expected, f"set {parameter(name)} to such values"
+        ) from error
 
 
 def read_inference_options(values: dict[str, Any], feed: Feed) -> InferenceOptions | V2Settings:
@@ -291,15 +342,22 @@ def cluster_options(values: dict[str, Any], default: int | None = None) -> Clust
 
     This prepares what worker processes import, so call it before importing modules that compute.
     """
-    from giaann_dask.cluster import ClusterOptions, prepare
+    from giaann_dask.cluster import ClusterOptions
 
     silence_dask()
-    names = ("scheduler", "scheduler_file", "workers", "threads", "memory_limit", "protocol", "device", "dashboard")
-    chosen = {name: values[name] for name in names}
+    names = ("scheduler", "scheduler_file", "workers", "threads", "memory_limit", "protocol", "dashboard")
+    # Commands without dense computations have no option for their device, and start ordinary workers.
+    chosen = {**{name: values[name] for name in names}, "device": values.get("device", "cpu")}
     if all(chosen[name] is None for name in ("scheduler", "scheduler_file", "workers")):
         chosen["workers"] = default
     options = ClusterOptions(**chosen)
-    prepare(options)
+    if options.distributes:
+        from giaann_dask.cluster import prepare
+
+        prepare(options)
+    elif options.device == "cuda":
+        # Where there is no such device, this says so before any work.
+        select_device(options.device)
     return options
 
 

@@ -15,7 +15,9 @@ from giaann_dask.cli.options import (
     as_files,
     cluster_options,
     common_options,
+    device_option,
     inference_options,
+    output_options,
     read_inference_options,
     read_text_options,
     text_options,
@@ -44,14 +46,32 @@ _content, _style = section("What to draw"), section("Size and style")
     type=click.Path(path_type=Path),
     help="The file to write: .svg, .png, .pdf, a page to zoom and follow (.html), or an animation (.gif, .mp4).",
 )
-@_content("--concept", "concepts", multiple=True, metavar="LEMMA", help="A concept column to draw; repeatable.")
-@_style("--colour", type=click.Choice(_COLOURS), help="What colours mean.  [default: default, of a prompt activation]")
-@_content("--prompt", metavar="TEXT", help="Draw the activation after a step of the prediction from a prompt.")
+@_content(
+    "--concept", "concepts", first=True, multiple=True, metavar="LEMMA", help="A concept column to draw; repeatable."
+)
+@_style(
+    "--colour",
+    first=True,
+    type=click.Choice(_COLOURS),
+    help="What colours mean.  [default: default, of a prompt activation]",
+)
+@_content(
+    "--prompt", first=True, metavar="TEXT", help="Draw the activation after a step of the prediction from a prompt."
+)
 @_content("--step", type=int, default=1, show_default=True, help="After which predicted token, with --prompt.")
-@_content("--animate", metavar="PROMPT", help="Draw a prediction step by step, as .gif or .mp4.")
-@_content("--tokens", type=int, default=10, show_default=True, help="Tokens to predict at most.")
+@_content("--animate", first=True, metavar="PROMPT", help="Draw a prediction step by step, as .gif or .mp4.")
+@_content(
+    "--max-tokens",
+    "tokens",
+    former=["--tokens"],
+    first=True,
+    type=int,
+    default=10,
+    show_default=True,
+    help="Tokens to predict at most.",
+)
 @_style("--seconds", type=float, default=1.2, show_default=True, help="How long a step of --animate stands.")
-@_content("--density", is_flag=True, help="Draw all connections by source and target column.")
+@_content("--density", first=True, is_flag=True, help="Draw all connections by source and target column.")
 @_content(
     "--order",
     type=click.Choice(["appearance", "region"]),
@@ -59,20 +79,35 @@ _content, _style = section("What to draw"), section("Size and style")
     show_default=True,
     help="Order of the columns with --density.",
 )
-@_style("--columns", type=int, default=6, show_default=True, help="Most columns.")
-@_style("--features", type=int, default=8, show_default=True, help="Most feature neurons of a column.")
-@_style("--connections", type=int, default=120, show_default=True, help="Most connections.")
+@_style("--max-columns", "columns", former=["--columns"], type=int, default=6, show_default=True, help="Most columns.")
+@_style(
+    "--max-features",
+    "features",
+    former=["--features"],
+    type=int,
+    default=8,
+    show_default=True,
+    help="Most feature neurons of a column.",
+)
+@_style(
+    "--max-connections",
+    "connections",
+    former=["--connections"],
+    type=int,
+    default=120,
+    show_default=True,
+    help="Most connections.",
+)
 @_style("--width", type=float, help="Width in inches.  [default: 12, with --density 9]")
 @_style("--dark", is_flag=True, help="Light on dark.")
 @inference_options
 @click.option("--commit", help="Draw an older commit.")
-@common_options
+@output_options
 def draw(network: Path, out: Path, **values: Any) -> None:
     """Draw concept columns with their neurons and connections, a whole network, or a prediction.
 
     At most 12 columns, the best connected ones when none is named. Reads the store alone, region by
-    region, but for predictions, whose network is read into this process; a cluster may be named, as for
-    every command, and is not needed.
+    region, but for predictions, whose network is read into this process.
 
     \b
       giaann-dask draw my.network --out picture.svg --colour segments
@@ -83,7 +118,6 @@ def draw(network: Path, out: Path, **values: Any) -> None:
     """  # noqa: D301 - click looks for the character, not for its escape
     from giaann_dask.api.network import Network
 
-    cluster_options(values, LOCAL)
     check_request(out, values)
     opened = Network(network, values["commit"])
     with waiting("draw"):
@@ -181,6 +215,7 @@ def _read_rules(values: dict[str, Any]) -> GenerationOptions:
 @click.option("--commit", help="Report on an older commit.")
 @inference_options
 @text_options
+@device_option
 @common_options
 def report(network: Path, out: Path, inputs: tuple[str, ...], **values: Any) -> None:
     """Write a report on a network: one page that needs no other file.

@@ -7,6 +7,8 @@ Nothing is shown when standard error is not a terminal. Results are printed by `
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -45,6 +47,9 @@ def progress(workload: Workload | None = None) -> Iterator[Observer]:
     workload : Workload, optional
         What is read; without it no remaining time is shown for stages that read text.
     """
+    if not _may_draw():
+        yield log_event
+        return
     where = console()
     with terminal_bars(where) as bars:
         estimate = workload.estimate() if workload and where.is_terminal else SequenceEstimate()
@@ -60,9 +65,17 @@ def progress(workload: Workload | None = None) -> Iterator[Observer]:
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """Show that work of unknown length is running, if standard error is a terminal."""
+    if not _may_draw():
+        yield
+        return
     with terminal_bars(console()) as bars:
         bars.add_task(what, total=None, note="", rate="")
         yield
+
+
+def _may_draw() -> bool:
+    """Return False where rich would draw no bars, so that it need not be imported."""
+    return sys.stderr.isatty() or any(name in os.environ for name in ("FORCE_COLOR", "TTY_COMPATIBLE"))
 
 
 def log_event(event: Event) -> None:

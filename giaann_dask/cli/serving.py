@@ -16,8 +16,10 @@ import click
 from giaann_dask.cli.commands import NETWORK
 from giaann_dask.cli.options import (
     LOCAL,
+    TAGGER,
     cluster_options,
     common_options,
+    device_option,
     inference_options,
     read_inference_options,
     read_row_options,
@@ -34,27 +36,32 @@ if TYPE_CHECKING:
     from giaann_dask.serving.engine import Engine
 
 
-_http, _limits, _text = section("HTTP"), section("Limits"), section("Text")
+_http, _limits = section("HTTP"), section("Limits")
 
 
 @click.command(cls=Command)
 @NETWORK
 @_http(
     "--host",
+    first=True,
     default="127.0.0.1",
     show_default=True,
     help="Address to listen on; all but localhost need a key.",
 )
-@_http("--port", type=int, default=8000, show_default=True, help="Port; 0 takes any free one.")
+@_http("--port", first=True, type=int, default=8000, show_default=True, help="Port; 0 takes any free one.")
 @_http(
     "--api-key",
+    first=True,
     envvar="GIAANN_API_KEY",
     metavar="KEY",
     help="Accept only requests with this key.  [env: GIAANN_API_KEY, which other users cannot see]",
 )
-@_http("--model-name", metavar="NAME", help="Name of the model.  [default: that of the network's folder]")
+@_http("--model-name", first=True, metavar="NAME", help="Name of the model.  [default: that of the network's folder]")
 @_limits(
-    "--slots",
+    "--max-slots",
+    "slots",
+    former=["--slots"],
+    first=True,
     type=int,
     default=32,
     show_default=True,
@@ -62,21 +69,32 @@ _http, _limits, _text = section("HTTP"), section("Limits"), section("Text")
 )
 @click.option("--places", type=int, hidden=True)
 @_limits(
-    "--waiting",
+    "--max-waiting",
+    "waiting",
+    former=["--waiting"],
     type=int,
     default=64,
     show_default=True,
     help="Prompts in the queue; further ones get status 429.",
 )
 @_limits(
-    "--wait",
+    "--max-wait",
     "wait_s",
+    former=["--wait"],
     type=float,
     default=10,
     show_default=True,
     help="Most seconds that a prompt waits.",
 )
-@_limits("--timeout", "timeout_s", type=float, default=60, show_default=True, help="Seconds that a request may take.")
+@_limits(
+    "--timeout",
+    "timeout_s",
+    first=True,
+    type=float,
+    default=60,
+    show_default=True,
+    help="Seconds that a request may take.",
+)
 @_limits(
     "--drain",
     "drain_s",
@@ -97,7 +115,8 @@ _http, _limits, _text = section("HTTP"), section("Limits"), section("Text")
 @inference_options
 @row_options
 @click.option("--commit", help="Serve an older commit.")
-@_text("--tagger", default="lexicon", show_default=True, metavar="lexicon|spacy:MODEL")
+@TAGGER
+@device_option
 @common_options
 def serve(network: Path, places: int | None, **values: Any) -> None:
     """Serve completions over HTTP with OpenAI's API, until Ctrl-C or SIGTERM.

@@ -44,12 +44,14 @@ _new_network = section("New network")
 _OPTIONS = (
     _new_network(
         "--profile",
+        first=True,
         type=click.Choice(["v1", "v2", "best"]),
         help="Profile of a new network, which sets the defaults of its specification.  [default: v1]",
     ),
     _new_network(
         "--set",
         "settings",
+        first=True,
         multiple=True,
         metavar="FIELD=VALUE",
         help="Set a field of the specification, such as seed_tokens=12, lif=false, regions=16 or "
@@ -64,6 +66,7 @@ _OPTIONS = (
     ),
     _new_network(
         "--tokenizer",
+        first=True,
         metavar="FILE|learn:SIZE|tiktoken:NAME|none",
         help="Divide text into subwords with the tokenizer of a file, one learned from the text, or an encoding of "
         "tiktoken; none uses words.  [default: none]",
@@ -197,7 +200,7 @@ def _require_field(name: str, received: str) -> None:
     known = sorted(get_type_hints(Specification))
     if name not in known:
         near = difflib.get_close_matches(name, known, 3)
-        remedy = f"did you mean {' or '.join(near)}?" if near else "choose one of these"
+        remedy = f"did you mean {' or '.join(near)}?" if near else "name one of these"
         raise OptionError(received, f"a field of the specification ({', '.join(known)})", remedy)
 
 
@@ -239,13 +242,15 @@ def _read_value(name: str, text: str) -> Any:
         try:
             return float(text)
         except ValueError:
-            raise OptionError(f"{parameter(name)} is {text!r}", "a number", "choose another") from None
+            raise OptionError(
+                f"{parameter(name)} is {text!r}", "a number", f"set {parameter(name)} to such a value"
+            ) from None
     return text
 
 
 def _read_switch(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise OptionError(f"{parameter(name)} is {text!r}", "true or false", "choose one of these")
+        raise OptionError(f"{parameter(name)} is {text!r}", "true or false", f"set {parameter(name)} to one of them")
     return text.lower() == "true"
 
 
@@ -253,7 +258,9 @@ def _read_whole(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise OptionError(f"{parameter(name)} is {text!r}", "a whole number", "choose another") from None
+        raise OptionError(
+            f"{parameter(name)} is {text!r}", "a whole number", f"set {parameter(name)} to such a value"
+        ) from None
 
 
 def _read_factors(text: str) -> dict[str, float]:

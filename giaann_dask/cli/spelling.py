@@ -6,7 +6,8 @@ are in `giaann_dask.errors`, exit codes in `giaann_dask.cli`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,6 +15,12 @@ import click
 from click.core import ParameterSource
 
 from giaann_dask.errors import GiaannError
+
+# Title of the options that belong to no section.
+PLAIN = "Options"
+# Options that --help shows of a command, about; where there are more, some of them.
+MOST_SHOWN = 15
+_ALL = "giaann_dask.help_all"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,11 +58,48 @@ class Option(click.Option):
         Those of `click.Option`.
     section : str
         Title of the section.
+    first : bool
+        Whether ``--help`` shows it; ``--help-all`` shows every option.
+    former : sequence of str
+        Former spellings, which still work and are not shown.
     """
 
-    def __init__(self, *arguments: Any, section: str, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self.section = section
+    def __init__(
+        self,
+        declarations: Sequence[str],
+        *,
+        section: str = PLAIN,
+        first: bool = False,
+        former: Sequence[str] = (),
+        **settings: Any,
+    ) -> None:
+        super().__init__([*declarations, *former], **settings)
+        self.section, self.first = section, first or section == PLAIN
+        self._former = frozenset(former)
+
+    @property
+    def spelling(self) -> str:
+        """The option as errors and the help name it."""
+        return max((name for name in self.opts if name not in self._former), key=len)
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the option and its help, without former spellings."""
+        with self._present():
+            return super().get_help_record(ctx)
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """Return how an error names the option, without former spellings."""
+        with self._present():
+            return super().get_error_hint(ctx)
+
+    @contextmanager
+    def _present(self) -> Iterator[None]:
+        every = self.opts
+        self.opts = [name for name in every if name not in self._former]
+        try:
+            yield
+        finally:
+            self.opts = every
 
 
 def section(title: str) -> Callable[..., Callable[[F], F]]:
@@ -64,20 +108,39 @@ def section(title: str) -> Callable[..., Callable[[F], F]]:
 
 
 class Command(click.Command):
-    """A command whose help lists its options in sections, and whose errors name them."""
+    """A command whose help lists its options in sections, and whose errors name them.
+
+    Where it has many options, ``--help`` shows the first ones and ``--help-all`` all of them.
+    """
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._long = sum(isinstance(each, click.Option) and not each.hidden for each in self.params) > MOST_SHOWN
+        if self._long:
+            show: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all}
+            self.params.append(click.Option(["--help-all"], help="Show all options and exit.", **show))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, those without a section first."""
-        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        sections: dict[str, list[tuple[str, str]]] = {PLAIN: []}
         for each in self.get_params(ctx):
             record = each.get_help_record(ctx) if isinstance(each, click.Option) else None
-            if record is not None:
-                sections.setdefault(each.section if isinstance(each, Option) else "Options", []).append(record)
+            if record is not None and not self._is_left_out(each, ctx):
+                sections.setdefault(each.section if isinstance(each, Option) else PLAIN, []).append(record)
         # The options of where a command runs and what it prints are the same everywhere, so they come last.
         last = [title for title in ("Cluster", "Output and logging") if title in sections]
         for title in (*(title for title in sections if title not in last), *last):
             with formatter.section(title):
                 formatter.write_dl(sections[title])
+        hidden = sum(self._is_left_out(each, ctx) for each in self.get_params(ctx))
+        if hidden:
+            formatter.write_paragraph()
+            formatter.write_text(f"{hidden} more options: {ctx.command_path} --help-all")
+
+    def _is_left_out(self, each: click.Parameter, ctx: click.Context) -> bool:
+        """Return whether a visible option is shown by ``--help-all`` only."""
+        shown = not self._long or bool(ctx.meta.get(_ALL))
+        return not shown and isinstance(each, Option) and not (each.first or each.required or each.hidden)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; errors of this package that it raises name options."""
@@ -86,6 +149,14 @@ class Command(click.Command):
         except GiaannError as error:
             error.choose_spelling(lambda name: spelled(name, ctx))
             raise
+
+
+def _show_all(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    """Show the help with all options, and exit."""
+    if value and not ctx.resilient_parsing:
+        ctx.meta[_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
 
 
 class Group(click.Group):
@@ -112,7 +183,8 @@ def spelled(name: str, context: click.Context) -> str:
             if options[candidate].hidden and not (command is context.command and _is_given(candidate, context)):
                 # Hidden options are former spellings of fields of the specification.
                 return f"--set {name}"
-            return max(options[candidate].opts, key=len)
+            option = options[candidate]
+            return option.spelling if isinstance(option, Option) else max(option.opts, key=len)
     return name
 
 

@@ -14,7 +14,7 @@ from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import as_files
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Group, section
+from giaann_dask.cli.spelling import PLAIN, Group, section
 
 INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", callback=as_files)
 
@@ -26,7 +26,9 @@ def tokenizer() -> None:
 
 @tokenizer.command()
 @INPUTS
-@click.option("--size", type=int, default=16384, show_default=True, help="Subwords at most.")
+@section(PLAIN)(
+    "--max-subwords", "size", former=["--size"], type=int, default=16384, show_default=True, help="Subwords at most."
+)
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The .json file to write.")
 @click.option("--text-field", default="text", show_default=True, help="Field of JSON lines and of hf: datasets.")
 @click.option("--split", default="train", show_default=True, help="Split of a hf: dataset.")

@@ -63,6 +63,7 @@ _OPTIONS = (
     _commits("--commit-sequences", type=int, metavar="N", help="Commit also when N sequences are new."),
     _commits(
         "--keep-commits",
+        first=True,
         type=int,
         metavar="N",
         help="Delete all but the last N commits while training, and the data that only they need.  [default: all]",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, Scheduler, SpecCluster, TimeoutError
+from distributed import Client, Scheduler, SpecCluster, TimeoutError, Worker
 
 from giaann_dask.cluster.fork_server import METHOD_KEY, begin_fork_server, environment_of_workers, forks, imports_main
 from giaann_dask.cluster.memory_budget import worker_allocator
@@ -123,7 +123,7 @@ def wants_cuda(options: ClusterOptions) -> bool:
     MissingDependencyError
         If CUDA is requested and dask-cuda is not installed.
     """
-    if options.workers == 0 or select_device(options.device).type == "cpu":
+    if options.workers == 0 or select_device(options.device) is None:
         return False
     if options.device == "cuda":
         import_optional("dask_cuda", "cuda")
@@ -173,6 +173,20 @@ class OwningClient(Client):  # type: ignore[misc]
         return closed
 
 
+class PlainWorker(Worker):  # type: ignore[misc]
+    """Worker in this process without pages, for which it would import Bokeh."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{**options, "dashboard": False})
+
+
+class PlainNanny(RestartingNanny):
+    """Nanny of such a worker in a process of its own."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{**options, "dashboard": False})
+
+
 def _local_arguments(options: ClusterOptions) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "n_workers": _default_workers() if options.workers is None else max(options.workers, 1),
@@ -188,10 +202,12 @@ def _local_arguments(options: ClusterOptions) -> dict[str, Any]:
     }
     if options.memory_bytes is not None:
         arguments["memory_limit"] = options.memory_bytes
-    if arguments["processes"]:
+    if not arguments["processes"]:
+        arguments["worker_class"] = PlainWorker if options.dashboard is None else Worker
+    else:
         _refuse_while_importing()
         arguments["preload"] = list(PRELOAD)
-        arguments["worker_class"] = RestartingNanny
+        arguments["worker_class"] = PlainNanny if options.dashboard is None else RestartingNanny
         if options.protocol == "ucx":
             import_optional("ucxx", "cuda")
             arguments["protocol"] = "ucx"

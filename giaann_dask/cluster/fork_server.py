@@ -3,7 +3,7 @@
 This configures the fork server of `multiprocessing` (its imports and its environment) and starts workers without
 importing the main module. Workers with a GPU are spawned instead, because a CUDA context cannot be used after a fork.
 
-PyTorch, Dask, zarr, numba and spaCy take seconds to import and 150 MB that no process changes. A
+Dask, zarr and numba take seconds to import and 150 MB that no process changes. A
 fork starts in a tenth of a second, also as the replacement of a worker that was killed, and shares that
 memory with the others. The fork server only imports and forks, so it has one thread.
 
@@ -37,8 +37,8 @@ MODULES = (
     "giaann_dask.api.training",
     "giaann_dask.inference.sessions",
     "giaann_dask.inference.evaluation.evaluation",
+    "giaann_dask.runs.target_sets",
     "giaann_dask.worker_setup",
-    "spacy.lang.en",
     "distributed.nanny",
 )
 # As in Dask, so that hash(str) is the same in all workers.

@@ -9,8 +9,6 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from dask.utils import parse_bytes
-
 from giaann_dask.device import DEVICE_NAMES, DeviceName
 from giaann_dask.errors import OptionError, parameter
 
@@ -82,26 +80,45 @@ class ClusterOptions:
         if len(given) > 1:
             raise OptionError(f"{' and '.join(given)} were given", "one of them", "leave the others out")
         if self.workers is not None and self.workers < 0:
-            raise OptionError(f"{parameter('workers')} is {self.workers}", "0 or more", "choose another number")
+            raise OptionError(
+                f"{parameter('workers')} is {self.workers}", "0 or more", f"set {parameter('workers')} to such a value"
+            )
         if self.threads < 1:
-            raise OptionError(f"{parameter('threads')} is {self.threads}", "1 or more", "choose another number")
+            raise OptionError(
+                f"{parameter('threads')} is {self.threads}", "1 or more", f"set {parameter('threads')} to such a value"
+            )
         if self.hang_timeout_s is not None and self.hang_timeout_s < 1:
             raise OptionError(
-                f"{parameter('hang_timeout_s')} is {self.hang_timeout_s:g} seconds", "1 or more", "choose another time"
+                f"{parameter('hang_timeout_s')} is {self.hang_timeout_s:g} seconds",
+                "1 or more",
+                f"set {parameter('hang_timeout_s')} to such a value",
             )
         if self.dashboard is not None and not re.fullmatch(r"(.*:)?\d{1,5}", self.dashboard):
             raise OptionError(
-                f"{parameter('dashboard')} is {self.dashboard!r}", "an address such as :8787", "choose another"
+                f"{parameter('dashboard')} is {self.dashboard!r}",
+                "an address such as :8787",
+                f"set {parameter('dashboard')} to such a value",
             )
         for name, value, allowed in (
             ("protocol", self.protocol, PROTOCOLS),
             ("device", self.device, DEVICE_NAMES),
         ):
             if value not in allowed:
-                raise OptionError(f"{parameter(name)} is {value!r}", " or ".join(allowed), "choose one of them")
+                raise OptionError(
+                    f"{parameter(name)} is {value!r}", " or ".join(allowed), f"set {parameter(name)} to one of them"
+                )
         # Reading the property checks the text.
         if self.memory_bytes is not None and self.memory_bytes < 1 << 26:
-            raise OptionError(f"{parameter('memory_limit')} is {self.memory_limit}", "at least 64MiB", "choose more")
+            raise OptionError(
+                f"{parameter('memory_limit')} is {self.memory_limit}",
+                "at least 64MiB",
+                f"set {parameter('memory_limit')} to such a value",
+            )
+
+    @property
+    def distributes(self) -> bool:
+        """Whether there is a scheduler to join, a worker process to start or a dashboard to serve."""
+        return self.workers != 0 or self.dashboard is not None
 
     @property
     def memory_bytes(self) -> int | None:
@@ -115,8 +132,12 @@ class ClusterOptions:
         if self.memory_limit is None:
             return None
         try:
+            from dask.utils import parse_bytes
+
             return int(parse_bytes(self.memory_limit))
         except ValueError as error:
             raise OptionError(
-                f"{parameter('memory_limit')} is {self.memory_limit!r}", "a size such as 4GiB", "choose another"
+                f"{parameter('memory_limit')} is {self.memory_limit!r}",
+                "a size such as 4GiB",
+                f"set {parameter('memory_limit')} to such a value",
             ) from error

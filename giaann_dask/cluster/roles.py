@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-from distributed import Client
+from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster.waiting import query_scheduler
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 STORAGE = "storage"
 COMPUTE = "compute"

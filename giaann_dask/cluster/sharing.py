@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 import time
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from pathlib import Path
-
-from distributed import Client, get_worker
+from typing import TYPE_CHECKING
 
 from giaann_dask.cluster.waiting import ask_workers, query_scheduler
 from giaann_dask.errors import ClusterError, StoreMissingError, StoreUnsharedError
 from giaann_dask.store.locking import REMEDY, SHARED, FolderState, LockToken, WriteLock, inspect_folder
 from giaann_dask.store.network_store import CommitReader, NetworkStore
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _LOG = logging.getLogger(__name__)
 # A file system may show other machines a new file a little later.
@@ -176,6 +179,10 @@ def open_commit(path: str, commit: str) -> CommitReader:
 
 def _worker() -> str | None:
     """Return the address of the worker that runs this task; None outside of tasks and in a client's own process."""
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import get_worker
+
     try:
         address = str(get_worker().address)
     except ValueError:

@@ -1,23 +1,19 @@
-"""Make deterministic task keys, wait for results with a timeout, and translate errors of Dask.
+"""Make deterministic task keys, and wait for results with a timeout.
 
-`connecting` connects to clusters.
+`connecting` connects to clusters, `lost` translates errors of Dask.
 """
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Callable, Sequence, Set
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-import dask
-from dask.base import tokenize
-from distributed import CancelledError, Client, Future, TimeoutError, as_completed
-from distributed.client import ClosedClientError
-from distributed.comm import CommClosedError
-from distributed.scheduler import KilledWorker, NoValidWorkerError
+from giaann_dask.cluster.lost import closed_client, lost_cluster
+from giaann_dask.errors import ClusterError, parameter
 
-from giaann_dask.errors import ClusterError, GiaannError, parameter
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 DEFAULT_TIMEOUT_S = 1800.0
 # After a timeout, the request for the state of the workers may take so much longer.
@@ -32,67 +28,16 @@ def task_key(name: str, *identity: Any) -> str:
     >>> task_key("connect", "net", 3) == task_key("connect", "net", 3)
     True
     """
+    from dask.base import tokenize
+
     return f"{name}-{tokenize(*identity)}"
 
 
 def timeout_s() -> float:
     """Return the timeout of one result in seconds (``giaann.timeout-s`` in Dask's configuration)."""
+    import dask
+
     return float(dask.config.get("giaann.timeout-s", DEFAULT_TIMEOUT_S))
-
-
-@contextmanager
-def lost_cluster() -> Iterator[None]:
-    """Translate Dask's errors of lost schedulers and workers; other errors pass unchanged.
-
-    Raises
-    ------
-    ClusterError
-        If the client is closed, the scheduler is lost, workers died while running a task, or there is no worker.
-    """
-    try:
-        yield
-    except ClosedClientError as error:
-        raise _closed_client() from error
-    except (CancelledError, CommClosedError) as error:
-        raise ClusterError(
-            "the connection to the scheduler is lost",
-            "a scheduler that stays alive",
-            "what was committed is kept; start a scheduler and run the same command again to go on",
-        ) from error
-    except KilledWorker as error:
-        raise ClusterError(
-            f"the cluster lost a task: {str(error).splitlines()[0]}",
-            "workers that stay alive",
-            "look at the workers' logs and memory, then run the same command again",
-        ) from error
-    except NoValidWorkerError as error:
-        raise ClusterError(
-            "no worker was there for too long", "workers", "start workers and run the same command again to go on"
-        ) from error
-
-
-def _closed_client() -> ClusterError:
-    """Return the error for a client that was closed, or that closed itself when it lost its scheduler."""
-    return ClusterError(
-        "the client is closed",
-        "one that is connected to a scheduler",
-        "connect again (if the scheduler has ended, start one first); what was committed is kept",
-    )
-
-
-@contextmanager
-def attempt() -> Iterator[None]:
-    """Release the futures of failed tasks after an error, so that a retry is possible; translate as `lost_cluster`.
-
-    The traceback of an error references futures of tasks that failed. The scheduler would keep
-    these, and a retry, whose tasks have the same keys, would get the old failure.
-    """
-    try:
-        with lost_cluster():
-            yield
-    except GiaannError as error:
-        traceback.clear_frames(error.__traceback__)
-        raise
 
 
 def query_scheduler(client: Client, question: str, **arguments: Any) -> Any:
@@ -114,7 +59,7 @@ def query_scheduler(client: Client, question: str, **arguments: Any) -> Any:
     """
     limit = timeout_s()
     if client.scheduler is None:
-        raise _closed_client()
+        raise closed_client()
     try:
         return client.sync(getattr(client.scheduler, question), callback_timeout=limit, **arguments)
     except OSError as error:
@@ -154,7 +99,7 @@ def ask_workers(
         If the client is closed, or a worker does not respond.
     """
     if client.scheduler is None:
-        raise _closed_client()
+        raise closed_client()
     limit = timeout_s() if limit_s is None else limit_s
     some = None if workers is None else sorted(workers)
     try:
@@ -201,6 +146,8 @@ def wait_all(futures: Sequence[Future]) -> None:
     """Wait, with a timeout, until all futures are finished; raise the first error."""
     if not futures:
         return
+    from distributed import as_completed
+
     limit = timeout_s()
     try:
         for future in as_completed(list(futures), loop=futures[0].client.loop, timeout=limit, raise_errors=False):
@@ -213,6 +160,8 @@ def wait_all(futures: Sequence[Future]) -> None:
 
 def _overdue(client: Client, limit_s: float) -> ClusterError:
     """Return the error for tasks that have not finished in time."""
+    from distributed.comm import CommClosedError
+
     workers: dict[str, Any] = {}
     with suppress(OSError, CommClosedError, AttributeError):
         workers = client.sync(client.scheduler.identity, callback_timeout=_LAST_LOOK_S, n_workers=-1)["workers"]

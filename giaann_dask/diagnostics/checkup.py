@@ -17,9 +17,10 @@ from typing import Any
 from distributed import Client
 
 from giaann_dask.cluster import ClusterOptions, connect
+from giaann_dask.cluster.lost import lost_cluster
 from giaann_dask.cluster.roles import roles_of
 from giaann_dask.cluster.sharing import look_from_workers
-from giaann_dask.cluster.waiting import ask_workers, lost_cluster
+from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.diagnostics.findings import Finding
 from giaann_dask.errors import ClusterError, GiaannError
 from giaann_dask.runs.packing import unpack

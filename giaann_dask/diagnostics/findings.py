@@ -141,7 +141,7 @@ def _check_extra(extra: str, wanted: list[Requirement]) -> Finding:
 def check_device() -> Finding:
     """Report the device of dense computations."""
     device, processors = select_device("auto"), os.cpu_count() or 1
-    if device.type == "cpu":
+    if device is None:
         return Finding("device", "good", f"CPU, {processors} processors; PyTorch finds no CUDA device")
     if _installed("dask-cuda") is None:
         remedy = f"for a worker for each GPU: pip install '{PACKAGE}[cuda]'"

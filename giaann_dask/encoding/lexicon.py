@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-
-from distributed import Client, Future
+from typing import TYPE_CHECKING
 
 from giaann_dask.cluster import result, task_key
 from giaann_dask.errors import OptionError, parameter
@@ -19,6 +18,9 @@ from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.tokens import Part
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 DEFAULT = "lemminflect"
 CORPUS = "corpus"
@@ -60,7 +62,8 @@ def choose_ever(client: Client, choice: str, inputs: Sequence[Source], tagger: s
             f"leave {parameter('ever_pos')} out to use the corpus's own lexicon",
         )
     require_rereadable(inputs, "a lexicon of the text itself")
-    ever_pos, pending = EverPos(), deque[Future]()
+    ever_pos = EverPos()
+    pending: deque[Future] = deque()
     for part in read_parts(inputs, reading):
         key = task_key("collect", part.fingerprint(), part.kind, tagger)
         pending.append(client.submit(collect_ever, part, tagger, key=key))

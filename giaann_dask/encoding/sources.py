@@ -9,9 +9,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-from distributed import Client, Future
+from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster import task_key
 from giaann_dask.cluster.sharing import naming_worker
@@ -26,6 +24,9 @@ from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.tokens import Part
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 # Approximate size of a sequence of an encoded corpus.
 CORPUS_CHARACTERS = 130

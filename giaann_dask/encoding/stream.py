@@ -13,11 +13,10 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from distributed import Client, Future
 
 from giaann_dask.cluster import query_scheduler, result, task_key
 from giaann_dask.encoding.corpus_reuse import (
@@ -45,6 +44,9 @@ from giaann_dask.text.lines import ReadingStopped
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.vocabulary import BlockMapping, BlockSummary, Vocabulary, summarise
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 _LOG = logging.getLogger(__name__)
 

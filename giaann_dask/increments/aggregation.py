@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numba as nb
 import numpy as np
-import torch
 
+from giaann_dask.device import torch
 from giaann_dask.keys import Integers
 from giaann_dask.spec import BRANCH_BITS, NEURON_BITS
 

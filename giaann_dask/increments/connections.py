@@ -18,8 +18,8 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
+from giaann_dask.device import tensor_device, torch
 from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.increments.aggregation import Connections, KeyLayout, sum_connections, sum_on_device
 from giaann_dask.increments.pair_sums import Tokens, feature_reach, sum_pairs
@@ -100,7 +100,10 @@ def _noun_positions(noun: npt.NDArray[np.bool_], position: Integers, occurrence:
 
 
 def connect_batch(
-    blocks: Sequence[EncodedBlock], specification: Specification, placement: Placement, device: torch.device
+    blocks: Sequence[EncodedBlock],
+    specification: Specification,
+    placement: Placement,
+    device: torch.device | None = None,
 ) -> dict[int, RegionRun]:
     """Return the increments of everything that a batch of sequences trains.
 
@@ -112,8 +115,8 @@ def connect_batch(
         Segment layout and increments.
     placement : Placement
         Assigns source neurons to regions.
-    device : torch.device
-        Where pairs are formed and sorted.
+    device : torch.device, optional
+        Where pairs are formed and sorted; the CPU by default.
 
     Returns
     -------
@@ -143,7 +146,7 @@ def connect_batch(
 
 
 def sum_pairs_on(
-    device: torch.device,
+    device: torch.device | None,
     tokens: Tokens,
     neurons: Integers,
     ordered: tuple[Integers, Integers],
@@ -155,17 +158,17 @@ def sum_pairs_on(
 
     Parameters
     ----------
-    device : torch.device
-        Where pairs are formed and sorted.
+    device : torch.device or None
+        Where pairs are formed and sorted, None for the CPU.
     tokens, neurons, ordered, specification
         As `giaann_dask.increments.pair_sums.sum_pairs` takes them.
     dense : bool
         Compute on the CPU as on other devices, with torch; several times slower, and equal.
     """
-    if device.type == "cpu" and not dense:
+    if tensor_device(device) is None and not dense:
         return sum_pairs(tokens, neurons, ordered, specification)
     layout = _layout(len(neurons), specification)
-    keys = torch.sort(_pair_keys(tokens, layout, specification, device)).values
+    keys = torch.sort(_pair_keys(tokens, layout, specification, device or torch.device("cpu"))).values
     return _split_by_region(sum_on_device(keys, neurons, increment_table(specification), layout), *ordered)
 
 

@@ -74,7 +74,11 @@ def count_contexts(
     (('a', 'b'), 2)
     """
     if block_tokens < 1:
-        raise OptionError(f"{parameter('block_tokens')} is {block_tokens}", "at least 1", "choose another value")
+        raise OptionError(
+            f"{parameter('block_tokens')} is {block_tokens}",
+            "at least 1",
+            f"set {parameter('block_tokens')} to such a value",
+        )
     run = merge_runs([_to_run(*pairs) for pairs in _pairs(stream, kinds, block_tokens)])
     used = np.unique(stream.index)
     return ContextCounts(run, _sorted_words(stream.words[number] for number in used.tolist()))

@@ -12,7 +12,6 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.state.candidates import Candidates
@@ -46,7 +45,11 @@ class BatchOptions:
     def __post_init__(self) -> None:
         for name, least in (("slots", 1), ("held_bytes", 0)):
             if getattr(self, name) < least:
-                raise OptionError(f"{parameter(name)} is {getattr(self, name)}", f"{least} or more", "choose another")
+                raise OptionError(
+                    f"{parameter(name)} is {getattr(self, name)}",
+                    f"{least} or more",
+                    f"set {parameter(name)} to such a value",
+                )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -104,8 +107,7 @@ class Advance:
             found = None
             if here.start < here.stop:
                 value = self.value[here]
-                neurons = torch.from_numpy(self.neuron[here])
-                found = Candidates(neurons, torch.from_numpy(value), int(value.argmax()))
+                found = Candidates(self.neuron[here], value, int(value.argmax()))
             yield StepTrace(result, found, None)
 
 

@@ -57,9 +57,17 @@ class SamplingOptions:
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature <= 10:
-            raise OptionError(f"{parameter('temperature')} is {self.temperature}", "0 to 10", "choose another")
+            raise OptionError(
+                f"{parameter('temperature')} is {self.temperature}",
+                "0 to 10",
+                f"set {parameter('temperature')} to such a value",
+            )
         if self.seed is not None and not 0 <= self.seed <= MOST_SEED:
-            raise OptionError(f"{parameter('seed')} is {self.seed}", f"0 to {MOST_SEED}", "choose another, or none")
+            raise OptionError(
+                f"{parameter('seed')} is {self.seed}",
+                f"0 to {MOST_SEED}",
+                f"set {parameter('seed')} to such a value, or leave it out",
+            )
 
     def seeded(self) -> SamplingOptions:
         """Return these options with the seed that counts.
@@ -147,7 +155,11 @@ class GenerationOptions:
         check_tagger(self.tagger)
         for name, least in (("tokens", 1), ("runners_up", 1), ("reasons", 0)):
             if getattr(self, name) < least:
-                raise OptionError(f"{parameter(name)} is {getattr(self, name)}", f"{least} or more", "choose another")
+                raise OptionError(
+                    f"{parameter(name)} is {getattr(self, name)}",
+                    f"{least} or more",
+                    f"set {parameter(name)} to such a value",
+                )
 
     def seeded(self) -> GenerationOptions:
         """Return these options with the seed that counts; see `SamplingOptions.seeded`."""

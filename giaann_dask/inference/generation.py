@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from distributed import Client
 
 from giaann_dask.cluster import result, task_key
 from giaann_dask.device import one_thread
@@ -31,6 +31,8 @@ from giaann_dask.inference.handle import (
     FlagChange,
     changed_flags,
     flags_of,
+    open_flags_with,
+    read_regions,
 )
 from giaann_dask.inference.profiles import (
     fitting_rules,
@@ -38,8 +40,8 @@ from giaann_dask.inference.profiles import (
     require_v1,
     rules_device,
 )
+from giaann_dask.inference.rows.messages import RowProjection
 from giaann_dask.inference.rows.remote import RegionKeys, row_source
-from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
 from giaann_dask.inference.v1.beam import BeamSession
@@ -57,6 +59,9 @@ from giaann_dask.text.segmentation import encode_block
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.tokens import Part
 from giaann_dask.text.vocabulary import Vocabulary, summarise
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,13 +94,13 @@ class RawToken:
     reasons: tuple[tuple[int, int, int, int, float, float], ...]
 
 
-def generate_text(client: Client, reader: CommitReader, prompt: str, options: GenerationOptions) -> Continuation:
+def generate_text(client: Client | None, reader: CommitReader, prompt: str, options: GenerationOptions) -> Continuation:
     """Continue a prompt.
 
     Parameters
     ----------
-    client : Client
-        Of the cluster that holds the network.
+    client : Client or None
+        Of the cluster that holds the network; without one it is read into this process.
     reader : CommitReader
         The commit that predicts.
     prompt : str
@@ -115,10 +120,16 @@ def generate_text(client: Client, reader: CommitReader, prompt: str, options: Ge
     options = replace(options, inference=rules)
     lexicon = reader.tokenizer() or reader.ever_pos()
     prepared = prepare_prompt(prompt, vocabulary, lexicon, specification=specification, tagger=options.tagger)
-    handle = CommitHandle(client, reader, options.rows)
-    network = (handle.flags(rules.auxiliary), handle.placement, handle.regions.argument, specification)
-    key = task_key("generate", reader.commit, str(reader.path), prompt, options)
-    tokens, stop = result(handle.submit(generate, prepared.sequence, prepared.change, *network, options, key=key))
+    if client is None:
+        flags = flags_of(reader.saved_vocabulary())
+        flags = open_flags_with(reader, flags, rules.auxiliary) if rules.auxiliary else flags
+        here = (flags, reader.placement(), read_regions(reader), specification)
+        tokens, stop = generate(prepared.sequence, prepared.change, *here, options)
+    else:
+        handle = CommitHandle(client, reader, options.rows)
+        network = (handle.flags(rules.auxiliary), handle.placement, handle.regions.argument, specification)
+        key = task_key("generate", reader.commit, str(reader.path), prompt, options)
+        tokens, stop = result(handle.submit(generate, prepared.sequence, prepared.change, *network, options, key=key))
     return Continuation(
         prepared.words,
         tuple(in_words(token, vocabulary) for token in tokens),
@@ -175,7 +186,7 @@ def best_candidates(
     """Return the best candidates, the chosen one always among them, ties in the order of column and feature."""
     neurons, values = candidates.ranked(count)
     if count and chosen not in neurons:
-        place = int(np.searchsorted(candidates.neuron.cpu().numpy(), chosen))
+        place = int(np.searchsorted(candidates.arrays[0], chosen))
         neurons[-1], values[-1] = chosen, float(candidates.value[place])
     return neurons, values
 

@@ -6,21 +6,20 @@ Other tasks get whole regions or request rows, depending on the workers' memory.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from distributed import Client, Future
 
 from giaann_dask.cluster import query_scheduler, roles_of, task_key, wait_all
 from giaann_dask.cluster.regions import open_region, region_key, region_places
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.dask_types import register
 from giaann_dask.inference.rows.remote import RegionKeys, RowOptions
-from giaann_dask.inference.rows.service import install
 from giaann_dask.inference.state.sequence import FlagTable
 from giaann_dask.runs.minhash import MinHashes, merge_minhashes, minhash_neighbours, similar_by_neighbours
 from giaann_dask.runs.placement import Placement
@@ -29,7 +28,12 @@ from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.attachments import NEIGHBOURS, Attachments, attach
 from giaann_dask.text.vocabulary import Vocabulary
 
-register()
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+# Workers have imported Dask when tasks are loaded there; a client registers what it submits.
+if "dask" in sys.modules:
+    register()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,6 +210,8 @@ def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> R
     """
     if not rows_are_remote(client, reader, options):
         return RegionHandles(tuple(submit_regions(client, reader)), None, {})
+    from giaann_dask.inference.rows.service import install
+
     install(client)
     roles = roles_of(client)
     futures = submit_regions(client, reader, **roles.storing())
@@ -243,6 +249,7 @@ def submit_regions(client: Client, reader: CommitReader, **where: Any) -> list[F
 
 def _submit_by_region(client: Client, reader: CommitReader, task: Callable[..., object], **where: Any) -> list[Future]:
     """Submit a task of the runs of every region, named as its function is."""
+    register()
     return [
         client.submit(task, *place, key=region_key(reader, region, task.__name__), **where)
         for region, place in region_places(reader)

@@ -6,12 +6,9 @@ choice among all profiles (`giaann_dask.inference.registry`).
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import torch
-from distributed import Client
-
-from giaann_dask.device import DeviceName, select_device, tensor_device
+from giaann_dask.device import DeviceName, select_device, tensor_device, torch
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.batch import Batch, BatchOptions
 from giaann_dask.inference.rows.source import RowSource
@@ -26,6 +23,9 @@ from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.inference.v2.tables import SegmentLayout
 from giaann_dask.spec import Specification
 from giaann_dask.text.attachments import check_kinds
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 InferenceRules: TypeAlias = InferenceOptions | V2Options
 RequestedRules: TypeAlias = InferenceOptions | V2Options | V2Settings
@@ -92,8 +92,8 @@ def require_v1(rules: InferenceRules, what: str) -> InferenceOptions:
     raise OptionError(f"{what} in a network of profile v2", "plain generation there", "leave its options out")
 
 
-def rules_device(rules: InferenceRules, name: DeviceName) -> torch.device:
-    """Return the device of the name that the rules are computed on; some run on the CPU only.
+def rules_device(rules: InferenceRules, name: DeviceName) -> torch.device | None:
+    """Return the device of the name that the rules are computed on, None for the CPU; some run there only.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def open_whole_session(
     flags: FlagTable,
     *,
     options: InferenceRules,
-    device: torch.device,
+    device: torch.device | None,
     client: Client | None,
     state: StateOptions,
 ) -> ShardedSession | Session | V2Session:

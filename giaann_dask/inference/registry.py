@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from distributed import Client
+from typing import TYPE_CHECKING
 
 from giaann_dask.events import Observer, ignore
 from giaann_dask.inference.best.handle import TablesHandle, generate_words
@@ -18,13 +17,16 @@ from giaann_dask.inference.sessions import NetworkHandle
 from giaann_dask.inference.token_events import OpenNetwork
 from giaann_dask.store.network_store import CommitReader
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 
 @dataclass(frozen=True)
 class _Implementation:
     """Functions of a profile: open a network for many prompts, and continue one prompt as a task."""
 
     open: Callable[[CommitReader, Client | None, GenerationOptions, Observer], OpenNetwork]
-    generate: Callable[[Client, CommitReader, str, GenerationOptions], Continuation]
+    generate: Callable[[Client | None, CommitReader, str, GenerationOptions], Continuation]
 
 
 def _open_columns(
@@ -62,8 +64,8 @@ def open_network(
     return _PROFILES[reader.manifest().specification.profile].open(reader, client, options, observer)
 
 
-def generate(client: Client, reader: CommitReader, prompt: str, options: GenerationOptions) -> Continuation:
-    """Continue a prompt as a task of a cluster, with a network of any profile.
+def generate(client: Client | None, reader: CommitReader, prompt: str, options: GenerationOptions) -> Continuation:
+    """Continue a prompt as a task of a cluster, or without a client here, with a network of any profile.
 
     Raises
     ------

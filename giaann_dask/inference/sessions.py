@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-
-import torch
-from distributed import Client
+from typing import TYPE_CHECKING
 
 from giaann_dask.cluster import result, results
-from giaann_dask.device import one_thread
+from giaann_dask.device import one_thread, torch
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.inference.batch import BatchOptions, Prompt
@@ -31,8 +29,8 @@ from giaann_dask.inference.profiles import (
     rules_device,
 )
 from giaann_dask.inference.rows.health import find_trouble, is_lost
+from giaann_dask.inference.rows.messages import RowProjection
 from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
-from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sharded.workers import ShardedSession, StateOptions
 from giaann_dask.inference.state.activation import ActiveColumns
@@ -48,6 +46,9 @@ from giaann_dask.inference.v1.session import Session
 from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 class NetworkHandle:
@@ -123,7 +124,7 @@ class NetworkHandle:
         return self._flags[kinds]
 
     def open_whole_session(
-        self, flags: FlagTable, rules: InferenceRules, device: torch.device, state: StateOptions
+        self, flags: FlagTable, rules: InferenceRules, device: torch.device | None, state: StateOptions
     ) -> ShardedSession | Session | V2Session:
         """Return a session for one prompt whose traces have the whole activation, or its strongest columns."""
         network = (self.specification, self.rows, flags)

@@ -54,7 +54,6 @@ from giaann_dask.runs.packed_arrays import (
     to_json,
 )
 from giaann_dask.runs.run import Run
-from giaann_dask.runs.target_sets import TargetSets, collect_targets, spread_targets
 from giaann_dask.spec import (
     BRANCH_BITS,
     FEATURE_BITS,
@@ -66,6 +65,8 @@ from giaann_dask.spec import (
 
 if TYPE_CHECKING:
     import zarr
+
+    from giaann_dask.runs.target_sets import TargetSets
 
 
 CHUNK = 262_144
@@ -247,6 +248,8 @@ def unpack_targets(packed: PackedRun) -> tuple[npt.NDArray[np.int64], TargetSets
     StoreDamagedError, StoreFormatError
         As `unpack`, as far as these arrays show it.
     """
+    from giaann_dask.runs.target_sets import TargetSets
+
     source, row_targets = unpack_rows(packed)
     column, feature, branch, segments = (decode_array(name, packed.entries)[0] for name in TARGET_ARRAYS)
     targets = int(row_targets.sum())
@@ -271,6 +274,8 @@ def as_group(packed: PackedRun) -> zarr.Group:
 
 def _layout(run: Run) -> dict[str, Sequence[npt.NDArray[Any]]]:
     """Return the arrays of the packed form, in the order of the module's table, each in pieces."""
+    from giaann_dask.runs.target_sets import collect_targets
+
     sources = ([_narrow(part)] for part in unpack_neuron(run.source))
     blocks = [_columns(collect_targets(rows)) for rows in _row_blocks(run)]
     return dict(zip(_LIMITS, (*sources, *zip(*blocks, strict=True)), strict=True))
@@ -318,6 +323,8 @@ def _fill(run: Run, arrays: Mapping[str, npt.NDArray[Any]]) -> bool:
     """Fill a run with its connections, block by block; return False where the arrays contradict each other."""
     row_targets, targets = arrays["row_targets"].astype(np.int64), len(arrays["target_segments"])
     # Also keeps the sums below from overflowing.
+    from giaann_dask.runs.target_sets import TargetSets, spread_targets
+
     if row_targets.max(initial=0) > targets:
         return False
     ends = np.concatenate([[0], np.cumsum(row_targets)])
@@ -476,6 +483,8 @@ def read_range(read: ReadEntries, low: int, high: int) -> Run:
     kind = np.int32 if header["strength_bits"] == 32 else np.int64
     pointer = np.zeros(rows.stop - rows.start + 1, np.int64)
     run = Run(source[rows], pointer, np.empty(size, np.int64), np.empty(size, kind))
+    from giaann_dask.runs.target_sets import spread_targets
+
     intact = spread_targets(sets, run.pointer, run.target, run.strength)
     require_intact(intact, "the targets, segments and strengths of a run contradict each other")
     return run

@@ -132,12 +132,22 @@ class ServingOptions:
         _require_least(self, 1, "connections")
         _require_positive(self, "timeout_s", "drain_s", "head_s")
         if not 0 <= self.port <= 65535:
-            raise OptionError(f"{parameter('port')} is {self.port}", "0 to 65535", "choose another")
+            raise OptionError(
+                f"{parameter('port')} is {self.port}", "0 to 65535", f"set {parameter('port')} to such a value"
+            )
         if self.api_key is not None and (not self.api_key or not self.api_key.isascii() or " " in self.api_key):
             # The key itself is not shown.
-            raise OptionError("the API key is empty or has other than ASCII characters", "a word", "choose another")
+            raise OptionError(
+                "the API key is empty or has other than ASCII characters",
+                "a word",
+                f"set {parameter('api_key')} to such a word",
+            )
         if self.name is not None and (fault := text_fault(self.name)) is not None:
-            raise OptionError(f"the model's name {self.name!r} holds {fault}", "text in UTF-8", "choose another")
+            raise OptionError(
+                f"the model's name {self.name!r} holds {fault}",
+                "text in UTF-8",
+                f"set {parameter('name')} to such a text",
+            )
         if not self.private and self.api_key is None:
             raise OptionError(
                 f"{parameter('host')} is {self.host!r}, which others than this machine can reach, "
@@ -160,11 +170,19 @@ class ServingOptions:
 def _require_least(options: object, least: int, *names: str) -> None:
     for name in names:
         if getattr(options, name) < least:
-            raise OptionError(f"{parameter(name)} is {getattr(options, name)}", f"{least} or more", "choose another")
+            raise OptionError(
+                f"{parameter(name)} is {getattr(options, name)}",
+                f"{least} or more",
+                f"set {parameter(name)} to such a value",
+            )
 
 
 def _require_positive(options: object, *names: str) -> None:
     for name in names:
         # Not a number is refused too.
         if not 0 < getattr(options, name) < float("inf"):
-            raise OptionError(f"{parameter(name)} is {getattr(options, name)}", "more than 0", "choose another")
+            raise OptionError(
+                f"{parameter(name)} is {getattr(options, name)}",
+                "more than 0",
+                f"set {parameter(name)} to such a value",
+            )

@@ -182,7 +182,7 @@ class NetworkPlace:
             raise StoreMissingError(f"there is no network at {self}", "a network or a copy of one", "check the name")
         folder = self.folder
         if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise StoreExistsError(f"{folder} exists and is no network", "a new path", "choose another path")
+            raise StoreExistsError(f"{folder} exists and is no network", "a new path", "name one where nothing is")
         with writing(f"network {self}"):
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -286,7 +286,9 @@ def _check_copies(target: icechunk.Repository, place: NetworkPlace) -> None:
     last, *others = list(target.ancestry(branch=BRANCH))
     if others and _ORIGIN not in last.metadata:
         raise StoreExistsError(
-            f"{place} is a network that was trained, not a copy", "a new place or earlier copies", "choose another"
+            f"{place} is a network that was trained, not a copy",
+            "a new place or earlier copies",
+            "copy it to such a place",
         )
 
 

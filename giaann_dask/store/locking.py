@@ -158,7 +158,7 @@ def is_vacant(path: Path) -> bool:
             return False
         if names <= {LOCK_FILE} or (UNFINISHED in names and names <= _PARTS):
             return True
-    raise StoreExistsError(f"{path} exists and is no network", "a new path or a network", "choose another path")
+    raise StoreExistsError(f"{path} exists and is no network", "a new path or a network", "name one of these")
 
 
 def clear_attempt(path: Path) -> None:

@@ -216,7 +216,7 @@ class NetworkStore:
         _require_text(place)
         with locked(place) if held is None else nullcontext(held):
             if not is_vacant(place) and not cls(place).blank():
-                raise StoreExistsError(f"{place} is a network already", "a new path", "choose another path")
+                raise StoreExistsError(f"{place} is a network already", "a new path", "name one where nothing is")
             clear_attempt(place)
             # Icechunk begins in empty folders only, and readers are to see a whole network or none.
             new = place / UNFINISHED
@@ -533,7 +533,7 @@ def _require_text(path: Path) -> None:
     """Raise a `StoreRefusedError` where a path is not UTF-8: icechunk writes nothing there."""
     if (fault := text_fault(str(path))) is not None:
         received = f"the path {str(path)!r} of a network holds {fault}"
-        raise StoreRefusedError(received, "a path in UTF-8", "choose another, or rename the folder")
+        raise StoreRefusedError(received, "a path in UTF-8", "rename the folder, or name one in UTF-8")
 
 
 def _write_empty(path: Path, manifest: Manifest, ever_pos: EverPos, tokenizer: SubwordTokenizer | None) -> None:

@@ -19,7 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from giaann_dask.errors import InputFormatError, InputMissingError, MissingDependencyError, StoreFormatError
+from giaann_dask.errors import (
+    InputFormatError,
+    InputMissingError,
+    MissingDependencyError,
+    StoreFormatError,
+    parameter,
+)
 from giaann_dask.text.lexicon_rules import read_words
 from giaann_dask.text.lexicon_words import dictionary_lines
 from giaann_dask.text.tokens import TaggedSentence
@@ -240,7 +246,7 @@ class EverPos:
             raise InputFormatError(
                 f"{name} is not an ever-POS lexicon",
                 f"an object with lists for {', '.join(PARTS)}",
-                "choose another file",
+                f"name another file as {parameter('ever_pos')}",
             )
         sets: list[frozenset[str]] = []
         for part in PARTS:

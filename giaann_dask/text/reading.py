@@ -89,7 +89,11 @@ class ReadOptions:
     def __post_init__(self) -> None:
         for name in ("part_characters", "line_characters", "group"):
             if getattr(self, name) < 1:
-                raise OptionError(f"{parameter(name)} is {getattr(self, name)!r}", "at least 1", "choose another value")
+                raise OptionError(
+                    f"{parameter(name)} is {getattr(self, name)!r}",
+                    "at least 1",
+                    f"set {parameter(name)} to such a value",
+                )
         for name in ("text_field", "split"):
             if not getattr(self, name):
                 raise OptionError(f"{parameter(name)} is empty", "a name", "name one or leave it out")

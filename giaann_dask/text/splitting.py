@@ -1,10 +1,10 @@
 """Split running text into sentences of tokens by rules, without a trained pipeline.
 
-Uses spaCy's rule-based English tokenizer and sentencizer and corrects the sentence boundaries. The sentencizer
-proposes one after every ``.``, ``!`` or ``?``: it attaches opening quotes to the preceding sentence and splits
-``"Why?" asked he``. So a sentence begins right after the closing quotes and brackets, and not where the text
-continues with a comma, or with a lower-case letter after a quotation, an exclamation, a question or an ellipsis. The
-end of a passage always ends a sentence.
+Tokens are those of spaCy's English tokenizer (`english_tokenizer`). As spaCy's sentencizer does, a sentence boundary
+is proposed after every ``.``, ``!`` or ``?``, which attaches opening quotes to the preceding sentence and splits
+``"Why?" asked he``; the boundaries are corrected. So a sentence begins right after the closing quotes and brackets,
+and not where the text continues with a comma, or with a lower-case letter after a quotation, an exclamation, a question
+or an ellipsis. The end of a passage always ends a sentence.
 
 Does not cover: tags and lemmas (`tagging`) and dividing inputs into passages (`reading`).
 """
@@ -14,12 +14,12 @@ from __future__ import annotations
 import functools
 import re
 import threading
+import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-# The tokenizer keeps every word in its vocabulary; above this number of words it is created again.
-MAXIMUM_REMEMBERED_WORDS = 250_000
+from giaann_dask.text.english_tokenizer import EnglishTokenizer
 
 # The tokenizer takes time quadratic in the length of a string without white space (20,000
 # brackets take 37 s), so longer strings are divided, if possible after a punctuation mark.
@@ -127,22 +127,15 @@ def sentence_ended(tokens: Sequence[str]) -> bool:
     return tokens[last] in _FINAL and not quoted
 
 
-# Tokenizing changes the shared vocabulary, so one thread does it at a time; it keeps the GIL
-# throughout, so the lock costs no parallelism.
+# The tokenizer remembers chunks, so one thread uses it at a time; it keeps the GIL throughout, so the lock costs no
+# parallelism.
 _lock = threading.Lock()
 
 
 @functools.cache
-def _components() -> tuple[Any, Any]:
-    """Return the tokenizer and the sentencizer of this process."""
-    from spacy.lang.en import English
-    from spacy.pipeline import Sentencizer
-
-    tokenizer = English().tokenizer
-    tokenizer.max_cache_size = MAXIMUM_REMEMBERED_WORDS
-    for word in _ABBREVIATIONS:
-        tokenizer.add_special_case(word, [{"ORTH": word}])
-    return tokenizer, Sentencizer(punct_chars=sorted(_ENDS))
+def _tokenizer() -> EnglishTokenizer:
+    """Return the tokenizer of this process."""
+    return EnglishTokenizer(_ABBREVIATIONS)
 
 
 class _Tokens(NamedTuple):
@@ -154,19 +147,30 @@ class _Tokens(NamedTuple):
 
 
 def _tokenize(passage: str) -> _Tokens:
-    """Return the tokens of a passage and the sentencizer's proposals."""
+    """Return the tokens of a passage and the proposed first tokens of sentences."""
     text = " ".join(_DASH.sub(r" \g<0> ", passage).split())
     if _UNSPACED.search(text):
         text = _UNSPACED.sub(lambda match: " ".join(_PIECE.findall(match[0])), text)
     with _lock:
-        tokenizer, sentencizer = _components()
-        tokens = tokenizer(text)
-        (starts,) = sentencizer.predict([tokens])
-        words = [token.text for token in tokens]
-        spaced = [token.whitespace_ != "" for token in tokens]
-        if len(tokenizer.vocab) > MAXIMUM_REMEMBERED_WORDS:
-            _components.cache_clear()
-    return _Tokens(words, spaced, [at for at, start in enumerate(starts) if start and at])
+        words, spaced = _tokenizer()(text)
+    return _Tokens(words, spaced, _proposed(words))
+
+
+def _proposed(words: list[str]) -> list[int]:
+    """Return the indices of the first tokens after end marks that are not punctuation."""
+    starts = []
+    ended = False
+    for at, word in enumerate(words):
+        if word in _ENDS:
+            ended = True
+        elif ended and not _is_punctuation(word):
+            starts.append(at)
+            ended = False
+    return starts
+
+
+def _is_punctuation(word: str) -> bool:
+    return all(unicodedata.category(letter).startswith("P") for letter in word)
 
 
 def _sentence_edges(tokens: _Tokens) -> Iterator[tuple[int, int]]:

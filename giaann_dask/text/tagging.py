@@ -46,7 +46,7 @@ def check_tagger(name: str) -> None:
     """
     if (fault := text_fault(name)) is not None:
         received = f"the tagger's name {name!r} holds {fault}"
-        raise OptionError(received, "lexicon, spacy:MODEL or gold", "choose another")
+        raise OptionError(received, "lexicon, spacy:MODEL or gold", f"set {parameter('tagger')} to one of them")
     if name not in (_LEXICON, _GOLD) and (not name.startswith(_SPACY) or name == _SPACY):
         raise OptionError(
             f"{parameter('tagger')} is {name!r}", "lexicon, spacy:MODEL or gold", "choose one of these, such as lexicon"

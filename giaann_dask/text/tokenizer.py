@@ -39,7 +39,7 @@ _POSSESSIVE = re.compile(r"(\{\d+,\d*\})\+")
 def check_size(size: int) -> None:
     """Check the number of subwords of a tokenizer to learn; raise an `OptionError` if it is out of range."""
     if not BYTES < size <= 1 << 24:
-        raise OptionError(f"the tokenizer's size is {size}", f"more than {BYTES}", "choose another, such as 16384")
+        raise OptionError(f"the tokenizer's size is {size}", f"more than {BYTES}", "use a size such as 16384")
 
 
 class SubwordTokenizer:
@@ -136,7 +136,7 @@ class SubwordTokenizer:
             raise OptionError(
                 f"the tiktoken encoding {name!r} cannot be loaded ({type(error).__name__}: {error})",
                 f"one of {', '.join(package.list_encoding_names())}, and network access",
-                "choose another, give a tokenizer's file, or learn one with learn:SIZE",
+                "name one of these, give a tokenizer's file, or learn one with learn:SIZE",
             ) from error
         return cls.from_ranks(encoding._mergeable_ranks, encoding._pat_str)
 
@@ -279,5 +279,5 @@ def _pre_tokenizer(pattern: str) -> dict[str, Any]:
 
 def _no_tokenizer(received: str, expected: str) -> InputFormatError:
     return InputFormatError(
-        f"the tokenizer cannot be used: {received}", expected, "choose another, or learn one with learn:SIZE"
+        f"the tokenizer cannot be used: {received}", expected, "name another file, or learn a tokenizer with learn:SIZE"
     )

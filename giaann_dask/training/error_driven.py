@@ -19,7 +19,6 @@ from threading import Event
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from distributed import Client
 from distributed.spans import span
 
@@ -31,8 +30,8 @@ from giaann_dask.errors import EmptyInputError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.inference.handle import CommitHandle, FlagChange, changed_flags
 from giaann_dask.inference.profiles import InferenceRules, fitting_rules, open_session
+from giaann_dask.inference.rows.messages import RowProjection
 from giaann_dask.inference.rows.remote import RegionKeys, row_source
-from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
@@ -80,7 +79,7 @@ def missed(
         For each token of the block whether another neuron than its own was predicted, or none. Seed
         tokens, which nothing predicts, are missed, and so are those of sequences without columns.
     """
-    session = open_session(network, rows, flags, options=rules, device=torch.device("cpu"))
+    session = open_session(network, rows, flags, options=rules)
     marks: Marks = np.ones(len(block.column), np.bool_)
     neuron = pack_neuron(block.column, block.feature)
     for q in np.flatnonzero(block.status == CANDIDATE).tolist():

@@ -92,14 +92,24 @@ class TrainingOptions:
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise OptionError(f"{parameter(name)} is {value}", "1 or more", "choose another number")
+                raise OptionError(
+                    f"{parameter(name)} is {value}", "1 or more", f"set {parameter(name)} to such a value"
+                )
         if self.hot_bytes is not None and self.hot_bytes < 0:
-            raise OptionError(f"{parameter('hot_bytes')} is {self.hot_bytes}", "0 or more", "choose another number")
+            raise OptionError(
+                f"{parameter('hot_bytes')} is {self.hot_bytes}",
+                "0 or more",
+                f"set {parameter('hot_bytes')} to such a value",
+            )
         if self.commit_seconds <= 0:
             raise OptionError(
-                f"{parameter('commit_seconds')} is {self.commit_seconds}", "more than 0", "choose another time"
+                f"{parameter('commit_seconds')} is {self.commit_seconds}",
+                "more than 0",
+                f"set {parameter('commit_seconds')} to such a value",
             )
         if self.train_on not in TRAIN_ON:
             raise OptionError(
-                f"{parameter('train_on')} is {self.train_on!r}", " or ".join(TRAIN_ON), "choose one of them"
+                f"{parameter('train_on')} is {self.train_on!r}",
+                " or ".join(TRAIN_ON),
+                f"set {parameter('train_on')} to one of them",
             )

@@ -63,14 +63,20 @@ class SelectionOptions:
     def __post_init__(self) -> None:
         if self.order not in get_args(Order):
             raise OptionError(
-                f"{parameter('order')} is {self.order!r}", ", ".join(get_args(Order)), "choose another order"
+                f"{parameter('order')} is {self.order!r}",
+                ", ".join(get_args(Order)),
+                f"set {parameter('order')} to such a value",
             )
         if not 1 <= self.window <= WINDOW_LIMIT:
             raise OptionError(
-                f"{parameter('window')} is {self.window}", f"1 to {WINDOW_LIMIT}", "choose another number"
+                f"{parameter('window')} is {self.window}",
+                f"1 to {WINDOW_LIMIT}",
+                f"set {parameter('window')} to such a value",
             )
         if self.seed < 0:
-            raise OptionError(f"{parameter('seed')} is {self.seed}", "0 or more", "choose another number")
+            raise OptionError(
+                f"{parameter('seed')} is {self.seed}", "0 or more", f"set {parameter('seed')} to such a value"
+            )
 
 
 @register_arrays
@@ -259,7 +265,7 @@ def assign_batches(touches: ColumnTouches, batches: int, options: SelectionOptio
 
 def _positive(name: str, value: int) -> int:
     if value < 1:
-        raise OptionError(f"{parameter(name)} is {value}", "1 or more", "choose another number")
+        raise OptionError(f"{parameter(name)} is {value}", "1 or more", f"set {parameter(name)} to such a value")
     return value
 
 

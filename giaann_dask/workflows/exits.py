@@ -1,6 +1,7 @@
 """Map errors of scheduled jobs to exit codes and to one line of text.
 
-The other commands of ``giaann-dask`` use the codes 0, 1, 2, 3 (`doctor`) and 130 only (`giaann_dask.cli`).
+The commands of ``giaann-dask`` use the codes 0, 1, 2, 3 (`doctor`), 75 (`train`, when it was stopped) and 130 only
+(`giaann_dask.cli`).
 """
 
 from __future__ import annotations

@@ -88,13 +88,15 @@ class NightlyOptions:
             )
         if not 0 <= self.least_top1 <= 1:
             raise OptionError(
-                f"{parameter('least_top1')} is {self.least_top1}", "a share from 0 to 1", "choose another"
+                f"{parameter('least_top1')} is {self.least_top1}",
+                "a share from 0 to 1",
+                f"set {parameter('least_top1')} to such a value",
             )
         if self.settle_s < 0 or (self.maximum_s is not None and self.maximum_s <= 0):
             raise OptionError(
                 f"{parameter('settle_s')} or {parameter('maximum_s')} is out of range",
                 "seconds, 0 or more",
-                "choose others",
+                f"set {parameter('settle_s')} to such values",
             )
 
 

@@ -55,7 +55,11 @@ class WeeklyOptions:
 
     def __post_init__(self) -> None:
         if not 0 <= self.tolerance <= 1:
-            raise OptionError(f"{parameter('tolerance')} is {self.tolerance}", "a share from 0 to 1", "choose another")
+            raise OptionError(
+                f"{parameter('tolerance')} is {self.tolerance}",
+                "a share from 0 to 1",
+                f"set {parameter('tolerance')} to such a value",
+            )
 
 
 def work(

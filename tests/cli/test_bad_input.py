@@ -143,7 +143,7 @@ def test_network_of_another_version(capsys: pytest.CaptureFixture[str], tmp_path
         (["evaluate", "NET", "GOOD", "--first-sequence", "999", "--workers", "0"], "--first-sequence"),
         (["draw", "NET", "--out", "x.bmp"], "svg"),
         (["draw", "NET", "--out", "x.svg", "--concept", "millr"], "miller"),
-        (["inspect", "NET", "--scheduler", "tcp://127.0.0.1:1", "--workers", "2"], "one of them"),
+        (["compact", "NET", "--scheduler", "tcp://127.0.0.1:1", "--workers", "2"], "one of them"),
         # As Python makes them of arguments that are not UTF-8.
         (["generate", "NET", "The old \udcff miller", "--workers", "0"], "not UTF-8, at character 8"),
         (["generate", "NET", "The old miller", "--tagger", "\udcff"], "tagger"),

@@ -93,10 +93,10 @@ def test_first_sequence_skips_without_changing_dictionaries(trained: Path, data_
 
 
 def test_generate_and_explain(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = answer("generate", trained / "net", "the red river eats the stone in the", "--tokens", "4")
+    made = answer("generate", trained / "net", "the red river eats the stone in the", "--max-tokens", "4")
     assert 0 < len(made["tokens"]) <= 4
     assert made["text"]
-    again = ["generate", str(trained / "net"), "the red river eats the stone in the", "--tokens", "4", "--explain"]
+    again = ["generate", str(trained / "net"), "the red river eats the stone in the", "--max-tokens", "4", "--explain"]
     assert run_here(again) == 0
     shown = capsys.readouterr().out
     assert "candidates" in shown
@@ -187,4 +187,4 @@ def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("encode", "train", "evaluate", "generate", "inspect", "export", "draw"):
         assert command in shown
         assert run_here([command, "--help"]) == 0
-        assert "--scheduler" in capsys.readouterr().out
+        assert "--json" in capsys.readouterr().out

@@ -56,20 +56,20 @@ CASES: list[tuple[str, str, str, Callable[..., Any], str, Any]] = [
     ("evaluate", "--top-k", "0", gd.EvaluationOptions, "top_k", (0,)),
     ("evaluate", "--first-sequence", "-1", StreamOptions, "first_sequence", -1),
     ("evaluate", "--row-memory", "-1", RowOptions, "cache_bytes", -1),
-    ("generate", "--tokens", "0", gd.GenerationOptions, "tokens", 0),
+    ("generate", "--max-tokens", "0", gd.GenerationOptions, "tokens", 0),
     ("generate", "--beam-width", "0", BeamOptions, "width", 0),
     ("generate", "--beam-depth", "0", BeamOptions, "depth", 0),
     ("generate", "--temperature", "-1", gd.SamplingOptions, "temperature", -1),
     ("generate", "--seed", "-1", gd.SamplingOptions, "seed", -1),
-    ("draw", "--columns", "0", DrawOptions, "maximum_columns", 0),
-    ("draw", "--features", "-1", DrawOptions, "maximum_features", -1),
-    ("draw", "--connections", "-1", DrawOptions, "maximum_connections", -1),
+    ("draw", "--max-columns", "0", DrawOptions, "maximum_columns", 0),
+    ("draw", "--max-features", "-1", DrawOptions, "maximum_features", -1),
+    ("draw", "--max-connections", "-1", DrawOptions, "maximum_connections", -1),
     ("draw", "--width", "1", DrawOptions, "width_inches", 1),
     ("serve", "--port", "99999", ServingOptions, "port", 99999),
     ("serve", "--timeout", "0", ServingOptions, "timeout_s", 0),
     ("serve", "--drain", "0", ServingOptions, "drain_s", 0),
-    ("serve", "--slots", "0", QueueOptions, "slots", 0),
-    ("serve", "--wait", "-1", QueueOptions, "wait_s", -1),
+    ("serve", "--max-slots", "0", QueueOptions, "slots", 0),
+    ("serve", "--max-wait", "-1", QueueOptions, "wait_s", -1),
     ("serve", "--max-tokens", "0", Limits, "tokens", 0),
     ("serve", "--max-prompt", "0", Limits, "prompt_characters", 0),
     ("serve", "--max-body", "0", Limits, "body_bytes", 0),
@@ -168,3 +168,8 @@ def test_no_text_of_an_error_writes_a_parameter_or_an_option_out() -> None:
     own = ("giaann_dask/cli/", "giaann_dask/workflows/")
     assert [found for found in shown if SNAKE.search(found[1])] == []
     assert [found for found in shown if OPTION.search(found[1]) and not found[0].startswith(own)] == []
+
+
+def test_no_remedy_is_to_choose_another_without_saying_what() -> None:
+    alone = re.compile(r"\W*choose (another|others|more|one of (them|these))( (number|value|time|order))?\W*")
+    assert [found for found in texts_of_errors() if alone.fullmatch(found[1])] == []

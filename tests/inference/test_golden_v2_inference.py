@@ -72,11 +72,11 @@ class Follower:
             picked[index] = native_first(candidates.value.tolist())
             wanted = line["steps"][index]["top1_native"]
             if not self.exact:
-                at = int(np.searchsorted(candidates.neuron.numpy(), pack_neuron(*wanted)))
+                at = int(np.searchsorted(candidates.arrays[0], pack_neuron(*wanted)))
                 assert float(candidates.value.max()) - float(candidates.value[at]) <= NEAR, f"{where}, step {index}"
                 self.totals["near ties"] += at != picked[index]
                 picked[index] = at
-            assert pairs(candidates.neuron[[picked[index]]].numpy()) == [wanted], f"{where}, step {index}"
+            assert pairs(candidates.arrays[0][[picked[index]]]) == [wanted], f"{where}, step {index}"
             return picked[index]
 
         def compare(trace: StepTrace) -> None:
@@ -129,9 +129,9 @@ class Follower:
         assert record["n_cand"] == len(candidates) == step.candidates, where
         assert near([record["max"]], step.value, limit), where
         if record["cands"] is not None:
-            assert [item[:2] for item in record["cands"]] == pairs(candidates.neuron.numpy()), where
-            assert near([item[2] for item in record["cands"]], candidates.value.numpy(), limit), where
-        tied = pairs(candidates.ties.numpy())
+            assert [item[:2] for item in record["cands"]] == pairs(candidates.arrays[0]), where
+            assert near([item[2] for item in record["cands"]], candidates.arrays[1], limit), where
+        tied = pairs(candidates.ties)
         self.totals["ties"] += len(record["tie"]) > 1 and step.next is not None
         if self.exact:
             assert record["tie"] == tied, where

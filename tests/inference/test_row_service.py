@@ -30,8 +30,9 @@ from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, Evalu
 from giaann_dask.inference.handle import opened_bytes, rows_are_remote
 from giaann_dask.inference.rows import service as row_service
 from giaann_dask.inference.rows.cache import RowCache, RowStatistics
+from giaann_dask.inference.rows.messages import RowProjection
 from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, RowOptions
-from giaann_dask.inference.rows.service import RowProjection, install, select_rows
+from giaann_dask.inference.rows.service import install, select_rows
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.keys import SEGMENT_SHIFT, pack_neuron, pack_target
 from giaann_dask.runs.merging import merge_runs

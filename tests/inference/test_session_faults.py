@@ -23,8 +23,8 @@ from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.continuation import Continuation, GenerationOptions
 from giaann_dask.inference.evaluation import evaluation
 from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
+from giaann_dask.inference.rows.messages import NAME, OPERATION
 from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
-from giaann_dask.inference.rows.service import NAME, OPERATION
 from giaann_dask.inference.token_events import ContinuationStream, TokenEvent
 from giaann_dask.store.network_store import NetworkStore
 

@@ -94,9 +94,9 @@ class Follower:
         def choose(index: int, candidates: Candidates) -> int:
             """The recorded prediction, which must be one of our ties."""
             wanted = records[index]["pred"]
-            ties = pairs(candidates.ties.numpy())
+            ties = pairs(candidates.ties)
             assert wanted in ties, f"{self.path.name} {line['sent']} {index}: {wanted} not in {ties}"
-            return int(np.searchsorted(candidates.neuron.numpy(), pack_neuron(*wanted)))
+            return int(np.searchsorted(candidates.arrays[0], pack_neuron(*wanted)))
 
         def compare(trace: StepTrace) -> None:
             where = f"{self.path.name}, sentence {line['sent']}, step {trace.result.index}"
@@ -144,12 +144,12 @@ class Follower:
             assert record["pred"] is None, where
             return
         assert record["n_cand"] == len(candidates) == step.candidates, where
-        assert [item[:2] for item in record["cands"]] == pairs(candidates.neuron.numpy()), where
+        assert [item[:2] for item in record["cands"]] == pairs(candidates.arrays[0]), where
         values = [item[2] for item in record["cands"]]
         assert values == pytest.approx(candidates.value.tolist(), abs=1e-5, rel=0), where
         assert record["max"] == pytest.approx(step.value, abs=1e-5, rel=0), where
         assert pair(step.predicted) in record["tie"], where
-        assert record["tie"] == pairs(candidates.ties.numpy()), where
+        assert record["tie"] == pairs(candidates.ties), where
         assert step.ties == len(record["tie"]), where
         ours = pair(int(candidates.neuron[candidates.best]))
         assert ours == record["tie"][0], where

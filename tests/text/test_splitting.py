@@ -95,22 +95,11 @@ def test_passages_longer_than_a_pipeline_allows() -> None:
     assert found == [["One", "more", "cat", "sat", "down", "."]] * 50_000
 
 
-def test_memory_of_words_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    splitting._components.cache_clear()
-    first = splitting._components()
-    monkeypatch.setattr(splitting, "MAXIMUM_REMEMBERED_WORDS", 5_000)
-    passage = " ".join(f"word{number}" for number in range(6_000))
-    (found,) = Splitter().split([passage])
-    assert [token for sentence in found for token in sentence] == passage.split()
-    assert splitting._components() is not first
-    assert len(splitting._components()[0].vocab) < 5_000
-
-
 def test_threads_share_the_tokenizer() -> None:
-    splitting._components.cache_clear()
+    splitting._tokenizer.cache_clear()
     passages = [f"Word{number} met Mr. Word{number + 1}. They left." for number in range(400)]
     expected = Splitter().split(passages)
-    splitting._components.cache_clear()
+    splitting._tokenizer.cache_clear()
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda passage: Splitter().split([passage])[0], passages))
     assert found == expected

@@ -51,7 +51,7 @@ def test_a_stopped_run_commits_and_resumes(undisturbed: Undisturbed, tmp_path: P
     # A terminal sends Ctrl-C to the whole process group, workers included; a scheduler, to the process.
     os.killpg(process.pid, number) if number == signal.SIGINT else os.kill(process.pid, number)
     out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
+    assert process.returncode == 75, err
     assert "again to continue" in err
     report = json.loads(out)
     assert report["stopped"]

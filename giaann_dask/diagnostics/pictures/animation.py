@@ -102,7 +102,9 @@ def save_animation(
     """
     path = check_animation(path)
     if not 0.05 <= seconds <= 60:
-        raise OptionError(f"{parameter('seconds')} is {seconds}", "0.05 to 60", "choose another value")
+        raise OptionError(
+            f"{parameter('seconds')} is {seconds}", "0.05 to 60", f"set {parameter('seconds')} to such a value"
+        )
     options = options or DrawOptions(colour="activation")
     frames = draw_frames(prediction, options)
     if path.suffix.lower() == ".mp4":

@@ -59,11 +59,15 @@ class DensityOptions:
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
-            raise OptionError(f"{parameter('order')} is {self.order!r}", ", ".join(ORDERS), "choose one of these")
+            raise OptionError(
+                f"{parameter('order')} is {self.order!r}", ", ".join(ORDERS), f"set {parameter('order')} to one of them"
+            )
         for name, low, high in (("cells", 16, 2000), ("width_inches", 4, 40)):
             value = getattr(self, name)
             if not low <= value <= high:
-                raise OptionError(f"{parameter(name)} is {value!r}", f"{low} to {high}", "choose another value")
+                raise OptionError(
+                    f"{parameter(name)} is {value!r}", f"{low} to {high}", f"set {parameter(name)} to such a value"
+                )
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,9 +52,15 @@ class DrawOptions:
         for name, low, high in (*_LIMITS, ("width_inches", 5, 40)):
             value = getattr(self, name)
             if not low <= value <= high:
-                raise OptionError(f"{parameter(name)} is {value!r}", f"{low} to {high}", "choose another value")
+                raise OptionError(
+                    f"{parameter(name)} is {value!r}", f"{low} to {high}", f"set {parameter(name)} to such a value"
+                )
         if self.colour not in COLOURS:
-            raise OptionError(f"{parameter('colour')} is {self.colour!r}", ", ".join(COLOURS), "choose one of these")
+            raise OptionError(
+                f"{parameter('colour')} is {self.colour!r}",
+                ", ".join(COLOURS),
+                f"set {parameter('colour')} to one of them",
+            )
         if len(self.concepts) > self.maximum_columns:
             received, expected = f"{len(self.concepts)} concepts", f"at most {self.maximum_columns}"
             raise OptionError(received, expected, f"name fewer of them or raise {parameter('maximum_columns')}")

@@ -230,7 +230,9 @@ def find_step(prediction: Prediction, number: int) -> int:
     if not 1 <= number <= len(beyond):
         why = prediction.steps[-1].stop or "no more tokens were asked for"
         raise OptionError(
-            f"{parameter('step')} {number} of a prediction", f"1 to {len(beyond)} ({why})", "choose one of these"
+            f"{parameter('step')} {number} of a prediction",
+            f"1 to {len(beyond)} ({why})",
+            f"set {parameter('step')} to one of them",
         )
     return beyond[number - 1]
 

@@ -83,11 +83,15 @@ class ScoringOptions:
             raise OptionError(f"{parameter('baseline')} is {self.baseline!r}", NGRAM, "choose it, or leave it out")
         if self.tokens_per_task < 1:
             raise OptionError(
-                f"{parameter('tokens_per_task')} is {self.tokens_per_task}", "at least 1", "choose another number"
+                f"{parameter('tokens_per_task')} is {self.tokens_per_task}",
+                "at least 1",
+                f"set {parameter('tokens_per_task')} to such a value",
             )
         if not self.top_k or not all(1 <= k <= MOST_RANK for k in self.top_k):
             raise OptionError(
-                f"{parameter('top_k')} is {self.top_k}", f"numbers from 1 to {MOST_RANK}", "choose others"
+                f"{parameter('top_k')} is {self.top_k}",
+                f"numbers from 1 to {MOST_RANK}",
+                f"set {parameter('top_k')} to such values",
             )
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-
-from distributed import Client, Future
+from typing import TYPE_CHECKING
 
 from giaann_dask.cluster import result, task_key
 from giaann_dask.cluster.sharing import open_commit
@@ -25,6 +24,9 @@ from giaann_dask.inference.handle import read_regions, submit_regions
 from giaann_dask.inference.token_events import PreparedText, TokenEvent
 from giaann_dask.runs.run import Run
 from giaann_dask.store.network_store import CommitReader
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 
 class TablesHandle:
@@ -150,13 +152,15 @@ def pool_regions(regions: Sequence[Run], path: str, commit: str) -> PooledTables
     return build_tables(regions, words)
 
 
-def generate_words(client: Client, reader: CommitReader, prompt: str, options: GenerationOptions) -> Continuation:
+def generate_words(
+    client: Client | None, reader: CommitReader, prompt: str, options: GenerationOptions
+) -> Continuation:
     """Continue a prompt with a network of profile ``best``.
 
     Parameters
     ----------
-    client : Client
-        Where the network is held.
+    client : Client or None
+        Where the network is held; without one it is read into this process.
     reader : CommitReader
         The commit that answers.
     prompt : str
@@ -174,8 +178,12 @@ def generate_words(client: Client, reader: CommitReader, prompt: str, options: G
     options.require_words()
     # Drawn here, because a task that is run again has to give the same words.
     options = options.seeded()
-    key = task_key("write", str(reader.path), reader.commit, prompt, options)
-    words, tokens = result(client.submit(continue_text, submit_tables(client, reader), prompt, options, key=key))
+    if client is None:
+        tables = pool_regions(read_regions(reader), str(reader.path), reader.commit)
+        words, tokens = continue_text(tables, prompt, options)
+    else:
+        key = task_key("write", str(reader.path), reader.commit, prompt, options)
+        words, tokens = result(client.submit(continue_text, submit_tables(client, reader), prompt, options, key=key))
     return Continuation(words, tokens, None, reader.commit, seed=options.sampling.seed)
 
 

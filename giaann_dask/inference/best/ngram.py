@@ -111,4 +111,6 @@ def _most_frequent(tables: PooledTables, row: int) -> int:
 
 def _require_order(order: int) -> None:
     if not 1 <= order <= MAXIMUM_ORDER:
-        raise OptionError(f"{parameter('order')} is {order}", f"1 to {MAXIMUM_ORDER}", "choose another value")
+        raise OptionError(
+            f"{parameter('order')} is {order}", f"1 to {MAXIMUM_ORDER}", f"set {parameter('order')} to such a value"
+        )

@@ -34,7 +34,7 @@ NAMES = tuple(context.name for context in CONTEXTS[1:])
 def _require(valid: bool, name: str, value: object, expected: str) -> None:
     """Raise an OptionError that names the option when it is not valid."""
     if not valid:
-        raise OptionError(f"{parameter(name)} is {value!r}", expected, "choose another value")
+        raise OptionError(f"{parameter(name)} is {value!r}", expected, f"set {parameter(name)} to such a value")
 
 
 @dataclass(frozen=True, kw_only=True)

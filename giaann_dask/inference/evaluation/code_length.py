@@ -87,11 +87,11 @@ def token_probability(candidates: Candidates, target: int) -> float:
     target : int
         Neuron key of the token.
     """
-    neuron = candidates.neuron.cpu().numpy()
+    neuron, weight = candidates.arrays
     place = int(np.searchsorted(neuron, target))
     if place == len(neuron) or neuron[place] != target:
         return 0.0
-    value = np.maximum(candidates.value.cpu().numpy().astype(np.float64), 0.0)
+    value = np.maximum(weight.astype(np.float64), 0.0)
     # A sum of exact terms, so that it does not depend on how an array is summed.
     total = math.fsum(value)
     return float(value[place] / total) if total else 0.0

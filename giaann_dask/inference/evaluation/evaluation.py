@@ -187,7 +187,9 @@ class EvaluationOptions:
         wrong = [k for k in self.top_k if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MAXIMUM_RANKS]
         if wrong:
             raise OptionError(
-                f"{parameter('top_k')} has {wrong[0]!r}", f"whole numbers from 1 to {MAXIMUM_RANKS}", "choose others"
+                f"{parameter('top_k')} has {wrong[0]!r}",
+                f"whole numbers from 1 to {MAXIMUM_RANKS}",
+                f"set {parameter('top_k')} to such values",
             )
         object.__setattr__(self, "top_k", tuple(sorted({1, *self.top_k})))
 

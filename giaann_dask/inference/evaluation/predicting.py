@@ -11,16 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from giaann_dask.device import DeviceName, one_thread
+from giaann_dask.device import DeviceName, one_thread, torch
 from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.evaluation.accuracy import NO_PREDICTION, Predictions
 from giaann_dask.inference.evaluation.code_length import token_probability
 from giaann_dask.inference.profiles import InferenceRules, open_session, rules_device
 from giaann_dask.inference.rows.cache import RowStatistics
+from giaann_dask.inference.rows.messages import RowProjection
 from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, row_source
-from giaann_dask.inference.rows.service import RowProjection
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.options import InferenceOptions
@@ -183,7 +182,7 @@ def infer(
     records = StepRecords(block, rule.ranks, probability=rule.probability)
     device = rules_device(rule.options, rule.device)
     with one_thread():
-        if device.type != "cpu" and isinstance(rule.options, InferenceOptions):
+        if device is not None and isinstance(rule.options, InferenceOptions):
             batch = PullBatch(
                 rule.specification,
                 rows,
@@ -230,7 +229,7 @@ def _predict_one_by_one(
     block: EncodedBlock,
     span: tuple[int, int],
     rest: tuple[FlagTable, StepRecords, PredictionRule],
-    device: torch.device,
+    device: torch.device | None,
 ) -> None:
     flags, records, rule = rest
     session = open_session(rule.specification, rows, flags, options=rule.options, device=device)

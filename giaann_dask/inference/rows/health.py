@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING
 
-from distributed import Client
-from distributed.core import send_recv
-from distributed.protocol import to_serialize
-
+from giaann_dask.inference.rows.messages import OPERATION, RowProjection
 from giaann_dask.inference.rows.remote import RegionKeys
-from giaann_dask.inference.rows.service import OPERATION, RowProjection
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _PATIENCE_S = 1.0
 # The reason that nothing here mends.
@@ -81,6 +81,9 @@ async def _answering(client: Client, workers: Iterable[str], within_s: float) ->
 
 
 async def _ping(client: Client, worker: str, within_s: float) -> None:
+    from distributed.core import send_recv
+    from distributed.protocol import to_serialize
+
     comm = await client.rpc.connect(worker, timeout=within_s)
     try:
         await send_recv(comm, op=OPERATION, questions=to_serialize([]), projection=to_serialize(RowProjection()))

@@ -13,21 +13,24 @@ from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future as Answer
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-from distributed import Client, Worker, get_worker, secede
-from distributed.core import send_recv
-from distributed.protocol import to_serialize
-from distributed.threadpoolexecutor import thread_state
 
 from giaann_dask.errors import ClusterError, OptionError, parameter
 from giaann_dask.inference.rows.cache import RowCache, RowCounter, Rows, RowStatistics
-from giaann_dask.inference.rows.service import NAME, OPERATION, RowProjection, RowRequest, RowResponse
+from giaann_dask.inference.rows.messages import NAME, OPERATION, RowProjection, RowRequest, RowResponse
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.keys import Integers
+from giaann_dask.lazy import LazyModule
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Row, Run
+
+if TYPE_CHECKING:
+    import distributed
+    from distributed import Client, Worker
+else:
+    distributed = LazyModule("distributed")
 
 Mode = Literal["auto", "replicated", "remote"]
 
@@ -79,17 +82,29 @@ class RowOptions:
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):
             raise OptionError(
-                f"{parameter('mode')} is {self.mode!r}", " or ".join(get_args(Mode)), "choose one of them"
+                f"{parameter('mode')} is {self.mode!r}",
+                " or ".join(get_args(Mode)),
+                f"set {parameter('mode')} to one of them",
             )
         if not 0 < self.replicated_share <= 1:
             raise OptionError(
-                f"{parameter('replicated_share')} is {self.replicated_share}", "above 0 to 1", "choose another"
+                f"{parameter('replicated_share')} is {self.replicated_share}",
+                "above 0 to 1",
+                f"set {parameter('replicated_share')} to such a value",
             )
         if self.cache_bytes < 0:
-            raise OptionError(f"{parameter('cache_bytes')} is {self.cache_bytes}", "0 or more", "choose another")
+            raise OptionError(
+                f"{parameter('cache_bytes')} is {self.cache_bytes}",
+                "0 or more",
+                f"set {parameter('cache_bytes')} to such a value",
+            )
         for name in ("timeout_s", "request_s"):
             if getattr(self, name) <= 0:
-                raise OptionError(f"{parameter(name)} is {getattr(self, name)}", "more than 0", "choose another")
+                raise OptionError(
+                    f"{parameter(name)} is {getattr(self, name)}",
+                    "more than 0",
+                    f"set {parameter(name)} to such a value",
+                )
 
 
 @dataclass(frozen=True)
@@ -149,7 +164,7 @@ class RemoteRows:
         # Those that did not answer the last time; another holder is asked first, where there is one.
         self._unresponsive: set[str] = set()
         keys = [key for its in regions.keys.values() for key in its]
-        self._kept = isinstance(home, Client) and all(key in home.futures for key in keys)
+        self._kept = isinstance(home, distributed.Client) and all(key in home.futures for key in keys)
         self._counter = RowCounter()
         hot.budget = regions.options.cache_bytes
 
@@ -171,7 +186,7 @@ class RemoteRows:
         ClusterError
             If the row service was not installed.
         """
-        worker = get_worker()
+        worker = distributed.get_worker()
         if NAME not in worker.plugins:
             raise ClusterError("this worker does not know the row service", "one that does", "install it first")
         return cls(placement, regions, home=worker, hot=worker.plugins[NAME].hot, projection=projection)
@@ -253,7 +268,7 @@ class RemoteRows:
 
     def _require_connected(self) -> None:
         """Raise a ClusterError when the client is closed: nothing on its event loop ends then."""
-        if isinstance(self._home, Client) and self._home.status in ("closing", "closed"):
+        if isinstance(self._home, distributed.Client) and self._home.status in ("closing", "closed"):
             raise _disconnected()
 
     def _require_kept(self) -> None:
@@ -300,7 +315,7 @@ class RemoteRows:
                 holders = [set(having.get(key, ())) for key in self._regions.keys[region]]
                 every = set.intersection(*holders)
                 if every:
-                    own = self._home.address if isinstance(self._home, Worker) else None
+                    own = self._home.address if isinstance(self._home, distributed.Worker) else None
                     self._owners[region] = min(every, key=lambda one: (one in self._unresponsive, one != own, one))
         groups: dict[str, list[int]] = {}
         for region in regions:
@@ -317,7 +332,7 @@ class RemoteRows:
             call = self._call(owner, questions)
             reply = await asyncio.wait_for(call, self._regions.options.request_s)
             self._unresponsive.discard(owner)
-            if isinstance(self._home, Worker):
+            if isinstance(self._home, distributed.Worker):
                 self._home.plugins[NAME].times.asked(time.perf_counter() - began)
         except OSError:
             reply = None
@@ -339,9 +354,12 @@ class RemoteRows:
         return found
 
     async def _call(self, owner: str, questions: list[RowRequest]) -> dict[str, Any] | None:
-        if isinstance(self._home, Worker) and owner == self._home.address:
+        if isinstance(self._home, distributed.Worker) and owner == self._home.address:
             reply: dict[str, Any] = self._home.plugins[NAME].answer(questions, self._trim)
             return {"answers": reply["answers"].data}
+        from distributed.core import send_recv
+        from distributed.protocol import to_serialize
+
         message = {"op": OPERATION, "questions": to_serialize(questions), "projection": to_serialize(self._trim)}
         # As `rpc` does, which would retry connecting to a dead worker for half a minute.
         comm = await self._home.rpc.connect(owner, timeout=min(_CONNECT_S, self._regions.options.request_s))
@@ -374,8 +392,10 @@ def _store_rows(region: int, answer: RowResponse, wanted: dict[int, Integers], r
 
 def _secede_once() -> None:
     """Let the worker run other tasks beside this one, if this is a task that has not done so yet."""
+    from distributed.threadpoolexecutor import thread_state
+
     if getattr(thread_state, "proceed", False):
-        secede()
+        distributed.secede()
 
 
 def _disconnected() -> ClusterError:

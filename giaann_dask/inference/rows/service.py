@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,68 +20,13 @@ from giaann_dask.cluster import query_scheduler
 from giaann_dask.cluster.heartbeat import ROWS_METRIC, RowServiceMetrics
 from giaann_dask.errors import ClusterError
 from giaann_dask.inference.rows.cache import RowCache
+from giaann_dask.inference.rows.messages import NAME, OPERATION, RowProjection, RowRequest, RowResponse
 from giaann_dask.keys import SEGMENT_SHIFT, Integers
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.run import Run
 
-NAME = "giaann-rows"
-OPERATION = "giaann_rows"
 # An answer ends after the row that passes this; the rest is asked for again.
 ANSWER_BYTES = 32 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class RowProjection:
-    """Requested part of rows.
-
-    Attributes
-    ----------
-    segments : tuple of int or None
-        First segment and the one after the last; all by default. Rows are sorted by segment, so this
-        is a slice of each.
-    strengths : bool
-        Whether strengths are wanted; an array of none stands for them otherwise.
-
-    Examples
-    --------
-    >>> RowProjection(strengths=False).segments is None
-    True
-    """
-
-    segments: tuple[int, int] | None = None
-    strengths: bool = True
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RowRequest:
-    """Some neurons of one region.
-
-    Attributes
-    ----------
-    keys : tuple of str
-        Tasks whose results are the region's runs; all of them are held by the worker asked.
-    neurons : ndarray
-        Neuron keys, strictly ascending, int64.
-    """
-
-    keys: tuple[str, ...]
-    neurons: Integers
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RowResponse:
-    """The requested rows, up to the limit of the size of an answer.
-
-    Attributes
-    ----------
-    answered : int
-        How many of the neurons were looked up, from the first.
-    rows : Run
-        The rows of those that have any, without strengths (an empty array) if these are not wanted.
-    """
-
-    answered: int
-    rows: Run
 
 
 class RowService(WorkerPlugin):  # type: ignore[misc]

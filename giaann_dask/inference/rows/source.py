@@ -14,9 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch.utils.dlpack import from_dlpack
 
+from giaann_dask.device import torch
 from giaann_dask.keys import FEATURE_MASK, Integers, pack_neuron
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.placement import Placement
@@ -130,7 +129,7 @@ def as_tensor(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
     if array.flags.writeable:
         return torch.from_numpy(array).to(device)
     try:
-        tensor = from_dlpack(array)
+        tensor = torch.utils.dlpack.from_dlpack(array)
     except (BufferError, RuntimeError):
         tensor = torch.from_numpy(np.array(array))
     return tensor.to(device)

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
+from giaann_dask.device import torch, without_gradients
 from giaann_dask.errors import ClusterError
 from giaann_dask.inference.rows.source import as_tensor
 from giaann_dask.inference.state.activation import (
@@ -33,6 +32,9 @@ from giaann_dask.inference.state.candidates import TokenTimes, score_candidates
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.keys import NEURON_MASK, Integers
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Keys, values and times of entries.
 Entries = tuple[Integers, npt.NDArray[np.float32], Integers]
@@ -75,7 +77,7 @@ class StateActor:
         self._layout = Layout.of(specification, self._device)
         self._parts: dict[int, ActivationState] = {}
 
-    @torch.inference_mode()
+    @without_gradients
     def act(self, calls: Sequence[Call]) -> list[Any]:
         """Execute calls; return their results.
 
@@ -122,7 +124,7 @@ class StateActor:
         """Return the neurons that can be predicted, their values and the place of the first maximum."""
         keys = as_tensor(connected, self._device)
         found = score_candidates(self._part(part), keys, times, layout=self._layout, options=self._options)
-        return None if found is None else (found.neuron.cpu().numpy(), found.value.cpu().numpy(), found.best)
+        return None if found is None else (*found.arrays, found.best)
 
     def divide(self, part: int) -> tuple[int, Entries] | None:
         """Take away and return the upper half of the entries, with the neuron it begins with; None for one neuron."""

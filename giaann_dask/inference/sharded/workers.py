@@ -15,15 +15,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from distributed import Client, Future
-from torch import Tensor
 
 from giaann_dask.cluster import results, roles_of
+from giaann_dask.device import torch
 from giaann_dask.errors import ClusterError, OptionError, parameter
 from giaann_dask.inference.rows.source import RowSource, as_tensor
 from giaann_dask.inference.sharded.state_actor import Call, StateActor
@@ -34,6 +32,10 @@ from giaann_dask.inference.state.sequence import FlagTable
 from giaann_dask.inference.v1.session import Stepper
 from giaann_dask.keys import NEURON_MASK
 from giaann_dask.spec import BRANCH_BITS, Specification
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+    from torch import Tensor
 
 # Of a key, a value and a time.
 ENTRY_BYTES = 16
@@ -71,9 +73,15 @@ class StateOptions:
                 f"{parameter('state_bytes')} is {self.state_bytes}", f"{ENTRY_BYTES} or more", "give room for an entry"
             )
         if self.timeout_s <= 0:
-            raise OptionError(f"{parameter('timeout_s')} is {self.timeout_s}", "more than 0", "choose another")
+            raise OptionError(
+                f"{parameter('timeout_s')} is {self.timeout_s}",
+                "more than 0",
+                f"set {parameter('timeout_s')} to such a value",
+            )
         if self.columns < 0:
-            raise OptionError(f"{parameter('columns')} is {self.columns}", "0 or more", "choose another")
+            raise OptionError(
+                f"{parameter('columns')} is {self.columns}", "0 or more", f"set {parameter('columns')} to such a value"
+            )
 
 
 @dataclass(eq=False)
@@ -283,7 +291,7 @@ def reduce_candidates(found: Sequence[Candidates], device: torch.device) -> Cand
     tops = [float(some.value[some.best]) for some in found]
     winner = tops.index(max(tops))
     return Candidates(
-        torch.cat([some.neuron.to(device) for some in found]),
-        torch.cat([some.value.to(device) for some in found]),
+        torch.cat([torch.as_tensor(some.neuron, device=device) for some in found]),
+        torch.cat([torch.as_tensor(some.value, device=device) for some in found]),
         sum(map(len, found[:winner])) + found[winner].best,
     )

@@ -13,17 +13,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
+from giaann_dask.device import torch
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 NEVER = -1
+# For more branches torch computes the sigmoid with vector instructions, which round some of the values differently.
+_SCALAR_DRIVES = 32
 _ONE_SEGMENT = 1 << SEGMENT_SHIFT
 
 
@@ -58,16 +63,13 @@ class Layout:
         """Lay out a specification on a device."""
         starts = torch.arange(specification.segments + 1, dtype=torch.int64, device=device) << SEGMENT_SHIFT
         branch = torch.arange(specification.branches, dtype=torch.int64, device=device)
-        # Computed on the CPU, so that every device gets the same float32 values.
-        activity = torch.arange(specification.branches + 1, dtype=torch.float32)
-        drives = 2.0 * (torch.sigmoid(activity / 100.0) - 0.5)
         return cls(
             specification.column_segments,
             specification.feature_segments,
             specification.branches,
             starts[:-1, None] | branch[None, :],
             starts,
-            tuple(drives.tolist()),
+            drives_of(specification.branches),
         )
 
     @property
@@ -83,6 +85,21 @@ class Layout:
     def entries(self, neuron: int) -> Tensor:
         """Return the target keys of a neuron, int64, shape ``(segments, branches)``."""
         return self.grid + (neuron << BRANCH_BITS)
+
+
+def drives_of(branches: int) -> tuple[float, ...]:
+    """Return the drive of a connection by the source's activity, 0 to a number of branches; see `Layout.drives`.
+
+    Computed on the CPU, so that every device gets the same float32 values.
+    """
+    if branches > _SCALAR_DRIVES:
+        activity = torch.arange(branches + 1, dtype=torch.float32)
+        found: list[float] = (2.0 * (torch.sigmoid(activity / 100.0) - 0.5)).tolist()
+        return tuple(found)
+    # The same values without importing torch.
+    one, half = np.float32(1), np.float32(0.5)
+    power = np.exp(-(np.arange(branches + 1, dtype=np.float32) / np.float32(100)).astype(np.float64)).astype(np.float32)
+    return tuple((np.float32(2) * (one / (one + power) - half)).tolist())
 
 
 @dataclass(frozen=True, eq=False)

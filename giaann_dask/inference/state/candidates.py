@@ -7,16 +7,19 @@ ties: the first maximum in (column, feature) order, on every device.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
+from giaann_dask.device import torch
 from giaann_dask.inference.state.activation import ActivationState, Layout, sum_segments
 from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.keys import FEATURE_MASK, NEURON_MASK
+from giaann_dask.keys import FEATURE_MASK, NEURON_MASK, Integers
 from giaann_dask.spec import BRANCH_BITS
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,17 +28,17 @@ class Candidates:
 
     Attributes
     ----------
-    neuron : Tensor
+    neuron : ndarray or Tensor
         Neuron keys, strictly ascending, thus in (column, feature) order; int64, shape
-        ``(candidates,)``.
-    value : Tensor
+        ``(candidates,)``. Compiled steps return arrays.
+    value : ndarray or Tensor
         Their values, float32, shape ``(candidates,)``; may be zero or negative.
     best : int
         Position of the first maximum.
     """
 
-    neuron: Tensor
-    value: Tensor
+    neuron: Integers | Tensor
+    value: npt.NDArray[np.float32] | Tensor
     best: int
 
     def __len__(self) -> int:
@@ -43,9 +46,16 @@ class Candidates:
         return len(self.neuron)
 
     @property
-    def ties(self) -> Tensor:
+    def ties(self) -> Integers:
         """Neuron keys of all candidates that share the largest value, ascending, int64."""
-        return self.neuron[self.value == self.value[self.best]]
+        neuron, value = self.arrays
+        tied: Integers = neuron[value == value[self.best]]
+        return tied
+
+    @property
+    def arrays(self) -> tuple[Integers, npt.NDArray[np.float32]]:
+        """Neuron keys and values as arrays."""
+        return on_host(self.neuron), on_host(self.value)
 
     def ranked(self, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Return the best candidates and their values.
@@ -61,9 +71,14 @@ class Candidates:
             Largest value first, equal ones in (column, feature) order, so that the first is `best`; int64
             and float32, shape ``(min(count, candidates),)``.
         """
-        value = self.value.cpu().numpy()
+        neuron, value = self.arrays
         order = np.argsort(-value, kind="stable")[:count]
-        return self.neuron.cpu().numpy()[order], value[order]
+        return neuron[order], value[order]
+
+
+def on_host(values: npt.NDArray[Any] | Tensor) -> npt.NDArray[Any]:
+    """Return an array, or a tensor of any device, as an array."""
+    return values if isinstance(values, np.ndarray) else values.cpu().numpy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,11 +61,15 @@ class InferenceOptions:
         _require_one_of("feed", self.feed, get_args(Feed))
         if not isinstance(self.sequential, bool):
             raise OptionError(
-                f"{parameter('sequential')} is {self.sequential!r}", "True or False", "choose one of them"
+                f"{parameter('sequential')} is {self.sequential!r}",
+                "True or False",
+                f"set {parameter('sequential')} to one of them",
             )
 
 
 def _require_one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     """Raise an OptionError that names the option when its value is not allowed."""
     if value not in allowed:
-        raise OptionError(f"{parameter(name)} is {value!r}", " or ".join(allowed), "choose one of them")
+        raise OptionError(
+            f"{parameter(name)} is {value!r}", " or ".join(allowed), f"set {parameter(name)} to one of them"
+        )

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
-import torch
 
+from giaann_dask.device import torch
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.activation import ActivationState, ActiveColumns
 from giaann_dask.inference.state.candidates import Candidates, TokenTimes
@@ -124,9 +124,12 @@ class SequenceSession(ABC, Generic[State, Rules]):
         self.specification, self.rows, self.flags = specification, rows, flags
         self.options = options or self._rules_type()
         self._given_device = device
-        self.device = device or torch.device("cpu")
 
-    @torch.inference_mode()
+    @property
+    def device(self) -> torch.device:
+        """Device of tensors; the CPU where none was given."""
+        return self._given_device or torch.device("cpu")
+
     def run_sequence(
         self, sequence: PreparedSequence, *, observer: Observer | None = None, choose: Choice | None = None
     ) -> SequenceResult:
@@ -193,7 +196,6 @@ class SequenceSession(ABC, Generic[State, Rules]):
         """
         return Generation.of(prompt, self.stream(prompt, tokens, choose), observer)
 
-    @torch.inference_mode()
     def stream(self, prompt: PreparedSequence, tokens: int, choose: Choice | None = None) -> Iterator[StepTrace]:
         """Yield the steps of `generate` one by one, those of the prompt included.
 

@@ -29,8 +29,8 @@ from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
+from giaann_dask.device import torch
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.activation import ActivationState
@@ -80,10 +80,16 @@ class BeamOptions:
     def __post_init__(self) -> None:
         for name, most in (("width", MAXIMUM_WIDTH), ("depth", MAXIMUM_DEPTH)):
             if not 1 <= getattr(self, name) <= most:
-                raise OptionError(f"{parameter(name)} is {getattr(self, name)}", f"1 to {most}", "choose another")
+                raise OptionError(
+                    f"{parameter(name)} is {getattr(self, name)}",
+                    f"1 to {most}",
+                    f"set {parameter(name)} to such a value",
+                )
         if self.score not in get_args(Score):
             raise OptionError(
-                f"{parameter('score')} is {self.score!r}", " or ".join(get_args(Score)), "choose one of them"
+                f"{parameter('score')} is {self.score!r}",
+                " or ".join(get_args(Score)),
+                f"set {parameter('score')} to one of them",
             )
 
     @property
@@ -159,7 +165,7 @@ class BeamSession(Session):
         first = self._search(_Path(0.0, (), state, token), result, found)
         if first is None:
             return result, found, state
-        place = int(np.searchsorted(found.neuron.cpu().numpy(), first))
+        place = int(np.searchsorted(found.arrays[0], first))
         undecided = replace(result, predicted=None, stop=None, next=None)
         chosen = replace(decoding, choose=lambda index, candidates: place)
         return self._predict(undecided, found, token, chosen), found, state

@@ -6,14 +6,18 @@ many rows reach which of many neurons.
 
 from __future__ import annotations
 
-import numpy as np
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from giaann_dask.device import torch
 from giaann_dask.inference.rows.source import as_tensor
 from giaann_dask.inference.v1.cached_rows import BatchRows
 from giaann_dask.keys import BRANCH_MASK, NEURON_MASK
 from giaann_dask.spec import BRANCH_BITS
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class DeviceRows:

@@ -17,12 +17,11 @@ from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
+from giaann_dask.device import torch
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.batch import Advance, BatchOptions, Prompt
 from giaann_dask.inference.rows.source import RowSource
-from giaann_dask.inference.state.activation import Layout
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import (
     FlagTable,
@@ -91,7 +90,7 @@ class PullBatch:
     ) -> None:
         self.options, self.batch = options or InferenceOptions(), batch or BatchOptions()
         self._specification = specification
-        self._rules = KernelRules.of(Layout.of(specification, torch.device("cpu")), self.options)
+        self._rules = KernelRules.of(specification, self.options)
         self.held = BatchRows(rows, specification.segments, self.batch.held_bytes)
         self._tensors = None if device is None else TensorSteps(self._rules, device)
         self._slots = empty_slots(self.batch.slots, 32)

@@ -11,12 +11,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import replace
 from functools import cached_property
-from typing import Generic
+from typing import TYPE_CHECKING, Generic
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from giaann_dask.device import torch, without_gradients
 from giaann_dask.inference.rows.source import as_tensor
 from giaann_dask.inference.state.activation import (
     ActivationState,
@@ -33,6 +32,9 @@ from giaann_dask.inference.state.sequence import Contribution, Mode, StepResult
 from giaann_dask.inference.state.session import DecodingStrategy, SequenceSession, State, Token
 from giaann_dask.keys import column_of, feature_of, unpack_target
 from giaann_dask.spec import FEATURE_BITS
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
@@ -71,6 +73,7 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
             return torch.zeros(0, dtype=torch.int64, device=self.device)
         return as_tensor(row.target, self.device)
 
+    @without_gradients
     def _advance(
         self, state: State, source: int, token: Token, decoding: DecodingStrategy
     ) -> tuple[StepResult, Candidates | None, State]:
@@ -134,7 +137,7 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         """Return the pulse of the source of a step."""
         return Pulse(drive=self._layout.drives[activity], column_time=step.column_time, feature_time=step.index - 1)
 
-    @torch.inference_mode()
+    @without_gradients
     def explain(self, steps: tuple[StepResult, ...], index: int) -> tuple[Contribution, ...]:
         """Return the connections that raised the predicted neuron; see `SequenceSession.explain`.
 

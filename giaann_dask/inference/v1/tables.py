@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.inference.state.activation import Layout
+from giaann_dask.inference.state.activation import drives_of
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.keys import Integers
+from giaann_dask.spec import Specification
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Small: TypeAlias = npt.NDArray[np.int32]
@@ -50,18 +51,18 @@ class KernelRules(NamedTuple):
     drives: Floats
 
     @classmethod
-    def of(cls, layout: Layout, options: InferenceOptions) -> KernelRules:
+    def of(cls, specification: Specification, options: InferenceOptions) -> KernelRules:
         """Return the rules of a network and of options."""
-        segments = layout.last_segment + 1
-        boolean = {"boolf": layout.column_segments, "boolf+c": 0, "intf+c": segments}
+        segments, columns = specification.segments, specification.column_segments
+        boolean = {"boolf": columns, "boolf+c": 0, "intf+c": segments}
         return cls(
             segments,
-            layout.column_segments,
-            layout.branches,
+            columns,
+            specification.branches,
             ("none", "biased", "exact").index(options.timing),
             boolean[options.activations],
             options.sequential,
-            np.array(layout.drives, np.float32),
+            np.array(drives_of(specification.branches), np.float32),
         )
 
 

@@ -11,11 +11,11 @@ steps are done one after the other. The float32 operations are those of `activat
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from giaann_dask.device import torch, without_gradients
 from giaann_dask.inference.rows.source import as_tensor
 from giaann_dask.inference.v1.cached_rows import BatchRows
 from giaann_dask.inference.v1.device_rows import DeviceRows
@@ -32,6 +32,9 @@ from giaann_dask.inference.v1.tables import (
 )
 from giaann_dask.keys import FEATURE_MASK, SEGMENT_SHIFT, Integers
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Searches that are made at once, so that they fit into the memory of a device.
 _SEARCHES = 1 << 23
@@ -115,7 +118,7 @@ class TensorSteps:
         self._segment = torch.arange(rules.segments, dtype=torch.int64, device=device)
         self._branch = torch.arange(rules.branches, dtype=torch.int64, device=device)
 
-    @torch.inference_mode()
+    @without_gradients
     def advance(
         self, slots: Slots, which: Integers, until: Integers, held: BatchRows
     ) -> tuple[Integers, Integers, Floats]:

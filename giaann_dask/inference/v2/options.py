@@ -300,10 +300,14 @@ def settings(
 def _require_one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     """Raise an OptionError that names the option when its value is not allowed."""
     if value not in allowed:
-        raise OptionError(f"{parameter(name)} is {value!r}", " or ".join(allowed), "choose one of them")
+        raise OptionError(
+            f"{parameter(name)} is {value!r}", " or ".join(allowed), f"set {parameter(name)} to one of them"
+        )
 
 
 def _require_within(name: str, value: float, least: float, most: float) -> None:
     """Raise an OptionError that names the option when its value is out of range."""
     if not least <= value <= most:
-        raise OptionError(f"{parameter(name)} is {value!r}", f"{least:g} to {most:g}", "choose another")
+        raise OptionError(
+            f"{parameter(name)} is {value!r}", f"{least:g} to {most:g}", f"set {parameter(name)} to such a value"
+        )

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
+from giaann_dask.device import tensor_device, torch
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.rows.source import AuxiliaryRows, RowSource
 from giaann_dask.inference.state.activation import ActivationState
@@ -257,7 +257,7 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
             if flags.auxiliary is None:
                 raise OptionError("auxiliary neurons without attachments", "flags that have them", "attach features")
             self.rows = AuxiliaryRows(rows, flags.auxiliary)
-        if self.device.type != "cpu":
+        if tensor_device(device) is not None:
             raise OptionError(
                 f"{parameter('device')} is {device}", "cpu for networks of profile v2", "leave the device out"
             )
@@ -319,7 +319,7 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
         neuron, score, best = select(*scored, passes, rules)
         found, count = None, len(neuron)
         if count and (decoding.traced or choose is not None):
-            found = Candidates(torch.from_numpy(neuron), torch.from_numpy(score), int(score.argmax()))
+            found = Candidates(neuron, score, int(score.argmax()))
         if choose is not None and found is not None:
             best = choose(token.times.feature_time, found)
             best = best if rules.filtered or passes is None or passes[best] else None

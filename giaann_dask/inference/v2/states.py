@@ -9,8 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
-import torch
 
+from giaann_dask.device import torch
 from giaann_dask.inference.state.activation import ActivationState
 from giaann_dask.inference.v2 import dynamics
 from giaann_dask.inference.v2.options import LegacyOptions, LifOptions

@@ -1,0 +1,143 @@
+"""Help of all commands: few options first, every option explained, former spellings accepted and not shown."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import click
+import pytest
+
+from giaann_dask.cli import giaann_dask, run
+from giaann_dask.cli.spelling import MOST_SHOWN, Command, Option, _commands
+
+COMMANDS = {
+    each.name or "": each for each in _commands(giaann_dask) if isinstance(each, Command) and each.name != "train"
+}
+COMMANDS["train"] = giaann_dask.commands["train"]  # type: ignore[assignment]
+COMMANDS["tokenizer train"] = giaann_dask.commands["tokenizer"].commands["train"]  # type: ignore[attr-defined]
+
+# Options of where a command runs, and the commands that start or join a cluster.
+CLUSTER = {"--workers", "--threads", "--memory-limit", "--protocol"}
+RUN_ON_A_CLUSTER = {"encode", "train", "evaluate", "generate", "compact", "report", "serve"}
+COMPUTE_DENSELY = {"train", "evaluate", "generate", "report", "serve"}
+
+
+def options(command: click.Command) -> list[click.Option]:
+    return [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    """Return the options that a help lists."""
+    capsys.readouterr()
+    assert run([*arguments]) == 0
+    said = capsys.readouterr().out.partition("\nOptions:\n")[2]
+    words = (line.split()[0].rstrip(",") for line in said.splitlines() if line.startswith("  -"))
+    return list(words)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_about_fifteen_options_first_and_all_on_request(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = COMMANDS[name]
+    first = shown(capsys, *name.split(), "--help")
+    assert len(first) <= MOST_SHOWN + 2, first
+    if "--help-all" not in first:
+        assert len(first) == len(options(command)) + 1
+        return
+    every = shown(capsys, *name.split(), "--help-all")
+    assert set(first) < set(every)
+    assert len(every) == len(options(command)) + 1
+    assert {each for each in options(command) if each.required} <= {
+        each for each in options(command) if set(each.opts) & set(first)
+    }
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_explained_once(name: str) -> None:
+    assert [each.name for each in options(COMMANDS[name]) if not each.help] == []
+    spellings = Counter(text for each in COMMANDS[name].params for text in (*each.opts, *each.secondary_opts))
+    assert [text for text, count in spellings.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_of_clusters_and_devices_are_those_of_commands_that_use_them(name: str) -> None:
+    found = {text for each in options(COMMANDS[name]) for text in each.opts}
+    if name in RUN_ON_A_CLUSTER:
+        assert found >= CLUSTER
+    elif name != "cluster":
+        assert not found & CLUSTER
+    assert ("--device" in found) == (name in COMPUTE_DENSELY)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_most_of_anything_is_spelled_alike(name: str) -> None:
+    def limits(each: click.Option) -> bool:
+        said = each.help or ""
+        return said.startswith("Most ") or said.endswith(" at most.")
+
+    wrong = [each for each in options(COMMANDS[name]) if limits(each) and not _spelling(each).startswith("--max-")]
+    assert [each.name for each in wrong] == []
+
+
+def _spelling(option: click.Option) -> str:
+    return option.spelling if isinstance(option, Option) else max(option.opts, key=len)
+
+
+@pytest.mark.parametrize(
+    ("name", "former", "present"),
+    [
+        ("generate", "--tokens", "--max-tokens"),
+        ("draw", "--tokens", "--max-tokens"),
+        ("draw", "--columns", "--max-columns"),
+        ("draw", "--features", "--max-features"),
+        ("draw", "--connections", "--max-connections"),
+        ("serve", "--slots", "--max-slots"),
+        ("serve", "--waiting", "--max-waiting"),
+        ("serve", "--wait", "--max-wait"),
+        ("tokenizer train", "--size", "--max-subwords"),
+    ],
+)
+def test_former_spellings_are_accepted_and_not_shown(
+    name: str, former: str, present: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (option,) = (each for each in options(COMMANDS[name]) if former in each.opts)
+    assert present in option.opts
+    capsys.readouterr()
+    assert run([*name.split(), "--help-all" if "--help-all" in _flags(name) else "--help"]) == 0
+    said = capsys.readouterr().out
+    assert f"  {present} " in said
+    assert f" {former} " not in said
+    # A value that is no number: the error names the present spelling alone.
+    begun = {"tokenizer train": "a.txt --out b.json", "generate": "net a", "draw": "net --out x.svg"}
+    assert run([*name.split(), *begun.get(name, "net").split(), former, "many"]) == 2
+    wrong = capsys.readouterr().err
+    assert f"'{present}'" in wrong
+    assert f"'{former}'" not in wrong
+
+
+def _flags(name: str) -> set[str]:
+    return {text for each in options(COMMANDS[name]) for text in each.opts}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        (("train", "--nonsense"), "giaann-dask train --help"),
+        (("tokenizer", "train"), "giaann-dask tokenizer train --help"),
+        (("generate", "net"), "giaann-dask generate --help"),
+        (("nonsense",), "giaann-dask --help"),
+    ],
+)
+def test_usage_errors_name_the_help(arguments: tuple[str, ...], asked: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"Try '{asked}'.")
+
+
+def test_bash_completion_is_written(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_GIAANN_DASK_COMPLETE", "zsh_source")
+    with pytest.raises(SystemExit) as ended:
+        run([])
+    assert ended.value.code == 0
+    assert "_GIAANN_DASK_COMPLETE=zsh_complete giaann-dask" in capsys.readouterr().out
