@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import icechunk
-import numpy as np
 import pytest
 import zarr
+from support.stored_networks import RUNS, commit_runs, create_network
 from zarr.core.sync import sync
 
 from giaann_dask.errors import (
@@ -23,41 +23,15 @@ from giaann_dask.errors import (
     StoreUnreachableError,
     StoreWriteError,
 )
-from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.run import RegionRun, Run
-from giaann_dask.spec import Specification
 from giaann_dask.store.backup import NetworkPlace, answering, copy_commit
-from giaann_dask.store.manifest import Manifest, StoredRun
-from giaann_dask.store.network_store import CommitChange, NetworkStore
-from giaann_dask.store.run_io import write_run
-from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.vocabulary import Vocabulary
-from giaann_dask.training.tasks import pack_run
-
-RUNS = ("00000.00000000-00000000", "00001.00000000-00000000", "00001.00000001-00000001")
-
-
-def commit_runs(store: NetworkStore, identities: tuple[str, ...]) -> str:
-    """Commit the runs with these identities in place of those of the commit before, two connections each."""
-    run = Run(np.array([5]), np.array([0, 2]), np.array([1, 3]), np.array([7, 9], np.int32))
-    packed = pack_run(RegionRun(run, Run.empty()))
-    nbytes = packed.connections.nbytes + packed.neurons.nbytes
-    before = store.open(store.commits()[0][0] if store.commits() else str(store.begin().snapshot_id))
-    runs = tuple(StoredRun(name, int(name[:5]), 0, 1, 2, nbytes) for name in identities)
-    manifest = Manifest(specification=Specification(regions=2), runs=runs, neurons=1, connections=2)
-    change = CommitChange(manifest, Vocabulary(), [], Placement(2))
-    present = before.stored_runs()
-    with store.lock():
-        session = store.begin()
-        forks = [write_run(store.fork(session), name, packed) for name in identities if name not in present]
-        return store.commit(session, forks, before, change)
+from giaann_dask.store.network_store import NetworkStore
 
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> NetworkStore:
     """A network of two commits, each with a run that the other does not have."""
     path = tmp_path_factory.mktemp("written") / "net"
-    store = NetworkStore.create(path, Manifest(specification=Specification(regions=2)), EverPos())
+    store = create_network(path)
     commit_runs(store, RUNS[:2])
     commit_runs(store, RUNS[1:])
     return store

@@ -1,0 +1,184 @@
+"""Fields of manifests, and commits of a network that were written without training."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from pathlib import Path
+from typing import Any
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+from support.stored_networks import RUNS, commit_runs, create_network
+
+from giaann_dask.errors import StoreDamagedError, StoreFormatError, StoreFullError, StoreMissingError, StoreRefusedError
+from giaann_dask.runs.placement import FIRST_REGIONS, Split
+from giaann_dask.runs.run import RegionRun, Run, RunSize
+from giaann_dask.spec import Specification
+from giaann_dask.store.manifest import Manifest, StoredRun
+from giaann_dask.store.network_store import NetworkStore, rewrite_changed
+from giaann_dask.store.run_io import write_run
+from giaann_dask.text.blocks import STATUS_NAMES
+from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.ledger import LedgerEntry
+from giaann_dask.training.tasks import pack_run
+
+
+def stored(region: int, name: str = "00000.00000000-00000000") -> StoredRun:
+    return StoredRun(name, region, 0, 1, 2, 100)
+
+
+# Region 0 was split into 2 and 3; 1, 2 and 3 are left.
+SPLIT = Manifest(
+    specification=Specification(regions=2),
+    by_status=(3, 0, 0, 0, 0),
+    runs=(stored(3), stored(1, "00001.00000000-00000000")),
+    splits=(Split(0, 7),),
+    last_trained=2,
+)
+
+
+def test_regions_of_a_manifest() -> None:
+    assert Manifest.new(Specification(regions=FIRST_REGIONS)).begun_with is None
+    assert (SPLIT.first_regions, SPLIT.regions) == (2, 3)
+    assert list(SPLIT.runs_by_region()) == [1, 3]
+    assert SPLIT.skipped() == dict.fromkeys(STATUS_NAMES[1:3], 0), "rare reasons only where they occur"
+
+
+def test_what_is_younger_than_the_format_is_stored_where_there_is_any() -> None:
+    fields = SPLIT.as_dict()
+    assert len(fields["by_status"]) == len(STATUS_NAMES) - 1
+    assert not {"counts", "begun_with"} & fields.keys()
+    assert Manifest.from_dict(fields) == SPLIT
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("tokens", True, "tokens in the manifest of the network is True; expected a whole number of at least 0"),
+        ("by_status", [1, 2], "a count for each status"),
+        ("begun_with", 0, "begun_with .* is 0; expected a whole number of at least 1"),
+        ("last_trained", -2, "last_trained .* is -2"),
+        ("last_trained", 3, "last_trained .* is 3; expected less than 3"),
+        ("load", "12", "load .* expected a list of numbers"),
+        ("runs", [vars(stored(1)), vars(stored(1))], "more than once; expected each run once"),
+        ("runs", [vars(stored(0))], r"of the regions \[0\]"),
+        ("runs", [vars(stored(1, "00000.00000000-00000000/x"))], "an identity of runs"),
+        ("runs", [{"identity": "00000.00000000-00000000"}], "an entry of runs .* expected the fields"),
+        ("counts", [{"region": 0, "neurons": 1, "connections": 1}], r"counts .* of the regions \[0\]"),
+    ],
+)
+def test_fields_that_contradict_each_other(name: str, value: object, message: str) -> None:
+    with pytest.raises(StoreDamagedError, match=message):
+        Manifest.from_dict({**SPLIT.as_dict(), name: value})
+
+
+def test_a_message_shows_the_beginning_of_a_long_value() -> None:
+    with pytest.raises(StoreDamagedError) as failure:
+        Manifest.from_dict({**SPLIT.as_dict(), "tokens": "9" * 10_000})
+    assert len(str(failure.value)) < 500
+
+
+def test_counts_of_a_region_are_kept() -> None:
+    fields = {**SPLIT.as_dict(), "counts": [{"region": 3, "neurons": 1, "connections": 2}]}
+    assert Manifest.from_dict(fields).counts == {3: RunSize(1, 2)}
+
+
+@pytest.mark.parametrize("changed", [[], [0], [5], [0, 5], [2, 4]])
+def test_an_array_is_rewritten_from_the_first_difference_to_the_last(changed: list[int]) -> None:
+    root = zarr.create_group({})
+    root.create_array("numbers", data=np.arange(6))
+    wanted = np.arange(6)
+    wanted[changed] += 10
+    rewrite_changed(root, "numbers", wanted)
+    found: Any = root["numbers"]
+    assert found[:].tolist() == wanted.tolist()
+
+
+def test_a_ledger_entry_that_grows_is_rewritten(tmp_path: Path) -> None:
+    store = create_network(tmp_path / "net")
+    ledgers = [[LedgerEntry(b"a" * 16, 3, False)], [LedgerEntry(b"a" * 16, 9, True), LedgerEntry(b"b" * 16, 1, False)]]
+    commits = [commit_runs(store, RUNS[:2], ledger) for ledger in ledgers]
+    assert [store.open(commit).ledger() for commit in commits] == ledgers
+
+
+def test_commits_that_are_forgotten(tmp_path: Path) -> None:
+    store = create_network(tmp_path / "net")
+    for runs in (RUNS[:2], RUNS[1:], RUNS[:2]):
+        commit_runs(store, runs)
+    names = [name for name, _ in store.commits()]
+    for keep in (9, 2, 1):
+        with store.lock():
+            store.collect(keep)
+        assert [name for name, _ in NetworkStore(store.path).commits()] == names[:keep]
+    assert store.open(names[0]).stored_runs() == set(RUNS[:2])
+
+
+def test_a_commit_that_cannot_be_read_has_a_cause(tmp_path: Path) -> None:
+    store = create_network(tmp_path / "net")
+    commit = commit_runs(store, RUNS[:2])
+    with pytest.raises(StoreMissingError, match="has no commit 0000") as missing:
+        store.open("0" * 20)
+    assert isinstance(missing.value.__cause__, icechunk.IcechunkError)
+    assert commit in str(missing.value)
+    entries, _ = store.open(commit).entries(RUNS[0])
+    assert list(entries.read(["none/zarr.json"])) == [], "what is not there is left out"
+    with pytest.raises(StoreDamagedError, match="no connections of run none") as damaged:
+        store.open(commit).connections("none")
+    assert "doctor" in damaged.value.remedy
+
+
+def test_dictionaries_of_another_size_than_the_manifest_says(tmp_path: Path) -> None:
+    store = create_network(tmp_path / "net")
+    session = store.begin()
+    root: Any = zarr.open_group(session.store, mode="a")
+    attributes = {name: value for name, value in root.attrs.items() if name != "checksum"}
+    root.attrs.put({**attributes, "manifest": {**attributes["manifest"], "features": 2}})
+    with pytest.raises(StoreDamagedError, match="have sizes"):
+        store.open(session.commit("by hand")).vocabulary()
+
+
+@pytest.mark.parametrize(("regions", "version"), [(FIRST_REGIONS, 2), (FIRST_REGIONS + 1, 3)])
+def test_readers_of_version_2_refuse_networks_that_began_with_fewer_regions(
+    tmp_path: Path, regions: int, version: int
+) -> None:
+    store = NetworkStore.create(tmp_path / "net", Manifest.new(Specification(regions=regions)), EverPos())
+    assert zarr.open_group(store.begin().store, mode="r").attrs["version"] == version
+
+
+@pytest.mark.parametrize("wrong", [{"version": 9}, {"format": "another"}])
+def test_another_format_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    store = create_network(tmp_path / "net")
+    session = store.begin()
+    zarr.open_group(session.store, mode="a").attrs.update(wrong)
+    commit = session.commit("by hand")
+    with pytest.raises(StoreFormatError, match=str(next(iter(wrong.values())))):
+        store.open(commit)
+
+
+def test_folders_that_are_no_place_of_a_network(tmp_path: Path) -> None:
+    with pytest.raises(StoreMissingError, match="no network at"):
+        NetworkStore(tmp_path)
+    with pytest.raises(StoreRefusedError, match="a path in UTF-8"):
+        create_network(tmp_path / os.fsdecode(b"\xff"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_does_not_fit_on_the_disk(tmp_path: Path) -> None:
+    store = create_network(tmp_path / "net")
+    numbers = np.random.default_rng(1).integers(1, 1 << 30, 5000)
+    run = Run(np.array([5]), np.array([0, 5000]), np.sort(numbers), numbers.astype(np.int32))
+    packed = pack_run(RegionRun(run, Run.empty()))
+    before, signals = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with store.lock():
+        fork = store.fork(store.begin())
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        try:
+            with pytest.raises(StoreFullError):
+                write_run(fork, RUNS[0], packed)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, signals)
