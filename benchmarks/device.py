@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from giaann_dask.device import select_device, tensor_device
+from giaann_dask.device import select_device
 from giaann_dask.increments.connections import connect_batch
 from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.rows.source import RunRows
@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=64, help="that take a step together")
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
-    device = tensor_device(select_device(arguments.device))
+    device = select_device(arguments.device) or torch.device("cpu")
     torch.set_num_threads(1)
     block, specification = make_block(arguments.sequences), Specification()
     entries = arguments.sequences * TOKENS * (TOKENS - 1)

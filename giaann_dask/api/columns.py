@@ -167,7 +167,9 @@ class Column(Summarised):
             if chosen is None:
                 continue
             if not 0 <= chosen < limits[name]:
-                raise OptionError(f"{parameter(name)} is {chosen}", f"0 to {limits[name] - 1}", "choose another")
+                raise OptionError(
+                    f"{parameter(name)} is {chosen}", f"0 to {limits[name] - 1}", "set it to one of these"
+                )
             kept &= array == chosen
         arrays = {name: getattr(table, name)[kept] for name in (*COORDINATES, "strength")}
         return ConnectionTable(**arrays, concepts=table.concepts, features=table.features)
@@ -199,7 +201,9 @@ class Column(Summarised):
             If the count is below 1.
         """
         if count < 1:
-            raise OptionError(f"{parameter('count')} is {count}", "1 or more", "choose another")
+            raise OptionError(
+                f"{parameter('count')} is {count}", "1 or more", f"set {parameter('count')} to such a value"
+            )
         table = self.connections
         keys, at = np.unique(pack_neuron(table.tgt_col, table.tgt_feat), return_inverse=True)
         strength = np.bincount(at, table.strength, len(keys))
@@ -279,9 +283,9 @@ class Column(Summarised):
             try:
                 group = zarr.create_group(place, zarr_format=3)
             except zarr.errors.ContainsGroupError as error:
-                raise StoreExistsError(f"{store} holds a Zarr group", "a new place", "choose another") from error
+                raise StoreExistsError(f"{store} holds a Zarr group", "a new place", "name another folder") from error
             except zarr.errors.ContainsArrayError as error:
-                raise StoreExistsError(f"{store} holds a Zarr array", "a new place", "choose another") from error
+                raise StoreExistsError(f"{store} holds a Zarr array", "a new place", "name another folder") from error
             for name, meaning in _MEANINGS.items():
                 create_array(group, name, getattr(table, name)).attrs["meaning"] = meaning
             group.attrs.update(

@@ -19,6 +19,7 @@ from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import (
     cluster_options,
     common_options,
+    device_option,
     ever_pos_option,
     read_numbers,
     read_text_options,
@@ -27,15 +28,16 @@ from giaann_dask.cli.options import (
 from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.specification_options import read_specification
-from giaann_dask.cli.spelling import Group
+from giaann_dask.cli.spelling import Group, section
 from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.cli.training_options import read_training_options, training_options
 
 _PATH = click.Path(path_type=Path)
 _NETWORK = click.option("--network", required=True, type=_PATH, help="Folder of the network.")
-_HISTORY = click.option("--history", type=_PATH, help="File of JSON lines.  [default: NETWORK.history.jsonl]")
-_WAIT = click.option("--wait", type=float, default=0.0, metavar="SECONDS", help="Wait so long for another job to end.")
-_SEQUENCES = click.option("--evaluate-sequences", type=int, metavar="N", help="Evaluate no more than N sentences.")
+_job = section("Job")
+_HISTORY = _job("--history", type=_PATH, help="File of JSON lines.  [default: NETWORK.history.jsonl]")
+_WAIT = _job("--wait", type=float, default=0.0, metavar="SECONDS", help="Wait so long for another job to end.")
+_SEQUENCES = _job("--evaluate-sequences", type=int, metavar="N", help="Evaluate no more than N sentences.")
 _TEXT: dict[str, Any] = {"multiple": True, "metavar": "INPUT"}
 
 
@@ -52,18 +54,17 @@ def job() -> None:
 @click.option("--network", required=True, type=_PATH, help="Folder of the network, new or not.")
 @click.option("--evaluate", **_TEXT, help="Held-out text to evaluate on; repeatable.")
 @_SEQUENCES
-@click.option("--least-top1", type=float, default=0.0, metavar="SHARE", help="Exit with code 3 below this.")
-@click.option("--settle", type=float, default=60.0, show_default=True, metavar="SECONDS",
+@_job("--least-top1", type=float, default=0.0, metavar="SHARE", help="Exit with code 3 below this.")
+@_job("--settle", type=float, default=60.0, show_default=True, metavar="SECONDS",
               help="Leave files that were changed in the last SECONDS for the next run.")  # fmt: skip
-@click.option("--skip-unreadable", is_flag=True, help="Leave out files that cannot be read instead of failing.")
-@click.option(
-    "--max-seconds", type=float, metavar="SECONDS", help="Commit and stop after so long; continue the next night."
-)
+@_job("--skip-unreadable", is_flag=True, help="Leave out files that cannot be read instead of failing.")
+@_job("--max-seconds", type=float, metavar="SECONDS", help="Commit and stop after so long; continue the next night.")
 @_HISTORY
 @_WAIT
 @training_options
 @text_options
 @ever_pos_option
+@device_option
 @common_options
 def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], **values: Any) -> None:
     """Train the new files of a folder, evaluate, and delete old commits (--keep-commits).
@@ -112,14 +113,15 @@ def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], *
 @_NETWORK
 @click.option("--evaluate", required=True, **_TEXT, help="Held-out text; repeatable.")
 @_SEQUENCES
-@click.option("--tolerance", type=float, default=0.01, show_default=True, metavar="SHARE",
+@_job("--tolerance", type=float, default=0.01, show_default=True, metavar="SHARE",
               help="By how much top-1 (0 to 1) may fall.")  # fmt: skip
-@click.option("--accept", is_flag=True, help="Accept the accuracy as the new reference.")
-@click.option("--commit", help="Evaluate an older commit.")
-@click.option("--reports", type=_PATH, help="Folder for the pages.  [default: NETWORK.reports]")
+@_job("--accept", is_flag=True, help="Accept the accuracy as the new reference.")
+@_job("--commit", help="Evaluate an older commit.")
+@_job("--reports", type=_PATH, help="Folder for the pages.  [default: NETWORK.reports]")
 @_HISTORY
 @_WAIT
 @text_options
+@device_option
 @common_options
 def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
     """Evaluate a network, write a report, and check that it has not become worse.
@@ -167,7 +169,7 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
 @job_command("backup", "backup")
 @click.option("--network", required=True, metavar="PLACE", help="The network: a folder or s3://BUCKET/PREFIX.")
 @click.option("--to", "destination", required=True, metavar="PLACE", help="The copies: a folder or s3://BUCKET/PREFIX.")
-@click.option("--commit", help="Copy an older commit.")
+@_job("--commit", help="Copy an older commit.")
 @click.option("--keep", type=int, metavar="N", help="Delete all but the last N copies.")
 @_HISTORY
 @_WAIT
@@ -208,6 +210,7 @@ def backup(network: str, destination: str, **values: Any) -> None:
 @click.option("--tagger", default="gold", show_default=True, metavar="lexicon|spacy:MODEL|gold", help="For v1 and v2.")
 @click.option("--seed-tokens", default=8, show_default=True, help="Tokens of each sentence that are not predicted.")
 @click.option("--output", required=True, type=_PATH, help="Folder for networks, tables and plot.")
+@device_option
 @common_options
 def compare(output: Path, **values: Any) -> None:
     """Compare profiles by the amount of text they were trained on: a table and a plot.

@@ -6,10 +6,9 @@ there; otherwise the region is read from the store. `giaann_dask.inference.handl
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-
-from distributed import Client
 
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.cluster.waiting import query_scheduler, task_key
@@ -19,7 +18,9 @@ from giaann_dask.runs.packing import unpack
 from giaann_dask.runs.run import Run
 from giaann_dask.store.network_store import CommitReader
 
-register()
+# Workers have imported Dask when tasks are loaded there; a client registers what it submits.
+if "dask" in sys.modules:
+    register()
 
 
 def open_region(path: str, commit: str, identities: Sequence[str]) -> Run:
@@ -61,6 +62,11 @@ def region_holders(reader: CommitReader, regions: Sequence[int]) -> dict[int, st
     ClusterError
         If the scheduler does not answer.
     """
+    # A process that has not imported Dask's scheduler has no client.
+    if "distributed" not in sys.modules:
+        return {}
+    from distributed import Client
+
     client: Client | None = None
     with suppress(ValueError):
         client = Client.current()

@@ -68,7 +68,9 @@ def require_absent(path: Path) -> None:
     require_folder(path)
     if path.exists():
         raise StoreExistsError(
-            f"{path} exists already", "a path where nothing is", f"choose another {parameter('out')} or remove it"
+            f"{path} exists already",
+            "a path where nothing is",
+            f"set {parameter('out')} to another folder, or remove it",
         )
 
 

@@ -100,7 +100,7 @@ class ComparisonOptions:
     def __post_init__(self) -> None:
         unknown = [name for name in self.profiles if name not in PROFILES]
         if unknown:
-            raise OptionError(f"the profile {unknown[0]!r}", f"{', '.join(PROFILES)}", "choose another")
+            raise OptionError(f"the profile {unknown[0]!r}", f"{', '.join(PROFILES)}", "name some of these")
         resolve_inputs([*self.train, *self.evaluate])
 
     def networks(self) -> list[tuple[str, int]]:

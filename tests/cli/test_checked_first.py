@@ -33,8 +33,8 @@ WHERE = (
     ("--dashboard somewhere", "dashboard is 'somewhere'"),
     ("--workers -1", "workers is -1"),
     ("--scheduler tcp://127.0.0.1:9", "leave the others out"),
-    ("--device cuda", "no CUDA device"),
 )
+DEVICE = (("--device cuda", "no CUDA device"),)
 LEXICON = (
     ("--ever-pos none.json", "no file none.json"),
     ("--tokenizer none.json --profile v2", "none.json"),
@@ -61,7 +61,7 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         ("--events none/events", "none/events"),
     ),
     "train TEXT --network OUT": (
-        *(NO_SEQUENCES, *TEXT, *WHERE, *LEXICON, *PROFILE),
+        *(NO_SEQUENCES, *TEXT, *WHERE, *DEVICE, *LEXICON, *PROFILE),
         ("--profile best --ever-pos corpus", "ever-pos with profile best"),
         ("--regions 0", "regions"),
         ("--batch-sequences 0", "batch-sequences is 0"),
@@ -84,7 +84,7 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         ("--network WORDS --regions 3", "as asked for"),
     ),
     "evaluate NET TEXT": (
-        *(NO_SEQUENCES, *TEXT, *WHERE, *INFERENCE, *ROWS),
+        *(NO_SEQUENCES, *TEXT, *WHERE, *DEVICE, *INFERENCE, *ROWS),
         ("--first-sequence -1", "first-sequence is -1"),
         ("--top-k 0", "top-k has 0"),
         ("--top-k many", "top-k is 'many'"),
@@ -102,7 +102,7 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         ("--settings train", "settings for a network of profile best"),
     ),
     "generate NET words": (
-        *(*WHERE, *INFERENCE, *ROWS, TEXT[0]),
+        *(*WHERE, *DEVICE, *INFERENCE, *ROWS, TEXT[0]),
         ("--tokens 0", "tokens is 0"),
         ("--beam-width 0", "width is 0"),
         ("--beam-depth 0", "depth is 0"),
@@ -116,7 +116,7 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         ("--timing exact", "beam search or rules"),
     ),
     "serve NET --port 0": (
-        *(*WHERE, *INFERENCE, *ROWS, TEXT[0]),
+        *(*WHERE, *DEVICE, *INFERENCE, *ROWS, TEXT[0]),
         ("--port 99999", "port is 99999"),
         ("--host 0.0.0.0", "no API key"),
         ("--slots 0", "slots is 0"),
@@ -133,7 +133,7 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "serve WORDS --port 0": (("--timing exact", "beam search or rules"),),
     "report NET --out OUT.html --evaluate TEXT": (
-        *(NO_SEQUENCES, *TEXT, *WHERE, *INFERENCE),
+        *(NO_SEQUENCES, *TEXT, *WHERE, *DEVICE, *INFERENCE),
         ("--out out.txt", "out.txt"),
         ("--commit nonsense", "nonsense"),
     ),

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import click
 import pytest
 
 from giaann_dask.cli import giaann_dask, run
-from giaann_dask.cli.spelling import MOST_SHOWN, Command, Option, _commands
+from giaann_dask.cli.spelling import MOST_SHOWN, Command, Option
 
-COMMANDS = {
-    each.name or "": each for each in _commands(giaann_dask) if isinstance(each, Command) and each.name != "train"
-}
-COMMANDS["train"] = giaann_dask.commands["train"]  # type: ignore[assignment]
-COMMANDS["tokenizer train"] = giaann_dask.commands["tokenizer"].commands["train"]  # type: ignore[attr-defined]
+
+def below(group: click.Group, before: str = "") -> Iterator[tuple[str, Command]]:
+    """Yield the commands of a group by what is typed for them."""
+    for name, each in group.commands.items():
+        if isinstance(each, click.Group):
+            yield from below(each, f"{before}{name} ")
+        elif isinstance(each, Command):
+            yield before + name, each
+
+
+COMMANDS = dict(below(giaann_dask))
 
 # Options of where a command runs, and the commands that start or join a cluster.
 CLUSTER = {"--workers", "--threads", "--memory-limit", "--protocol"}
-RUN_ON_A_CLUSTER = {"encode", "train", "evaluate", "generate", "compact", "report", "serve"}
-COMPUTE_DENSELY = {"train", "evaluate", "generate", "report", "serve"}
+JOBS = {"job nightly", "job weekly", "job compare"}
+RUN_ON_A_CLUSTER = {"encode", "train", "evaluate", "generate", "compact", "report", "serve"} | JOBS
+COMPUTE_DENSELY = {"train", "evaluate", "generate", "report", "serve"} | JOBS
 
 
 def options(command: click.Command) -> list[click.Option]:

@@ -65,8 +65,8 @@ def test_bars_with_time_left_on_a_terminal(text: Path, tmp_path: Path, monkeypat
     code, shown = on_a_terminal(monkeypatch, "export", network, "--out", tmp_path / "net.npz")
     assert code == 0
     assert re.search(r"read .* 8 of 8 runs", shown)
-    for arguments in (("inspect", network), ("generate", network, "The old miller carried")):
-        code, shown = on_a_terminal(monkeypatch, *arguments, "--workers", "0")
+    for arguments in (("inspect", network), ("generate", network, "The old miller carried", "--workers", "0")):
+        code, shown = on_a_terminal(monkeypatch, *arguments)
         assert code == 0
         assert str(arguments[0]) in shown
 
@@ -74,13 +74,13 @@ def test_bars_with_time_left_on_a_terminal(text: Path, tmp_path: Path, monkeypat
 def test_only_the_result_without_a_terminal(text: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     network = str(tmp_path / "net")
     for arguments in (
-        ("encode", str(text), "--out", str(tmp_path / "corpus")),
-        ("train", str(text), "--network", network),
+        ("encode", str(text), "--out", str(tmp_path / "corpus"), "--workers", "0"),
+        ("train", str(text), "--network", network, "--workers", "0"),
         ("inspect", network),
         ("export", network, "--out", str(tmp_path / "net.npz")),
-        ("compact", network),
+        ("compact", network, "--workers", "0"),
     ):
-        assert run([*arguments, "--workers", "0", "--json"]) == 0
+        assert run([*arguments, "--json"]) == 0
         shown = capfd.readouterr()
         assert shown.err == ""
         assert isinstance(json.loads(shown.out), dict)

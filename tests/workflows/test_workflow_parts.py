@@ -164,7 +164,7 @@ def test_new_inputs_are_in_neither_network_nor_earlier_inputs(network: Path, tmp
         (tmp_path / f"{name}.txt").write_text("\n\n".join(content), encoding="utf-8")
     (tmp_path / "bad.txt").write_bytes(b"\xff")
     names = [str(tmp_path / f"{name}.txt") for name in (*files, "bad")]
-    news = {Path(each.name).stem: each for each in new_inputs(names, tmp_path / "none")}
+    news = {Path(each.name).stem: each for each in new_inputs(gd.Files(names), tmp_path / "none")}
     assert news["a"].new_characters == news["a"].characters > 0
     assert (news["b"].characters, news["b"].new_characters) == (news["a"].characters, 0)
     assert news["c"].new_characters > 0
