@@ -463,6 +463,8 @@ def read_range(read: ReadEntries, low: int, high: int) -> Run:
     StoreDamagedError
         As far as the arrays show it that are needed.
     """
+    from giaann_dask.runs.target_sets import TargetSets, spread_targets
+
     header = read_header(read([GROUP_KEY]))
     column, feature, counts = _decoded(read, (*_SOURCE_ARRAYS, "row_targets"))
     require_intact(len(column) == len(feature) == len(counts), "the rows of a run contradict each other")
@@ -483,8 +485,6 @@ def read_range(read: ReadEntries, low: int, high: int) -> Run:
     kind = np.int32 if header["strength_bits"] == 32 else np.int64
     pointer = np.zeros(rows.stop - rows.start + 1, np.int64)
     run = Run(source[rows], pointer, np.empty(size, np.int64), np.empty(size, kind))
-    from giaann_dask.runs.target_sets import spread_targets
-
     intact = spread_targets(sets, run.pointer, run.target, run.strength)
     require_intact(intact, "the targets, segments and strengths of a run contradict each other")
     return run
