@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 EXTRA = "dataframe"
 # Of which array, and the dictionary that has its names.
-_NAMED = {"src_col": "concepts", "src_feat": "features", "tgt_col": "concepts", "tgt_feat": "features"}
+_ENDS = ("src", "tgt")
 _SUFFIX = "_name"
 
 
@@ -94,7 +94,14 @@ _Names = dict[str, tuple[Sequence[str], npt.NDArray[np.integer[Any]]]]
 
 
 def _concept_names(arrays: dict[str, npt.NDArray[Any]], vocabulary: Vocabulary) -> _Names:
-    return {name + _SUFFIX: (getattr(vocabulary, known), arrays[name]) for name, known in _NAMED.items()}
+    """Return the concepts and words of both ends; the word of a prime concept neuron is the noun of its column."""
+    names: _Names = {}
+    words = [*vocabulary.features, *vocabulary.concepts]
+    for end in _ENDS:
+        column, feature = arrays[f"{end}_col"], arrays[f"{end}_feat"]
+        names[f"{end}_col{_SUFFIX}"] = (vocabulary.concepts, column)
+        names[f"{end}_feat{_SUFFIX}"] = (words, np.where(feature == 0, column + len(vocabulary.features), feature))
+    return names
 
 
 def _context_names(arrays: dict[str, npt.NDArray[Any]], vocabulary: Vocabulary, kinds: Sequence[str]) -> _Names:

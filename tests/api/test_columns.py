@@ -42,7 +42,6 @@ from giaann_dask.store.run_io import StoredEntries
 from giaann_dask.store.scanning import read_column, select_column
 
 FIELDS = (*COORDINATES, "strength")
-NAMED = {"src_col": "concepts", "src_feat": "features", "tgt_col": "concepts", "tgt_feat": "features"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -121,9 +120,12 @@ def test_all_connections_by_region_are_those_of_the_table(networks: dict[str, gd
     pd.testing.assert_frame_equal(lazy.compute().reset_index(drop=True), whole.reset_index(drop=True))
     assert fields_of(whole, in_order(whole)) == fields_of(table)
     assert lazy.dtypes.astype(str).to_dict() == whole.dtypes.astype(str).to_dict()
-    for name, known in NAMED.items():
-        names = np.array(getattr(table, known), object)[whole[name].to_numpy()]
-        assert whole[f"{name}_name"].tolist() == names.tolist()
+    for end in ("src", "tgt"):
+        columns, features = whole[f"{end}_col"], whole[f"{end}_feat"]
+        nouns = [table.concepts[column] for column in columns]
+        words = [table.features[feature] if feature else noun for feature, noun in zip(features, nouns, strict=True)]
+        assert whole[f"{end}_col_name"].tolist() == nouns
+        assert whole[f"{end}_feat_name"].tolist() == words
     assert sorted(network.to_dask_dataframe(names=False).columns) == sorted(FIELDS)
 
 
@@ -247,7 +249,7 @@ def test_features_branches_segments_and_targets(network: gd.Network) -> None:
         assert fields_of(column.select(branch=branch, segment=segment)) == fields_of(table, kept)
     assert fields_of(column.select(segment=0)) == fields_of(table, table.seg == 0)
     for wrong in ({"branch": shape[0]}, {"segment": -1}):
-        with pytest.raises(OptionError, match=r"expected 0 to \d+; choose another"):
+        with pytest.raises(OptionError, match=r"expected 0 to \d+; set it"):
             column.select(**wrong)
     with pytest.raises(OptionError, match="count is 0"):
         column.strongest(0)
