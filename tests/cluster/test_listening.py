@@ -24,7 +24,7 @@ COMMANDS = {
     "encode": ("encode", "TEXT", "--out", "OUT", "--max-sequences", "20"),
     "train": ("train", "TEXT", "--network", "OUT", "--max-sequences", "20"),
     "evaluate": ("evaluate", "NET", "TEXT", "--max-sequences", "2"),
-    "generate": ("generate", "NET", "The old miller carried the flour", "--tokens", "1"),
+    "generate": ("generate", "NET", "The old miller carried the flour", "--max-tokens", "1", "--rows", "remote"),
     "compact": ("compact", "NET"),
 }
 
@@ -53,6 +53,14 @@ def test_a_command_without_worker_processes(
     arguments = [str(paths.get(part, part)) for part in COMMANDS[name]]
     assert run([*arguments, "--workers", "0", "--json"]) == 0
     assert set(found) == {LOOPBACK}
+
+
+def test_generating_here_listens_nowhere(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise AssertionError("a server is started")
+
+    monkeypatch.setattr(socket.socket, "listen", refused)
+    assert run(["generate", str(network), "The old miller carried the flour", "--json"]) == 0
 
 
 def answers(address: str) -> bool:
