@@ -102,7 +102,7 @@ class TextOptions:
             check_tokenizer(self.tokenizer)
 
 
-def as_sources(inputs: Inputs) -> list[Source]:
+def as_sources(inputs: Inputs) -> Sequence[Source]:
     """Convert what a caller gives as text to a list of inputs.
 
     Parameters
@@ -115,7 +115,8 @@ def as_sources(inputs: Inputs) -> list[Source]:
 
     Returns
     -------
-    list of str or MemoryInput
+    sequence of str or MemoryInput
+        Names as `Files`, texts as a list of one `MemoryInput`; either can be given to this function again.
 
     Raises
     ------
@@ -125,21 +126,21 @@ def as_sources(inputs: Inputs) -> list[Source]:
     Examples
     --------
     >>> as_sources("books/*.txt")
-    ['books/*.txt']
+    Files(['books/*.txt'])
     >>> as_sources(["A miller sings."])
     [MemoryInput(name='list of 1 texts', tokenized=False, rereadable=True, characters=15)]
     """
     if isinstance(inputs, Files):
-        return list(inputs)
+        return inputs
     if isinstance(inputs, str | os.PathLike):
-        return [os.fspath(inputs)]
+        return Files(inputs)
     if isinstance(inputs, MemoryInput):
         return [inputs]
     if isinstance(inputs, Sequence):
         if not inputs or any(isinstance(item, MemoryInput) for item in inputs):
             return list(inputs)
         if any(isinstance(item, os.PathLike) for item in inputs):
-            return [_path_of(item) for item in inputs]
+            return Files(_path_of(item) for item in inputs)
         if all(isinstance(item, str) and names_input(item) for item in inputs):
             raise OptionError(
                 f"the texts of {parameter('inputs')} are names of files, such as {inputs[0]!r}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -283,7 +283,7 @@ def _finish_all() -> None:
 class _Request:
     """Arguments of one training."""
 
-    inputs: list[Source]
+    inputs: Sequence[Source]
     path: Path
     specification: Specification | None
     text: TextOptions

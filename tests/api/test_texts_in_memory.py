@@ -107,8 +107,8 @@ def test_a_list_of_names_is_refused(tmp_path: Path) -> None:
             as_sources(names)
     # One of them is a text.
     assert as_sources(["notes.txt", "The miller wrote notes."])[0].characters == 32  # type: ignore[union-attr]
-    assert as_sources(gd.Files(["books/*.txt", "hf:wikitext"])) == ["books/*.txt", "hf:wikitext"]
-    assert as_sources([Path("a.txt"), Path("b.txt")]) == ["a.txt", "b.txt"]
+    assert as_sources(gd.Files(["books/*.txt", "hf:wikitext"])) == ("books/*.txt", "hf:wikitext")
+    assert as_sources([Path("a.txt"), Path("b.txt")]) == ("a.txt", "b.txt")
     with pytest.raises(OptionError, match="paths and a str"):
         as_sources([Path("a.txt"), "A miller sings."])
 

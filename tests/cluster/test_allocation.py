@@ -194,4 +194,5 @@ def test_started_workers_have_lowered_spill_thresholds() -> None:
     limit = 600 << 20
     with gd.connect(options=gd.ClusterOptions(workers=1, memory_limit=str(limit))) as client:
         (room,) = client.run(lambda dask_worker: dask_worker.data.n).values()
-    assert 0 < room < 0.4 * limit
+    # Dask's own is 0.6.
+    assert 0 < room < 0.5 * limit

@@ -41,8 +41,8 @@ def doubled(number):
 
 
 with gd.connect(workers=2) as client:
-    network, report = gd.train(sys.argv[1], sys.argv[2], client=client)
-    print("trained", report.trained)
+    network = gd.train(sys.argv[1], sys.argv[2], client=client)
+    print("trained", network.training_report.trained)
     print(network.generate("The old miller carried the flour", client=client).text)
     before = set(client.run(os.getpid).values())
     client.submit(lambda: os.kill(os.getpid(), 9) if os.getpid() in before else None, pure=False).result()

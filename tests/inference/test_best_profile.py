@@ -192,7 +192,6 @@ def test_ngrams_of_the_tokens_that_v1_predicts(tmp_path: Path) -> None:
 
 def test_what_needs_columns_is_refused(network: gd.Network, tmp_path: Path) -> None:
     sources: list[Any] = [
-        lambda client: network.evaluate(TEST, client=client),
         lambda _: network.draw(),
         lambda _: network.table(),
         lambda client: network.compare_ngrams(TEST, TRAIN, client=client),

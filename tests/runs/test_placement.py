@@ -10,11 +10,12 @@ from support.examples import examples
 
 from giaann_dask.cluster import Roles, WorkerMemory, assign_regions
 from giaann_dask.keys import pack_neuron, unpack_neuron
-from giaann_dask.runs.column_placement import ColumnUsage, Kind, place_columns
+from giaann_dask.runs.column_placement import ColumnUsage, place_columns
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import pack
 from giaann_dask.runs.placement import UNASSIGNED, Placement, choose_pivot, row_weights, split_run
 from giaann_dask.runs.run import Run
+from giaann_dask.spec import PlacementKind
 
 neurons = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 40)), min_size=1, max_size=40).map(
     lambda pairs: np.unique(pack_neuron([c for c, _ in pairs], [f for _, f in pairs]))
@@ -135,7 +136,7 @@ def test_columns_that_occur_together_share_a_region() -> None:
 
 @examples(50)
 @given(data=st.data(), kind=st.sampled_from(["balanced", "co-occurrence"]))
-def test_a_column_stays_where_it_is(data: st.DataObject, kind: Kind) -> None:
+def test_a_column_stays_where_it_is(data: st.DataObject, kind: PlacementKind) -> None:
     def draw() -> ColumnUsage:
         pairs = data.draw(st.dictionaries(st.integers(0, 20), st.integers(0, 9), min_size=1))
         edge = st.tuples(st.sampled_from(sorted(pairs)), st.sampled_from(sorted(pairs)))

@@ -135,7 +135,7 @@ def test_where_a_network_can_be_made(tmp_path: Path, names: tuple[str, ...], vac
     for attempt in (lambda: is_vacant(tmp_path), lambda: locked(tmp_path).__enter__()):
         with pytest.raises(StoreExistsError, match="is no network") as failure:
             attempt()
-        assert failure.value.remedy == "choose another path"
+        assert failure.value.remedy == "name one of these"
     assert {entry.name for entry in tmp_path.iterdir()} == set(names)
 
 

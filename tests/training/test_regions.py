@@ -52,7 +52,7 @@ def train(
     events: list[Event] = []
     with gd.connect(workers=0) as client:
         network = gd.train(
-            [str(name) for name in inputs],
+            inputs,
             path,
             client=client,
             specification=gd.Specification(regions=regions, placement=placement),
