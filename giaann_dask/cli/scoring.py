@@ -98,7 +98,7 @@ def compare(network: Network, inputs: tuple[str, ...], values: dict[str, Any], c
     if values["baseline"] is None:
         return Compared({}, [])
     options = ScoringOptions(maximum_sequences=values["max_sequences"], first_sequence=values["first_sequence"])
-    text, training = read_text_options(values), list(values["baseline_text"])
+    text, training = read_text_options(values), values["baseline_text"]
     found = network.compare_ngrams(inputs, training, client=client, options=options, text=text)
     seed = network.specification.seed_tokens
     return Compared({"baseline": found.as_dict(seed)}, found.lines(seed))

@@ -130,13 +130,13 @@ class Gate:
 
 
 def test_training_in_the_background(cluster: LocalCluster, tmp_path: Path) -> None:
-    text, gate = write_village(tmp_path / "village.txt", 200), Gate()
+    text, gate = write_village(tmp_path / "village.txt", 60), Gate()
     with Client(cluster):
         training = gd.train(text, tmp_path / "net", text=SMALL, options=MANY, observer=gate, wait=False)
         assert gate.committed.wait(60)
         early = training.network
         assert early is not None
-        assert 0 < early.manifest.sequences < 200
+        assert 0 < early.manifest.sequences < 60
         assert early.generate(PROMPT, max_tokens=1).commit == early.commit
         assert not training.done()
         assert "running" in repr(training)
@@ -146,7 +146,7 @@ def test_training_in_the_background(cluster: LocalCluster, tmp_path: Path) -> No
         network = asyncio.run(_awaited(training))
         assert training.result() is network
         assert training.exception() is None
-        assert network.training_report.sequences == training.sequences == network.manifest.sequences == 200
+        assert network.training_report.sequences == training.sequences == network.manifest.sequences == 60
         assert training.network is network
         assert "done" in training._repr_html_()
         whole = gd.train(text, tmp_path / "whole", text=SMALL)
@@ -161,7 +161,7 @@ async def _awaited(training: gd.Training) -> gd.Network:
 
 
 def test_stopping_a_training(cluster: LocalCluster, tmp_path: Path) -> None:
-    text, gate = write_village(tmp_path / "village.txt", 400), Gate()
+    text, gate = write_village(tmp_path / "village.txt", 100), Gate()
     with Client(cluster):
         training = gd.train(text, tmp_path / "net", text=SMALL, options=MANY, observer=gate, wait=False)
         assert gate.committed.wait(60)
@@ -169,8 +169,8 @@ def test_stopping_a_training(cluster: LocalCluster, tmp_path: Path) -> None:
         gate.opened.set()
         network = training.result(60)
         assert network.training_report.stopped
-        assert network.manifest.sequences < 400
-        assert gd.train(text, tmp_path / "net", text=SMALL).manifest.sequences == 400
+        assert network.manifest.sequences < 100
+        assert gd.train(text, tmp_path / "net", text=SMALL).manifest.sequences == 100
 
 
 def test_a_training_that_fails(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_training_that_fails(cluster: LocalCluster, tmp_path: Path) -> None:
 
 
 def test_a_process_that_ends_commits_first(tmp_path: Path) -> None:
-    text = write_village(tmp_path / "village.txt", 3000)
+    text = write_village(tmp_path / "village.txt", 1000)
     script = f"""
 import threading, giaann_dask as gd
 from giaann_dask.events import RoundIntegrated
@@ -205,4 +205,4 @@ assert begun.wait(60)
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False, env=path
     )
     assert done.returncode == 0, done.stderr
-    assert 0 < gd.open(tmp_path / "net").manifest.sequences < 3000
+    assert 0 < gd.open(tmp_path / "net").manifest.sequences < 1000

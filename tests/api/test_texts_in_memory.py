@@ -21,6 +21,7 @@ from giaann_dask.data import sample_test_text
 from giaann_dask.errors import EmptyInputError, InputFormatError, OptionError
 from giaann_dask.text.conllu import parse_spaced_conllu
 from giaann_dask.text.memory_inputs import conllu_sentences
+from giaann_dask.text.reading import read_parts
 
 SENTENCES = sample_test_text().read_text(encoding="utf-8").split("\n")
 TEXTS = [line for line in SENTENCES if line.strip()]
@@ -37,9 +38,13 @@ def client() -> Iterator[Client]:
 def from_records(client: Client, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The export of a network trained on a file of JSON lines, of which each is a document."""
     folder = tmp_path_factory.mktemp("records")
+    return exported(gd.train(records_file(folder), folder / "net"))
+
+
+def records_file(folder: Path) -> Path:
     file = folder / "texts.jsonl"
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), encoding="utf-8")
-    return exported(gd.train(file, folder / "net"))
+    return file
 
 
 def exported(network: gd.Network) -> bytes:
@@ -76,6 +81,12 @@ OBJECTS = {
 
 
 @pytest.mark.parametrize("kind", OBJECTS)
+def test_objects_are_read_as_a_file_is(kind: str, tmp_path: Path) -> None:
+    read = [part.fingerprint() for part in read_parts(as_sources(OBJECTS[kind]()))]
+    assert read == [part.fingerprint() for part in read_parts([records_file(tmp_path)])]
+
+
+@pytest.mark.parametrize("kind", ["iterator", "bag of mappings", "streaming dataset"])
 def test_objects_train_as_a_file_does(kind: str, client: Client, from_records: bytes, tmp_path: Path) -> None:
     network = gd.train(OBJECTS[kind](), tmp_path / "net")
     assert exported(network) == from_records
