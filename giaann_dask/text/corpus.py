@@ -26,6 +26,7 @@ import zarr
 from giaann_dask.errors import StoreExistsError, StoreFormatError, StoreMissingError, parameter
 from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
 from giaann_dask.storage import (
+    CHUNK,
     absolute_place,
     append_values,
     bytes_on_disk,
@@ -81,6 +82,10 @@ class CorpusWriter:
     ----------
     path : Path
         Final path of the corpus; absolute.
+    buffer_tokens : int
+        Tokens, of about 20 bytes, that are held in memory before they are appended to the arrays together. An append
+        writes the last chunk of each array again, which took a third of the time of encoding when every block was
+        appended by itself.
 
     Raises
     ------
@@ -90,9 +95,11 @@ class CorpusWriter:
         If the path names an object store.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, buffer_tokens: int = 4 * CHUNK) -> None:
         require_absent(path)
         self._path = path
+        self._buffer_tokens, self._buffered = buffer_tokens, 0
+        self._buffer: dict[str, list[npt.NDArray[Any]]] = {}
         self._partial = path.with_name(path.name + ".partial")
         self._surfaces: dict[str, int] = {}
         self._tokens = 0
@@ -108,12 +115,20 @@ class CorpusWriter:
         surface = block.surface.copy()
         noun = surface >= 0
         surface[noun] = surface_ids[surface[noun]]
+        arrays = {name: getattr(block, name) for name in (*_TOKEN_ARRAYS, *_SEQUENCE_ARRAYS)}
+        for name, values in {**arrays, "surface": surface, "offset": block.offsets[1:] + self._tokens}.items():
+            self._buffer.setdefault(name, []).append(values)
+        self._tokens += len(surface)
+        self._buffered += len(surface)
+        if self._buffered >= self._buffer_tokens:
+            self._write_buffer()
+
+    def _write_buffer(self) -> None:
+        """Append what is held in memory to the arrays."""
         with writing(str(self._path)):
-            for name in (*_TOKEN_ARRAYS, *_SEQUENCE_ARRAYS):
-                append_values(self._group, name, getattr(block, name))
-            append_values(self._group, "surface", surface)
-            append_values(self._group, "offset", block.offsets[1:] + self._tokens)
-        self._tokens += int(block.offsets[-1])
+            for name, parts in self._buffer.items():
+                append_values(self._group, name, np.concatenate(parts))
+        self._buffer, self._buffered = {}, 0
 
     def finish(
         self,
@@ -124,6 +139,7 @@ class CorpusWriter:
         tokenizer: SubwordTokenizer | None = None,
     ) -> None:
         """Write dictionaries, ledger, lexicon, tokenizer and attributes, and rename the corpus to its path."""
+        self._write_buffer()
         with writing(str(self._path)):
             for name, strings in (
                 ("concepts", vocabulary.concepts),

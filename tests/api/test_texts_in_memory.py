@@ -81,7 +81,7 @@ OBJECTS = {
 
 
 @pytest.mark.parametrize("kind", OBJECTS)
-def test_objects_are_read_as_a_file_is(kind: str, tmp_path: Path) -> None:
+def test_objects_are_read_as_a_file_is(kind: str, client: Client, tmp_path: Path) -> None:
     read = [part.fingerprint() for part in read_parts(as_sources(OBJECTS[kind]()))]
     assert read == [part.fingerprint() for part in read_parts([records_file(tmp_path)])]
 
