@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import zarr
-from support.village import Undisturbed
 
+import giaann_dask as gd
+from giaann_dask.data import sample_text
 from giaann_dask.text.corpus import CorpusWriter, EncodedCorpus
 
 
@@ -21,9 +22,11 @@ def rewritten(corpus: EncodedCorpus, path: Path, buffer_tokens: int) -> dict[str
 
 
 def test_blocks_that_are_appended_together_make_the_same_corpus(
-    undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    corpus, appended = EncodedCorpus(undisturbed.corpus), []
+    with gd.connect(workers=0):
+        corpus = gd.encode(sample_text(), tmp_path / "corpus")
+    appended: list[str] = []
     append = zarr.Array.append
     monkeypatch.setattr(
         zarr.Array, "append", lambda array, *values: appended.append(array.name) or append(array, *values)
