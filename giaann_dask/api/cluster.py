@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from giaann_dask.cluster import attempt
+from giaann_dask.cluster import attempt, current_client
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, notify_all
 
@@ -155,20 +155,6 @@ def observe_work(
         bars = opened.enter_context(progress_bars(workload, progress))
         opened.enter_context(attempt())
         yield used, opened.enter_context(report_events(used, notify_all(observer, bars)))
-
-
-def current_client() -> Client | None:
-    """Return the current Dask client of this process if it is synchronous, else None."""
-    # A process that has not imported Dask's scheduler has no client.
-    if "distributed" not in sys.modules:
-        return None
-    from distributed import default_client
-
-    try:
-        client = default_client()
-    except ValueError:
-        return None
-    return None if client.asynchronous else client
 
 
 def require_synchronous(client: Client) -> Client:

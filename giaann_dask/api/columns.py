@@ -162,7 +162,8 @@ class Column(Summarised):
             If the network has no such branch or segment.
         """
         table, kept = self.connections, np.ones(len(self.connections), np.bool_)
-        limits = dict(zip(("branch", "segment"), self.connection_counts.shape, strict=True))
+        specification = self._reader.manifest().specification
+        limits = {"branch": specification.branches, "segment": specification.segments}
         for name, array, chosen in (("branch", table.branch, branch), ("segment", table.seg, segment)):
             if chosen is None:
                 continue

@@ -142,8 +142,12 @@ class _UnfusedTask(Task):  # type: ignore[misc]
 
 def lazy_regions(reader: CommitReader) -> list[Delayed]:
     """Return the runs of all live regions, under the keys of `giaann_dask.inference.handle`."""
-    places = {region_key(reader, region): place for region, place in region_places(reader)}
-    return [Delayed(key, {key: _UnfusedTask(key, open_region, *place)}) for key, place in places.items()]
+    return [_lazy_region(reader, region, place) for region, place in region_places(reader)]
+
+
+def _lazy_region(reader: CommitReader, region: int, place: tuple[str, str, list[str]]) -> Delayed:
+    key = region_key(reader, region)
+    return Delayed(key, {key: _UnfusedTask(key, open_region, *place)})
 
 
 def lazy_column(reader: CommitReader, column: int, held: Sequence[int]) -> list[Delayed]:
@@ -159,12 +163,11 @@ def lazy_column(reader: CommitReader, column: int, held: Sequence[int]) -> list[
         Regions that a worker has in memory; of all others only the column is read.
     """
     place, found = (str(reader.path), reader.commit), []
-    regions = reader.placement().regions_of_column(column)
-    whole = dict(zip(reader.placement().live(), lazy_regions(reader), strict=True)) if held else {}
-    for region in regions:
+    places = dict(region_places(reader)) if held else {}
+    for region in reader.placement().regions_of_column(column):
         if region in held:
             key = task_key("select_column", *place, column, region)
-            found.append(_task(select_column, key, whole[region], column))
+            found.append(_task(select_column, key, _lazy_region(reader, region, places[region]), column))
         else:
             key = task_key("open_column", *place, column, region)
             found.append(_task(open_column, key, *place, column, region))

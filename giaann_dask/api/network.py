@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from giaann_dask.api.cluster import ClientLike, connect, current_client, observe_work, require_synchronous, use_client
-from giaann_dask.cluster import attempt
+from giaann_dask.api.cluster import ClientLike, connect, observe_work, require_synchronous, use_client
+from giaann_dask.cluster import attempt, current_client
 from giaann_dask.errors import OptionError, ReportMissingError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.representations import Summarised, Summary, format_count
@@ -238,7 +238,7 @@ class Network(Summarised):
         EmptyInputError
             If no sentence of the text is long enough.
         """
-        from giaann_dask.api.texts import TextOptions, as_sources, sources_of
+        from giaann_dask.api.texts import read_inputs, sources_of
         from giaann_dask.diagnostics.progress import Workload
         from giaann_dask.inference.best.evaluation import ScoringOptions
         from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, evaluate_network
@@ -250,8 +250,7 @@ class Network(Summarised):
             limits = {name: getattr(chosen, name) for name in ("maximum_sequences", "first_sequence", "top_k")}
             scoring = ScoringOptions(**limits)
             return self.score(inputs, client=client, options=scoring, text=text, progress=progress, observer=observer)
-        read = as_sources(inputs)
-        tagging = (text or TextOptions()).fitting(read)
+        read, tagging = read_inputs(inputs, text)
         corpora = [EncodedCorpus(name) for name in read if is_corpus(name)]
         # Accuracy by part of speech is reported where all corpora store parts of speech.
         tagged = all(corpus.attributes.get("parts_of_speech") for corpus in corpora)
@@ -286,7 +285,7 @@ class Network(Summarised):
         OptionError
             If the network is of another profile.
         """
-        from giaann_dask.api.texts import TextOptions, as_sources, sources_of
+        from giaann_dask.api.texts import read_inputs, sources_of
         from giaann_dask.diagnostics.progress import Workload
         from giaann_dask.inference.best.evaluation import ScoringOptions, score_network
 
@@ -296,8 +295,7 @@ class Network(Summarised):
                 "profile best",
                 "use evaluate",
             )
-        chosen, read = options or ScoringOptions(), as_sources(inputs)
-        tagging = (text or TextOptions()).fitting(read)
+        chosen, (read, tagging) = options or ScoringOptions(), read_inputs(inputs, text)
         sources = sources_of(self.specification, tagging, EverPos())
         workload = Workload(read, tagging.reading.text_field, chosen.maximum_sequences)
         with observe_work(client, workload, progress, observer) as (used, reporting):

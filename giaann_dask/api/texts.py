@@ -150,6 +150,12 @@ def as_sources(inputs: Inputs) -> Sequence[Source]:
     return [memory_input(inputs)]
 
 
+def read_inputs(inputs: Inputs, text: TextOptions | None) -> tuple[Sequence[Source], TextOptions]:
+    """Convert what a caller gives as text, and choose the tagger that fits it where none is named."""
+    read = as_sources(inputs)
+    return read, (text or TextOptions()).fitting(read)
+
+
 def _path_of(item: object) -> str:
     """Return an item of a list of paths as a string."""
     if not isinstance(item, os.PathLike):

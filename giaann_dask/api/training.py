@@ -19,7 +19,7 @@ from distributed import Client
 
 from giaann_dask.api.cluster import ClientLike, observe_work
 from giaann_dask.api.network import Network
-from giaann_dask.api.texts import Inputs, TextOptions, as_sources, decide_text, sources_of
+from giaann_dask.api.texts import Inputs, TextOptions, decide_text, read_inputs, sources_of
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.encoding.corpus_encoding import encode_corpus
@@ -115,8 +115,7 @@ def encode(
     """
     wanted = _specification(specification, profile) or Specification()
     require_encodable(wanted, out)
-    read = as_sources(inputs)
-    chosen = (text or TextOptions()).fitting(read)
+    read, chosen = read_inputs(inputs, text)
     workload = Workload(read, chosen.reading.text_field, maximum_sequences)
     with observe_work(client, workload, progress, observer) as (used, reporting):
         _, lexicon = decide_text(used, None, read, wanted, chosen)
@@ -244,14 +243,9 @@ def train(
     >>> network.manifest.connections
     8949
     """
-    read = as_sources(inputs)
-    request = _Request(
-        read,
-        absolute_place(network),
-        _specification(specification, profile),
-        (text or TextOptions()).fitting(read),
-        options or TrainingOptions(),
-    )
+    read, chosen = read_inputs(inputs, text)
+    wanted = _specification(specification, profile)
+    request = _Request(read, absolute_place(network), wanted, chosen, options or TrainingOptions())
     ended = stop or threading.Event()
     if wait:
         with observe_work(client, request.workload, progress, observer) as (used, reporting):
@@ -432,7 +426,7 @@ def new_inputs(
     store = NetworkStore(path) if (path / "refs").exists() else None
     reader = None if store is None or store.blank() else store.open(store.head())
     wanted = specification or (Specification() if reader is None else reader.manifest().specification)
-    read = as_sources(inputs)
+    read, chosen = read_inputs(inputs, text)
     # Which words end a column does not change what a part is.
-    sources = sources_of(wanted, (text or TextOptions()).fitting(read), EverPos())
+    sources = sources_of(wanted, chosen, EverPos())
     return find_unseen_inputs(read, sources, () if reader is None else reader.ledger())

@@ -38,13 +38,12 @@ from giaann_dask.cli.specification_options import read_fields, read_specificatio
 from giaann_dask.cli.spelling import PLAIN, Group, section
 from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.cli.training_options import read_training_options, training_options
+from giaann_dask.workflows.exits import DONE, TRY_AGAIN
 
 NETWORK = click.argument("network", type=click.Path(path_type=Path))
 INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", callback=as_files)
 _COMMITS_SHOWN = 20
 _MOVED = ("increment_bytes", "column_touches", "shared_touches", "busiest_region_share")
-# Exit codes of `train`; 75 is EX_TEMPFAIL of sysexits.h, as in the scripts of `workflows`.
-DONE, STOPPED = 0, 75
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -166,7 +165,7 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> int:
     if not report.stopped:
         return DONE
     click.echo("giaann-dask: stopped and committed; run the same command again to continue", err=True)
-    return STOPPED
+    return TRY_AGAIN
 
 
 @giaann_dask.command()

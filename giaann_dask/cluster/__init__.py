@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from giaann_dask.cluster.memory_budget import data_budget, driver_allocator, region_budget, trim_memory
     from giaann_dask.cluster.options import ClusterOptions
     from giaann_dask.cluster.roles import Roles, WorkerMemory, assign_regions, directed, roles_of
-    from giaann_dask.cluster.waiting import query_scheduler, result, results, task_key, timeout_s, wait_all
+    from giaann_dask.cluster.waiting import (
+        current_client,
+        query_scheduler,
+        result,
+        results,
+        task_key,
+        timeout_s,
+        wait_all,
+    )
 
 _MODULES = {
     "ClusterOptions": "giaann_dask.cluster.options",
@@ -24,6 +32,7 @@ _MODULES = {
     "assign_regions": "giaann_dask.cluster.roles",
     "attempt": "giaann_dask.cluster.lost",
     "connect": "giaann_dask.cluster.connecting",
+    "current_client": "giaann_dask.cluster.waiting",
     "data_budget": "giaann_dask.cluster.memory_budget",
     "directed": "giaann_dask.cluster.roles",
     "driver_allocator": "giaann_dask.cluster.memory_budget",
@@ -47,6 +56,7 @@ __all__ = [
     "query_scheduler",
     "attempt",
     "connect",
+    "current_client",
     "data_budget",
     "assign_regions",
     "directed",

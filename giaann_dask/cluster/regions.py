@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
 from giaann_dask.cluster.sharing import open_commit
-from giaann_dask.cluster.waiting import query_scheduler, task_key
+from giaann_dask.cluster.waiting import current_client, query_scheduler, task_key
 from giaann_dask.dask_types import register
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packing import unpack
@@ -62,15 +61,8 @@ def region_holders(reader: CommitReader, regions: Sequence[int]) -> dict[int, st
     ClusterError
         If the scheduler does not answer.
     """
-    # A process that has not imported Dask's scheduler has no client.
-    if "distributed" not in sys.modules:
-        return {}
-    from distributed import Client
-
-    client: Client | None = None
-    with suppress(ValueError):
-        client = Client.current()
-    if client is None or client.asynchronous:
+    client = current_client()
+    if client is None:
         return {}
     keys = {region: region_key(reader, region) for region in regions}
     found = query_scheduler(client, "who_has", keys=list(keys.values()))

@@ -1,10 +1,11 @@
-"""Make deterministic task keys, and wait for results with a timeout.
+"""Make deterministic task keys, find the current client, and wait for results with a timeout.
 
 `connecting` connects to clusters, `lost` translates errors of Dask.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,20 @@ def timeout_s() -> float:
     import dask
 
     return float(dask.config.get("giaann.timeout-s", DEFAULT_TIMEOUT_S))
+
+
+def current_client() -> Client | None:
+    """Return the current Dask client of this process if it is synchronous, else None."""
+    # A process that has not imported Dask's scheduler has no client.
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import default_client
+
+    try:
+        client = default_client()
+    except ValueError:
+        return None
+    return None if client.asynchronous else client
 
 
 def query_scheduler(client: Client, question: str, **arguments: Any) -> Any:

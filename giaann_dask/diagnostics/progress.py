@@ -24,6 +24,7 @@ from giaann_dask.events import (
     RoundIntegrated,
     SequencesEvaluated,
     StageAdvanced,
+    ignore,
 )
 from giaann_dask.representations import bar, format_bytes
 from giaann_dask.text.memory_inputs import Source
@@ -214,7 +215,7 @@ def progress_bars(workload: Workload, shown: bool | None = None) -> Iterator[Obs
     """
     notebook = in_notebook()
     if shown is False or (shown is None and not notebook):
-        yield _ignore
+        yield ignore
         return
     if notebook:
         bars = NotebookBars()
@@ -228,10 +229,6 @@ def progress_bars(workload: Workload, shown: bool | None = None) -> Iterator[Obs
     console = Console(file=sys.stderr)
     with terminal_bars(console) as progress:
         yield StageTracker(workload.estimate(), TerminalBars(progress).show)
-
-
-def _ignore(event: Event) -> None:
-    """Observe nothing."""
 
 
 def in_notebook() -> bool:

@@ -14,6 +14,7 @@ DONE = 0
 DEFECT = 1
 BAD_INPUT = 2
 CHECK_FAILED = 3
+# EX_TEMPFAIL of sysexits.h; also of `train` that was stopped and has committed.
 TRY_AGAIN = 75
 INTERRUPTED = 130
 
