@@ -200,6 +200,11 @@ def _text_passages(path: Path | StandardInput, document: int, options: ReadOptio
         yield _Passage(paragraph, document)
 
 
+def text_paragraphs(text: str, limit: int) -> Iterator[str]:
+    """Return the paragraphs of a text in memory, whose lines may end as on any system; see `paragraphs`."""
+    return paragraphs(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), limit)
+
+
 def paragraphs(lines: Iterable[str], limit: int) -> Iterator[str]:
     """Join the lines between blank ones by spaces; divide paragraphs of more than `limit` characters.
 
@@ -292,8 +297,7 @@ def _record_passages(records: Iterable[_Record], documents: Iterator[int], optio
     """Yield the paragraphs of the text field of records, each record a document."""
     for record in records:
         document = next(documents)
-        lines = _record_text(record, options.text_field).replace("\r\n", "\n").replace("\r", "\n").split("\n")
-        for paragraph in paragraphs(lines, options.part_characters):
+        for paragraph in text_paragraphs(_record_text(record, options.text_field), options.part_characters):
             yield _Passage(paragraph, document)
 
 

@@ -14,7 +14,7 @@ from giaann_dask.increments.contexts import TokenStream
 from giaann_dask.inference.best.kernel import distribution
 from giaann_dask.inference.best.scores import PooledModel
 from giaann_dask.inference.continuation import Candidate, ScoredWord, require_prompt
-from giaann_dask.text.reading import ReadOptions, paragraphs
+from giaann_dask.text.reading import ReadOptions, text_paragraphs
 from giaann_dask.text.splitting import Splitter
 
 
@@ -26,8 +26,7 @@ def sentences_of(text: str) -> list[list[str]]:
     >>> sentences_of("The mill stood\nby the river. It\n\nThe baker")
     [['The', 'mill', 'stood', 'by', 'the', 'river', '.'], ['It'], ['The', 'baker']]
     """
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    passages = list(paragraphs(lines, ReadOptions().part_characters))
+    passages = list(text_paragraphs(text, ReadOptions().part_characters))
     return [sentence for passage in Splitter().split(passages) for sentence in passage]
 
 
