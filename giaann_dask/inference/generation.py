@@ -32,7 +32,6 @@ from giaann_dask.inference.handle import (
     changed_flags,
     flags_of,
     open_flags_with,
-    read_regions,
 )
 from giaann_dask.inference.profiles import (
     fitting_rules,
@@ -42,6 +41,8 @@ from giaann_dask.inference.profiles import (
 )
 from giaann_dask.inference.rows.messages import RowProjection
 from giaann_dask.inference.rows.remote import RegionKeys, row_source
+from giaann_dask.inference.rows.source import RowSource
+from giaann_dask.inference.rows.stored import StoredRows
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
 from giaann_dask.inference.v1.beam import BeamSession
@@ -123,7 +124,7 @@ def generate_text(client: Client | None, reader: CommitReader, prompt: str, opti
     if client is None:
         flags = flags_of(reader.saved_vocabulary())
         flags = open_flags_with(reader, flags, rules.auxiliary) if rules.auxiliary else flags
-        here = (flags, reader.placement(), read_regions(reader), specification)
+        here = (flags, reader.placement(), StoredRows(reader), specification)
         tokens, stop = generate(prepared.sequence, prepared.change, *here, options)
     else:
         handle = CommitHandle(client, reader, options.rows)
@@ -144,14 +145,17 @@ def generate(
     change: FlagChange,
     flags: FlagTable,
     placement: Placement,
-    regions: Sequence[Run] | RegionKeys,
+    regions: Sequence[Run] | RegionKeys | StoredRows,
     specification: Specification,
     options: GenerationOptions,
 ) -> tuple[list[RawToken], str | None]:
     """Continue a prepared prompt, as a task."""
     rules = fitting_rules(specification, options.inference)
     weighed = options.reasons > 0 or options.beam.weighs or rules.sends_strengths
-    rows = row_source(placement, regions, projection=RowProjection(strengths=weighed))
+    if isinstance(regions, StoredRows):
+        rows: RowSource = regions
+    else:
+        rows = row_source(placement, regions, projection=RowProjection(strengths=weighed))
     network = (specification, rows, changed_flags(flags, change))
     device = rules_device(rules, options.device)
     session: PullSession | BeamSession | V2Session

@@ -19,7 +19,7 @@ from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.inference.batch import BatchOptions, Prompt
 from giaann_dask.inference.continuation import GeneratedToken, GenerationOptions
 from giaann_dask.inference.generation import PreparedPrompt, RawToken, best_candidates, in_words, prepare_prompt
-from giaann_dask.inference.handle import CommitHandle, changed_flags, flags_of, open_flags_with, read_regions
+from giaann_dask.inference.handle import CommitHandle, changed_flags, flags_of, open_flags_with
 from giaann_dask.inference.profiles import (
     InferenceRules,
     fitting_rules,
@@ -32,6 +32,7 @@ from giaann_dask.inference.rows.health import find_trouble, is_lost
 from giaann_dask.inference.rows.messages import RowProjection
 from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
 from giaann_dask.inference.rows.source import RunRows
+from giaann_dask.inference.rows.stored import StoredRows
 from giaann_dask.inference.sharded.workers import ShardedSession, StateOptions
 from giaann_dask.inference.state.activation import ActiveColumns
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
@@ -86,9 +87,9 @@ class NetworkHandle:
         self._client, self._reader = client, reader
         # Keeps the regions on the workers.
         self._handle: CommitHandle | None = None
-        self.rows: RunRows | RemoteRows
+        self.rows: RunRows | RemoteRows | StoredRows
         if client is None:
-            self.rows = RunRows.placed(reader.placement(), read_regions(reader))
+            self.rows = StoredRows(reader)
             return
         self._handle = CommitHandle(client, reader, rows)
         regions = self._handle.regions

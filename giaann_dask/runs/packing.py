@@ -30,7 +30,7 @@ Chunks are compressed by Zstandard, without a shuffle, and closed by a CRC-32C c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -445,49 +445,100 @@ def read_rows(read: ReadEntries, wanted: Integers) -> tuple[Integers, Integers, 
     return source[rows], pointer, target_key(*fields), segments.astype(np.uint32)
 
 
-def read_range(read: ReadEntries, low: int, high: int) -> Run:
-    """Return the rows of a run whose source neurons lie in a range of keys.
+class RowReader:
+    """Read rows of a packed run by source neuron, decoding only the chunks of their targets.
 
-    Of what is stored for each target only the chunks of these rows are read, but for the segments, which also say
-    where their changes of strength begin: of these all chunks up to the last row.
+    Sources and numbers of targets are read at once. Of the segments, which also say where the changes of strength
+    begin, all chunks up to the last row are read. Decoded chunks are kept.
 
     Parameters
     ----------
     read : callable
         Reads entries of the run.
-    low, high : int
-        The first source neuron, and the one after the last.
 
     Raises
     ------
     StoreDamagedError
         As far as the arrays show it that are needed.
     """
-    from giaann_dask.runs.target_sets import TargetSets, spread_targets
 
-    header = read_header(read([GROUP_KEY]))
-    column, feature, counts = _decoded(read, (*_SOURCE_ARRAYS, "row_targets"))
-    require_intact(len(column) == len(feature) == len(counts), "the rows of a run contradict each other")
-    source, row_targets = pack_neuron(column, feature), counts.astype(np.int64)
-    rows = slice(*np.searchsorted(source, [low, high]).tolist())
-    begin, count = int(row_targets[: rows.start].sum()), int(row_targets[rows].sum())
-    (segments,) = _values_between(read, ("target_segments",), 0, begin + count)
-    before, size = (int(np.bitwise_count(part).sum(dtype=np.int64)) for part in np.split(segments, [begin]))
-    *fields, strength = _values_between(read, (*TARGET_ARRAYS[:-1], "strength"), begin, begin + count)
-    (change,) = _values_between(read, ("strength_change",), before - begin, before - begin + size - count)
-    sets = TargetSets(
-        row_targets[rows],
-        target_key(*fields),
-        segments[begin:].astype(np.uint32),
-        strength.astype(np.int64),
-        change.astype(np.uint64),
-    )
-    kind = np.int32 if header["strength_bits"] == 32 else np.int64
-    pointer = np.zeros(rows.stop - rows.start + 1, np.int64)
-    run = Run(source[rows], pointer, np.empty(size, np.int64), np.empty(size, kind))
-    intact = spread_targets(sets, run.pointer, run.target, run.strength)
-    require_intact(intact, "the targets, segments and strengths of a run contradict each other")
-    return run
+    def __init__(self, read: ReadEntries) -> None:
+        self._read = read
+        self._strength = np.int32 if read_header(read([GROUP_KEY]))["strength_bits"] == 32 else np.int64
+        column, feature, counts = _decoded(read, (*_SOURCE_ARRAYS, "row_targets"))
+        require_intact(len(column) == len(feature) == len(counts), "the rows of a run contradict each other")
+        self._source, self._targets = pack_neuron(column, feature), counts.astype(np.int64)
+        self._ends = np.concatenate([[0], np.cumsum(self._targets)])
+        names = (*TARGET_ARRAYS, "strength", "strength_change")
+        self._layouts = dict(zip(names, _layouts(read, names)[1], strict=True))
+        self._chunks: dict[str, npt.NDArray[Any]] = {}
+        # Connections before each chunk of the segments, as far as they are counted.
+        self._connections = [0]
+
+    def between(self, low: int, high: int) -> Run:
+        """Return the rows whose source neurons lie between two keys, the second not included.
+
+        Raises
+        ------
+        StoreDamagedError
+            As far as the arrays show it that are needed.
+        """
+        from giaann_dask.runs.target_sets import TargetSets, spread_targets
+
+        rows = slice(*np.searchsorted(self._source, [low, high]).tolist())
+        if rows.start >= rows.stop:
+            return replace(Run.empty(), strength=np.zeros(0, self._strength))
+        begin, end = int(self._ends[rows.start]), int(self._ends[rows.stop])
+        column, feature, branch, segments, strength = (
+            self._values(name, begin, end) for name in (*TARGET_ARRAYS, "strength")
+        )
+        size = int(np.bitwise_count(segments).sum(dtype=np.int64))
+        changes = self._connections_before(begin) - begin
+        change = self._values("strength_change", changes, changes + size - (end - begin))
+        sets = TargetSets(
+            self._targets[rows],
+            target_key(column, feature, branch),
+            segments.astype(np.uint32),
+            strength.astype(np.int64),
+            change.astype(np.uint64),
+        )
+        pointer = np.zeros(rows.stop - rows.start + 1, np.int64)
+        run = Run(self._source[rows], pointer, np.empty(size, np.int64), np.empty(size, self._strength))
+        intact = spread_targets(sets, run.pointer, run.target, run.strength)
+        require_intact(intact, "the targets, segments and strengths of a run contradict each other")
+        return run
+
+    def _values(self, name: str, begin: int, end: int) -> npt.NDArray[Any]:
+        """Return the values of an array from one place to another."""
+        layout = self._layouts[name]
+        intact = 0 <= begin <= end <= layout.length
+        require_intact(intact, f"{name} of a run has {layout.length} values", f"{end} or more")
+        numbers = range(begin // layout.chunk, -(-end // layout.chunk) if begin < end else 0)
+        self._load([(layout, number) for number in numbers])
+        parts = [self._chunks[layout.entry(number)] for number in numbers]
+        if len(parts) == 1:
+            return parts[0][begin - numbers.start * layout.chunk : end - numbers.start * layout.chunk]
+        first = numbers.start * layout.chunk
+        return np.concatenate([np.zeros(0, layout.dtype), *parts])[begin - first : end - first]
+
+    def _load(self, wanted: Sequence[tuple[ArrayLayout, int]]) -> None:
+        """Read and decode chunks that are not kept yet."""
+        missing = [(layout, number) for layout, number in wanted if layout.entry(number) not in self._chunks]
+        entries = self._read([layout.entry(number) for layout, number in missing]) if missing else {}
+        for layout, number in missing:
+            self._chunks[layout.entry(number)] = decode_chunk(layout, number, entries)
+
+    def _connections_before(self, target: int) -> int:
+        """Return the number of connections before a target."""
+        layout = self._layouts["target_segments"]
+        whole = target // layout.chunk
+        counted = len(self._connections) - 1
+        self._load([(layout, number) for number in range(counted, whole)])
+        for number in range(counted, whole):
+            inside = np.bitwise_count(self._chunks[layout.entry(number)]).sum(dtype=np.int64)
+            self._connections.append(self._connections[-1] + int(inside))
+        rest = self._values("target_segments", whole * layout.chunk, target)
+        return self._connections[whole] + int(np.bitwise_count(rest).sum(dtype=np.int64))
 
 
 def among(values: Integers, sorted_values: Integers) -> npt.NDArray[np.bool_]:
@@ -523,23 +574,6 @@ def _values_at(read: ReadEntries, names: Sequence[str], places: Integers) -> lis
         for number, part in parts.items():
             values[part] = decode_chunk(layout, number, entries)[places[part] - number * layout.chunk]
         found.append(values)
-    return found
-
-
-def _values_between(read: ReadEntries, names: Sequence[str], begin: int, end: int) -> list[npt.NDArray[Any]]:
-    """Return the values of arrays from one place to another, without reading chunks that have none of them."""
-    _, layouts = _layouts(read, names)
-    for layout in layouts:
-        intact = 0 <= begin <= end <= layout.length
-        require_intact(intact, f"{layout.name} of a run has {layout.length} values", f"{end} or more")
-    chunks = [range(begin // layout.chunk, -(-end // layout.chunk) if begin < end else 0) for layout in layouts]
-    pairs = list(zip(layouts, chunks, strict=True))
-    entries = read([layout.entry(number) for layout, numbers in pairs for number in numbers])
-    found = []
-    for layout, numbers in pairs:
-        parts = [decode_chunk(layout, number, entries) for number in numbers] or [np.zeros(0, layout.dtype)]
-        first = numbers.start * layout.chunk
-        found.append(np.concatenate(parts)[begin - first : end - first])
     return found
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import Integers, pack_neuron, unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packing import read_range
+from giaann_dask.runs.packing import RowReader
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.storage import reading
 from giaann_dask.store.connection_table import ConnectionTable, best_of_pairs
@@ -62,7 +62,7 @@ def read_columns(reader: CommitReader, columns: Iterable[int]) -> ConnectionTabl
 def read_column(reader: CommitReader, column: int, regions: Collection[int] | None = None) -> RegionRun:
     """Return the connections that leave the neurons of a column, and the strengths of these neurons.
 
-    Of the runs of its regions only the chunks are read that hold them (see `giaann_dask.runs.packing.read_range`).
+    Of the runs of its regions only the chunks are read that hold them (see `giaann_dask.runs.packing.RowReader`).
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def read_column(reader: CommitReader, column: int, regions: Collection[int] | No
     ends = pack_neuron([column, column + 1], 0).tolist()
     tables = [reader.entries(run.identity) for run in reader.manifest().runs if run.region in wanted]
     with reading(f"network {reader.path}"):
-        parts = [RegionRun(*(read_range(table.read, *ends) for table in both)) for both in tables]
+        parts = [RegionRun(*(RowReader(table.read).between(*ends) for table in both)) for both in tables]
     return RegionRun(*(merge_runs([part[at] for part in parts]) for at in range(len(RegionRun._fields))))
 
 

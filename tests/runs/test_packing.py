@@ -19,7 +19,7 @@ from zarr.storage import MemoryStore
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
 from giaann_dask.keys import NEURON_MASK, pack_neuron, pack_target, unpack_target
 from giaann_dask.runs import packing
-from giaann_dask.runs.packing import PackedRun, as_group, pack, read_range, unpack
+from giaann_dask.runs.packing import PackedRun, RowReader, as_group, pack, unpack
 from giaann_dask.runs.run import Run, narrow_strength
 
 ARRAYS = ("source", "pointer", "target", "strength")
@@ -294,7 +294,7 @@ def test_a_target_is_stored_once_for_all_its_segments() -> None:
 def test_a_range_of_rows_is_that_of_the_whole_run(seed: int, low: int, high: int, chunk: int) -> None:
     run, ends = random_run(seed, 200), sorted(pack_neuron([low, high], 0).tolist())
     packed = pack(run, chunk)
-    part = read_range(lambda names: {name: packed.entries[name] for name in names}, *ends)
+    part = RowReader(lambda names: {name: packed.entries[name] for name in names}).between(*ends)
     kept = (run.source >= ends[0]) & (run.source < ends[1])
     per_connection = np.repeat(kept, np.diff(run.pointer))
     assert_same(
@@ -308,6 +308,19 @@ def test_a_range_of_rows_is_that_of_the_whole_run(seed: int, low: int, high: int
     )
 
 
+@given(st.integers(0, 2**32), st.lists(st.integers(0, 60), max_size=20), st.sampled_from([7, 50]))
+def test_rows_read_in_any_order_are_those_of_the_run(seed: int, columns: list[int], chunk: int) -> None:
+    run = random_run(seed, 200)
+    packed = pack(run, chunk)
+    rows = RowReader(lambda names: {name: packed.entries[name] for name in names})
+    for neuron in pack_neuron(columns, 0).tolist() + run.source[::-7].tolist():
+        found, expected = rows.between(neuron, neuron + 1).row(neuron), run.row(neuron)
+        assert (found is None) == (expected is None)
+        if found is not None and expected is not None:
+            assert np.array_equal(found.target, expected.target)
+            assert np.array_equal(found.strength, expected.strength)
+
+
 def test_of_a_range_only_its_chunks_are_read() -> None:
     packed, asked = pack(random_run(5, 600), 16), set()
 
@@ -315,7 +328,7 @@ def test_of_a_range_only_its_chunks_are_read() -> None:
         asked.update(names)
         return {name: packed.entries[name] for name in names}
 
-    part = read_range(read, *pack_neuron([25, 26], 0).tolist())
+    part = RowReader(read).between(*pack_neuron([25, 26], 0).tolist())
     assert 0 < len(part) < 60
     targets = [
         name for name in packed.entries if name.startswith(("target_column/c", "strength/c", "strength_change/c"))
@@ -332,7 +345,6 @@ def test_a_range_that_entries_contradict_is_damage() -> None:
         ("target_segments", lambda v: v | 1),
     ):
         packed = tampered(pack(random_run(5, 100), 16), name, change)
+        rows = RowReader(lambda names, held=packed: {n: held.entries[n] for n in names if n in held.entries})
         with pytest.raises(StoreDamagedError):
-            read_range(
-                lambda names, held=packed: {n: held.entries[n] for n in names if n in held.entries}, 0, NEURON_MASK
-            )
+            rows.between(0, NEURON_MASK)

@@ -1,0 +1,91 @@
+"""Read rows of a commit from the store when they are requested, so that opening costs what is read.
+
+A region is decoded as a whole once many of its rows have been requested. `source` has rows of decoded regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from threading import Lock
+
+from giaann_dask.cluster.regions import open_region, region_places
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.packing import RowReader
+from giaann_dask.runs.run import Row, Run
+from giaann_dask.storage import reading
+from giaann_dask.store.network_store import CommitReader
+
+# Rows of a region after which it is decoded as a whole, which takes as long as reading about so many.
+_ROWS_READ = 12
+
+
+class StoredRows:
+    """Rows of the regions of a commit, read in this process; a `giaann_dask.inference.rows.source.RowSource`.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit.
+    """
+
+    def __init__(self, reader: CommitReader) -> None:
+        self._placement = reader.placement()
+        self._regions = {region: _StoredRegion(reader, place) for region, place in region_places(reader)}
+
+    def row(self, neuron: int) -> Row | None:
+        """Return the row of a neuron, or None without connections.
+
+        Raises
+        ------
+        StoreDamagedError
+            If it cannot be read.
+        """
+        return self._regions[self._placement.region_of(neuron)].row(neuron)
+
+    def rows(self, neurons: Sequence[int]) -> dict[int, Row | None]:
+        """Return the rows of distinct neurons by neuron, as `row` does."""
+        return {neuron: self.row(neuron) for neuron in neurons}
+
+    def prefetch(self, neurons: Iterable[int]) -> None:
+        """Do nothing, because rows are read when they are requested."""
+
+    @property
+    def own_figures(self) -> None:
+        """Return None, because no row is requested from another process."""
+
+
+class _StoredRegion:
+    """Runs of a region, of which rows are read, or the merged run once it is decoded.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit.
+    place : tuple of (str, str, list of str)
+        Arguments of `open_region`.
+    """
+
+    def __init__(self, reader: CommitReader, place: tuple[str, str, list[str]]) -> None:
+        self._reader, self._place = reader, place
+        self._lock = Lock()
+        self._rows: list[RowReader] | None = None
+        self._read = 0
+        self._run: Run | None = None
+
+    def row(self, neuron: int) -> Row | None:
+        """Return the row of a neuron, or None without connections."""
+        if self._run is None:
+            with self._lock:
+                self._read += 1
+                if self._run is None and self._read <= _ROWS_READ:
+                    return merge_runs([rows.between(neuron, neuron + 1) for rows in self._readers()]).row(neuron)
+                if self._run is None:
+                    self._run, self._rows = open_region(*self._place), None
+        return self._run.row(neuron)
+
+    def _readers(self) -> list[RowReader]:
+        """Return the readers of the runs, which have read the source neurons."""
+        if self._rows is None:
+            with reading(f"network {self._reader.path}"):
+                self._rows = [RowReader(self._reader.entries(identity)[0].read) for identity in self._place[2]]
+        return self._rows
