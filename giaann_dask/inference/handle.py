@@ -23,7 +23,6 @@ from giaann_dask.inference.rows.remote import RegionKeys, RowOptions
 from giaann_dask.inference.state.sequence import FlagTable
 from giaann_dask.runs.minhash import MinHashes, merge_minhashes, minhash_neighbours, similar_by_neighbours
 from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.run import Run
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.attachments import NEIGHBOURS, Attachments, attach
 from giaann_dask.text.vocabulary import Vocabulary
@@ -308,8 +307,3 @@ def open_flags_with(reader: CommitReader, flags: FlagTable, auxiliary: tuple[str
     """Return flags with auxiliary source neurons of these kinds, computed in this process."""
     signed = [minhash_region(*place) for _, place in region_places(reader)] if NEIGHBOURS in auxiliary else []
     return add_attachments(flags, attachments_of(reader.saved_vocabulary(), auxiliary, signed))
-
-
-def read_regions(reader: CommitReader) -> list[Run]:
-    """Read all regions of a commit into this process."""
-    return [open_region(*place) for _, place in region_places(reader)]

@@ -22,6 +22,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from giaann_dask.user_cache import user_cache
+
 # Attributes of spaCy's tokenizer that hold the search functions of its expressions.
 _EXPRESSIONS = {"prefix": "search", "suffix": "search", "infix": "finditer", "url": "match"}
 
@@ -193,8 +195,7 @@ def english_rules() -> dict[str, Any]:
     """
     name = f"english_rules-{version('spacy')}.json"
     # Where numba keeps compiled code, too: beside the modules, or in the user's folder.
-    user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    places = (Path(__file__).with_name("__pycache__") / name, Path(user) / "giaann_dask" / name)
+    places = (Path(__file__).with_name("__pycache__") / name, user_cache() / name)
     for place in places:
         with suppress(OSError, ValueError):
             stored: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))

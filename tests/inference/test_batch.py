@@ -29,6 +29,7 @@ from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.cluster import result
+from giaann_dask.cluster.regions import open_region, region_places
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import OptionError, PromptError
@@ -40,7 +41,7 @@ from giaann_dask.inference.evaluation.predicting import (
     predict_together,
     prepared_sequences,
 )
-from giaann_dask.inference.handle import flags_of, read_regions
+from giaann_dask.inference.handle import flags_of
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
@@ -291,7 +292,7 @@ def test_sessions_give_what_generate_gives(village_network: gd.Network) -> None:
 @pytest.mark.parametrize("feed", ["target", "prediction"])
 def test_an_evaluation_as_tensors_is_the_same(village_network: gd.Network, feed: Any, kept: dict[str, Any]) -> None:
     block, flags = village_block(village_network)
-    regions = read_regions(village_network._reader)
+    regions = [open_region(*place) for _, place in region_places(village_network._reader)]
     placement, specification = village_network._reader.placement(), village_network.manifest.specification
     rule = PredictionRule(specification=specification, options=InferenceOptions(feed=feed), **kept)
     expected = infer(block, (3, 40), flags, placement, regions, rule)

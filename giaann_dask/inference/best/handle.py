@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from giaann_dask.cluster import result, task_key
+from giaann_dask.cluster.regions import open_region, region_places
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.device import one_thread
 from giaann_dask.errors import OptionError
@@ -17,12 +17,11 @@ from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.best.continuation import TextContinuation
 from giaann_dask.inference.best.scores import BEST, PooledModel
+from giaann_dask.inference.best.table_files import open_tables
 from giaann_dask.inference.best.tables import PooledTables, build_tables
 from giaann_dask.inference.best.word_scores import score_text
 from giaann_dask.inference.continuation import Continuation, GeneratedToken, GenerationOptions
-from giaann_dask.inference.handle import read_regions, submit_regions
 from giaann_dask.inference.token_events import PreparedText, TokenEvent
-from giaann_dask.runs.run import Run
 from giaann_dask.store.network_store import CommitReader
 
 if TYPE_CHECKING:
@@ -44,10 +43,7 @@ class TablesHandle:
 
     def __init__(self, reader: CommitReader, *, client: Client | None = None, observer: Observer = ignore) -> None:
         self.commit, self.observer = reader.commit, observer
-        if client is None:
-            tables = pool_regions(read_regions(reader), str(reader.path), reader.commit)
-        else:
-            tables = result(submit_tables(client, reader))
+        tables = read_tables(*place_of(reader)) if client is None else result(submit_tables(client, reader))
         self.model = PooledModel(tables, BEST)
 
     @property
@@ -139,17 +135,25 @@ class WordBatch:
             self._opened.observer(PromptsAdvanced(left=1))
 
 
+def place_of(reader: CommitReader) -> tuple[str, str]:
+    """Return the path and the commit of a reader, the arguments of `read_tables`."""
+    return str(reader.path), reader.commit
+
+
+def read_tables(path: str, commit: str) -> PooledTables:
+    """Return the tables of a commit, as a task; see `giaann_dask.inference.best.table_files`."""
+    reader = open_commit(path, commit)
+
+    def build() -> PooledTables:
+        regions = (open_region(*place) for _, place in region_places(reader))
+        return build_tables(regions, reader.saved_vocabulary().features[1:])
+
+    return open_tables(commit, build)
+
+
 def submit_tables(client: Client, reader: CommitReader) -> Future:
-    """Return the tables of a commit, made on the cluster."""
-    path = str(reader.path)
-    key = task_key("tables", path, reader.commit)
-    return client.submit(pool_regions, submit_regions(client, reader), path, reader.commit, key=key)
-
-
-def pool_regions(regions: Sequence[Run], path: str, commit: str) -> PooledTables:
-    """Make the tables of a commit from the runs of its regions, as a task."""
-    words = open_commit(path, commit).saved_vocabulary().features[1:]
-    return build_tables(regions, words)
+    """Return the tables of a commit, read on the cluster."""
+    return client.submit(read_tables, *place_of(reader), key=task_key("tables", *place_of(reader)))
 
 
 def generate_words(
@@ -179,7 +183,7 @@ def generate_words(
     # Drawn here, because a task that is run again has to give the same words.
     options = options.seeded()
     if client is None:
-        tables = pool_regions(read_regions(reader), str(reader.path), reader.commit)
+        tables = read_tables(*place_of(reader))
         words, tokens = continue_text(tables, prompt, options)
     else:
         key = task_key("write", str(reader.path), reader.commit, prompt, options)
