@@ -1,6 +1,7 @@
 """Merge sorted runs into one run, and plan which runs of a region are merged.
 
-Two sorted tables are merged by two pointers: rows that only one side has are copied, and rows that both have are
+Any number of runs are merged in one pass, in blocks of rows that fit a processor's caches. Within a block, two sorted
+tables at a time are merged by two pointers: rows that only one side has are copied, and rows that both have are
 merged by target key, with their strengths added as 64-bit integers. So the result does not depend on the order or the
 grouping of the runs. Runs are compacted by the logarithmic method. `counting` counts connections without merging.
 
@@ -10,7 +11,7 @@ The arrays of a run may be read-only, as those deserialised from network message
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
@@ -23,6 +24,8 @@ from giaann_dask.errors import StrengthOverflowError, parameter
 from giaann_dask.keys import Integers
 from giaann_dask.runs.run import Run, narrow_strength, readable
 
+# Connections that are merged in one go: with their sums they fit into a processor's second-level cache.
+_BLOCK = 1 << 16
 Table: TypeAlias = tuple[Integers, Integers, Integers, npt.NDArray[np.signedinteger[Any]]]
 
 
@@ -77,14 +80,14 @@ def merge_runs(runs: Sequence[Run]) -> Run:
 
 
 def merge_encoded(runs: Sequence[Encoded], decode: Callable[[Encoded], Run]) -> Run:
-    """Return the sum of runs that take less memory in another form: only two of them are decoded at a time.
+    """Return the sum of runs that may take less memory in another form: only two of these are decoded at a time.
 
     Parameters
     ----------
     runs : sequence
-        As for `merge_runs`, in any form that has their length and their number of ``rows``.
+        As for `merge_runs`, decoded or in any form that has their length and their number of ``rows``.
     decode : callable
-        Makes a run of that form.
+        Returns the run of any of them.
 
     Raises
     ------
@@ -93,63 +96,149 @@ def merge_encoded(runs: Sequence[Encoded], decode: Callable[[Encoded], Run]) -> 
     """
     if len(runs) == 1:
         return decode(runs[0])
+    decoded = _decode_some(runs, decode)
+    if len(decoded) < 2:
+        return decoded[0] if decoded else Run.empty()
+    return _join(_merge_by_blocks(decoded), decoded)
+
+
+def merge_into_blocks(runs: Sequence[Encoded], decode: Callable[[Encoded], Run]) -> Iterator[Run]:
+    """Yield the sum of runs in blocks of rows, at least one, so that it never takes memory as a whole.
+
+    Parameters and errors are those of `merge_encoded`. The blocks are runs, of some 64 thousand connections or of one
+    row, whose sources ascend from block to block.
+    """
+    yield from _merge_by_blocks(_decode_some(runs, decode) or [Run.empty()])
+
+
+def _decode_some(runs: Sequence[Encoded], decode: Callable[[Encoded], Run]) -> list[Run]:
+    """Return decoded runs with the same sum: those that are decoded, and the sum of the others."""
+    decoded: list[Run] = [run for run in runs if isinstance(run, Run) and run.rows]
     # The two smallest runs are always merged next, which rewrites as few connections as possible.
     heap: list[tuple[int, int, Any]] = [
-        (len(run), number, partial(decode, run)) for number, run in enumerate(runs) if run.rows
+        (len(run), number, partial(decode, run))
+        for number, run in enumerate(runs)
+        if run.rows and not isinstance(run, Run)
     ]
-    if not heap:
-        return Run.empty()
     heapq.heapify(heap)
     number = len(runs)
     while len(heap) > 1:
-        merged = _merge_two(heapq.heappop(heap)[2](), heapq.heappop(heap)[2]())
+        merged = merge_runs([heapq.heappop(heap)[2](), heapq.heappop(heap)[2]()])
         heapq.heappush(heap, (len(merged), number, partial(_as_it_is, merged)))
         number += 1
-    total: Run = heap[0][2]()
-    return total
+    return [*decoded, *(read() for _, _, read in heap)]
 
 
 def _as_it_is(run: Run) -> Run:
     return run
 
 
-def _merge_two(first: Run, second: Run) -> Run:
-    """Return the sum of two runs that have rows."""
-    both_narrow = first.strength.dtype == second.strength.dtype == np.int32
-    strength = np.int32 if both_narrow else np.int64
-    # No sum is larger than the sum of the largest, so most results are narrow from the beginning.
-    sure = both_narrow and _largest(first) + _largest(second) <= np.iinfo(np.int32).max
-    rows, connections = len(first.source) + len(second.source), len(first) + len(second)
-    source, pointer, target = (np.empty(size, np.int64) for size in (rows, rows + 1, connections))
-    total: npt.NDArray[np.signedinteger[Any]] = np.empty(connections, np.int32 if sure else np.int64)
-    result = (source, pointer, target, total)
-    rows, intact = _merge_tables(_table(first, strength), _table(second, strength), result)
+def _join(blocks: Iterable[Run], runs: Sequence[Run]) -> Run:
+    """Return the run of the merged blocks of some runs."""
+    rows, size = sum(run.rows for run in runs), sum(map(len, runs))
+    source, pointer, target = (np.empty(length, np.int64) for length in (rows, rows + 1, size))
+    strength: npt.NDArray[np.signedinteger[Any]] = np.empty(size, np.int32 if _are_narrow(runs) else np.int64)
+    pointer[0] = rows = size = 0
+    for block in blocks:
+        end, last = rows + block.rows, size + len(block)
+        source[rows:end] = block.source
+        np.add(block.pointer[1:], size, out=pointer[rows + 1 : end + 1])
+        target[size:last], strength[size:last] = block.target, block.strength
+        rows, size = end, last
+    # Shrinking does not move the used part.
+    for array, length in ((source, rows), (pointer, rows + 1), (target, size), (strength, size)):
+        array.resize(length, refcheck=False)
+    return Run(source, pointer, target, strength if strength.dtype == np.int32 else narrow_strength(strength))
+
+
+def _are_narrow(runs: Sequence[Run]) -> bool:
+    """Return whether all strengths have 32 bits, and so do all sums: none is larger than that of the largest."""
+    if any(run.strength.dtype != np.int32 for run in runs):
+        return False
+    return sum(int(run.strength.max(initial=0)) for run in runs) <= np.iinfo(np.int32).max
+
+
+def _merge_by_blocks(runs: Sequence[Run]) -> Iterator[Run]:
+    """Yield the sum of runs in blocks of rows."""
+    narrow = len(runs) == 1 or _are_narrow(runs)
+    edges = _block_edges(runs)
+    cuts = [[0, *np.searchsorted(run.source, edges).tolist(), run.rows] for run in runs]
+    for block in range(len(edges) + 1):
+        pieces = [
+            _piece(run, ends[block], ends[block + 1], narrow=narrow)
+            for run, ends in zip(runs, cuts, strict=True)
+            if ends[block] < ends[block + 1]
+        ]
+        source, pointer, target, strength = _merge_pieces(pieces or [_table(runs[0], 0, 0)])
+        first, end = int(pointer[0]), int(pointer[-1])
+        yield Run(
+            source,
+            pointer - first,
+            target[first:end],
+            strength[first:end] if narrow else narrow_strength(strength[first:end].astype(np.int64, copy=False)),
+        )
+
+
+def _block_edges(runs: Sequence[Run]) -> Integers:
+    """Return the source neurons at which blocks of about `_BLOCK` connections end, without the last one."""
+    size = sum(map(len, runs))
+    if size <= _BLOCK:
+        return np.zeros(0, np.int64)
+    source = np.concatenate([run.source for run in runs])
+    order = np.argsort(source, kind="stable")
+    before = np.cumsum(np.concatenate([np.diff(run.pointer) for run in runs])[order])
+    # Rows of one source may lie on both sides of an edge; all of them belong to the block that begins there.
+    return np.unique(source[order[np.searchsorted(before, np.arange(_BLOCK, size, _BLOCK), "right")]])
+
+
+def _piece(run: Run, begin: int, end: int, *, narrow: bool) -> Table:
+    """Return some rows of a run for compiled code; their pointers lead into the whole run if it is narrow."""
+    if narrow:
+        return _table(run, begin, end)
+    first, last = int(run.pointer[begin]), int(run.pointer[end])
+    wide = run.strength[first:last].astype(np.int64, copy=False)
+    return _table(Run(run.source[begin:end], run.pointer[begin : end + 1] - first, run.target[first:last], wide))
+
+
+def _table(run: Run, begin: int = 0, end: int | None = None) -> Table:
+    """Return the arrays of some rows of a run for compiled code."""
+    end = run.rows if end is None else end
+    kind = np.int32 if run.strength.dtype == np.int32 else np.int64
+    return (
+        readable(run.source[begin:end], np.int64),
+        readable(run.pointer[begin : end + 1], np.int64),
+        readable(run.target, np.int64),
+        readable(run.strength, kind),
+    )
+
+
+def _merge_pieces(pieces: list[Table]) -> Table:
+    """Return the sum of tables of one width, the two smallest first."""
+    heap = [(int(piece[1][-1] - piece[1][0]), number, piece) for number, piece in enumerate(pieces)]
+    heapq.heapify(heap)
+    number = len(heap)
+    while len(heap) > 1:
+        (size_1, _, first), (size_2, _, second) = heapq.heappop(heap), heapq.heappop(heap)
+        merged = _merge_two(first, second, size_1 + size_2)
+        heapq.heappush(heap, (int(merged[1][-1]), number, merged))
+        number += 1
+    return heap[0][2]
+
+
+def _merge_two(first: Table, second: Table, size: int) -> Table:
+    """Return the sum of two tables, which have so many connections."""
+    rows = len(first[0]) + len(second[0])
+    source, pointer, target = (np.empty(length, np.int64) for length in (rows, rows + 1, size))
+    strength = np.empty(size, first[3].dtype)
+    rows, intact = _merge_tables(first, second, (source, pointer, target, strength))
     if not intact:
         raise StrengthOverflowError(
             "adding two runs makes a strength of more than 64 bits",
             f"sums up to {np.iinfo(np.int64).max}",
             f"train a new network, in Python with fewer {parameter('strength_bits')}",
         )
-    connections = int(pointer[rows])
-    # Shrinking does not move the used part.
-    for array, size in ((source, rows), (pointer, rows + 1), (target, connections), (total, connections)):
-        array.resize(size, refcheck=False)
-    return Run(source, pointer, target, total if sure else narrow_strength(total.astype(np.int64, copy=False)))
-
-
-def _largest(run: Run) -> int:
-    """Return the largest strength of a run; 0 for one without connections."""
-    return int(run.strength.max(initial=0))
-
-
-def _table(run: Run, strength: type[np.signedinteger[Any]]) -> Table:
-    """Return the arrays of a run in the form of the compiled code."""
-    return (
-        readable(run.source, np.int64),
-        readable(run.pointer, np.int64),
-        readable(run.target, np.int64),
-        readable(run.strength, strength),
-    )
+    used = pointer[rows]
+    return readable(source[:rows]), readable(pointer[: rows + 1]), readable(target[:used]), readable(strength[:used])
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -195,7 +284,6 @@ def _merge_row(
 @nb.njit(  # type: ignore[untyped-decorator]
     [
         nb.types.Tuple((nb.int64, nb.boolean))(_TABLE_32, _TABLE_32, _RESULT_32),
-        nb.types.Tuple((nb.int64, nb.boolean))(_TABLE_32, _TABLE_32, _RESULT_64),
         nb.types.Tuple((nb.int64, nb.boolean))(_TABLE_64, _TABLE_64, _RESULT_64),
     ],
     cache=True,

@@ -29,7 +29,7 @@ Chunks are compressed by Zstandard, without a shuffle, and closed by a CRC-32C c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -161,17 +161,30 @@ def pack(run: Run, chunk: int = CHUNK) -> PackedRun:
     >>> packed.connections, unpack(packed).strength
     (2, array([7, 9], dtype=int32))
     """
+    return pack_blocks(_row_blocks(run), chunk)
+
+
+def pack_blocks(blocks: Iterable[Run], chunk: int = CHUNK) -> PackedRun:
+    """Encode a run that is given in blocks of rows, at least one, without taking memory for the whole of it.
+
+    The bytes are those of `pack`, however the rows are divided.
+    """
     assert chunk >= 1, "a chunk holds at least one value"
-    header = {
-        "version": VERSION,
-        "rows": len(run.source),
-        "connections": len(run),
-        "strength_bits": 8 * run.strength.dtype.itemsize,
-    }
+    from giaann_dask.runs.target_sets import collect_targets
+
+    sources, columns, connections, bits = [], [], 0, 32
+    for block in blocks:
+        sources.append(block.source)
+        columns.append(_columns(collect_targets(block)))
+        connections += len(block)
+        bits = max(bits, 8 * block.strength.dtype.itemsize)
+    source = np.concatenate(sources)
+    header = {"version": VERSION, "rows": len(source), "connections": connections, "strength_bits": bits}
     entries = {GROUP_KEY: to_json(group_metadata(header))}
-    for name, pieces in _layout(run).items():
-        entries.update(encode_array(name, pieces, chunk))
-    return PackedRun(entries, len(run.source), len(run), sum(map(len, entries.values())))
+    pieces = (*([_narrow(part)] for part in unpack_neuron(source)), *zip(*columns, strict=True))
+    for name, arrays in zip(_LIMITS, pieces, strict=True):
+        entries.update(encode_array(name, arrays, chunk))
+    return PackedRun(entries, len(source), connections, sum(map(len, entries.values())))
 
 
 def unpack(packed: PackedRun) -> Run:
@@ -270,15 +283,6 @@ def as_group(packed: PackedRun) -> zarr.Group:
 
     store = MemoryStore({key: Buffer.from_bytes(value) for key, value in packed.entries.items()})
     return zarr.open_group(store, mode="r")
-
-
-def _layout(run: Run) -> dict[str, Sequence[npt.NDArray[Any]]]:
-    """Return the arrays of the packed form, in the order of the module's table, each in pieces."""
-    from giaann_dask.runs.target_sets import collect_targets
-
-    sources = ([_narrow(part)] for part in unpack_neuron(run.source))
-    blocks = [_columns(collect_targets(rows)) for rows in _row_blocks(run)]
-    return dict(zip(_LIMITS, (*sources, *zip(*blocks, strict=True)), strict=True))
 
 
 def _row_blocks(run: Run) -> Iterator[Run]:

@@ -31,9 +31,10 @@ from giaann_dask.training.run_references import (
 
 _LOG = logging.getLogger(__name__)
 
-
-# Runs of a rank that become one when memory is short: each has to be packed again then, which takes longest.
-_TOGETHER_SHORT = 4
+# Runs of rounds, of a rank, that become one: their sum is packed, which takes longest, so it is made late and once.
+_TOGETHER = 8
+# Stored runs of a rank that become one, and when memory is short.
+_STORED_TOGETHER, _STORED_TOGETHER_SHORT = 2, 4
 
 
 class Regions:
@@ -96,17 +97,19 @@ class Regions:
         """Return the runs of all regions as of now, to be committed; later rounds do not change it.
 
         Until `settle`, its runs are not added to others: the lineage of the sums would begin at the text instead of
-        the commit, and so would that of all later runs.
+        the commit, and so would that of all later runs. Decoded runs are added up first, so that a commit has fewer.
 
         Parameters
         ----------
         whole : bool
             Whether to wait for stored runs that are being added up, instead of committing these as they are.
         """
+        awaited = self._awaited_names()
+        for region, every in self._runs.items():
+            self._runs[region] = self._with_decoded_merged(region, every, awaited)
         now = self.now()
         if not whole:
             # The commit of an earlier snapshot stores these runs instead of their inputs.
-            awaited = self._awaited_names()
             runs = {
                 region: tuple(part for run in runs for part in run.to_commit(awaited))
                 for region, runs in now.runs.items()
@@ -175,7 +178,7 @@ class Regions:
         self.columns = columns
 
     def limit_decoded(self, nbytes: float) -> None:
-        """Find out whether all decoded runs exceed these bytes, so that compaction has to save memory."""
+        """Find out whether all decoded runs exceed these bytes, so that they are not added up to one at the end."""
         self.short = sum(map(self.decoded_bytes, self._runs)) > nbytes
 
     def assign_owners(self) -> None:
@@ -194,9 +197,7 @@ class Regions:
         # All in one task, instead of some of them first.
         runs = tuple(part for run in self._runs[region] for part in run.to_commit(set()))
         if len(runs) > 1:
-            rank = max(run.rank for run in runs) + 1
-            # All regions decoded at the same time would take ten times as much memory, and a commit follows.
-            self._runs[region] = (self._compact(region, runs, rank, packed=True),)
+            self._runs[region] = (self._compact(region, runs, _rank_of(runs)),)
 
     def continue_counts(self, counted: Mapping[int, tuple[frozenset[str], RunSize]]) -> None:
         """Store the known counts of regions: identities of runs, and their distinct neurons and connections."""
@@ -276,24 +277,28 @@ class Regions:
 
     def _with_run(self, region: int, runs: Runs, added: RunReference) -> Runs:
         """Return runs of falling rank with one added, merged if there are enough of a rank."""
-        plan = plan_compaction(runs, added, _TOGETHER_SHORT if self.short else 2)
+        stored = _STORED_TOGETHER_SHORT if self.short else _STORED_TOGETHER
+        plan = plan_compaction(runs, added, stored if added.persisted else _TOGETHER)
         if len(plan.merged) == 1:
             return (*plan.kept, *plan.merged)
         return (*plan.kept, self._compact(region, plan.merged, plan.rank))
 
-    def _compact(self, region: int, runs: Runs, rank: int, *, packed: bool = False) -> RunReference:
+    def _with_decoded_merged(self, region: int, runs: Runs, awaited: Set[str]) -> Runs:
+        """Return runs of which the decoded ones at the end, which a commit would pack one by one, are added up."""
+        fixed = [run.packed or run.persisted or run.waits(awaited) for run in runs]
+        begin = max((at + 1 for at, each in enumerate(fixed) if each), default=0)
+        if len(runs) - begin < 2:
+            return runs
+        return (*runs[:begin], self._compact(region, runs[begin:], _rank_of(runs[begin:])))
+
+    def _compact(self, region: int, runs: Runs, rank: int) -> RunReference:
         inputs = inputs_of(runs)
         first, last = runs[0].first_round, runs[-1].last_round
         futures = [run.future for run in runs]
-        # A run that was packed because memory is short would be packed again, after all regions had been decoded at
-        # the same time; and the sum of stored runs will be stored, in packed form.
-        packed = packed or bool(inputs) or (self.short and any(run.packed for run in runs))
-        function = tasks.compact_packed if packed else tasks.compact
-        future = self.submit("compact", function, *futures, key_of=(packed, *_keys(futures)))
+        # Packed at once: all regions decoded would take ten times as much memory, and a commit packs their runs.
+        future = self.submit("compact", tasks.compact, *futures, key_of=_keys(futures))
         size = self._measure(future)
-        return RunReference(
-            _identity(region, first, last), rank, first, last, size, future, packed=packed, inputs=inputs
-        )
+        return RunReference(_identity(region, first, last), rank, first, last, size, future, packed=True, inputs=inputs)
 
     def _measure(self, future: Future) -> Future:
         """Submit the task that measures a run."""
@@ -344,6 +349,11 @@ class Regions:
 
 def _identity(region: int, first_round: int, last_round: int) -> str:
     return f"{region:05d}.{first_round:08d}-{last_round:08d}"
+
+
+def _rank_of(runs: Runs) -> int:
+    """Return the rank of a sum of runs."""
+    return (sum(1 << run.rank for run in runs) - 1).bit_length()
 
 
 def _keys(futures: Sequence[Future]) -> list[str]:

@@ -20,8 +20,8 @@ from giaann_dask.increments.connections import connect_batch
 from giaann_dask.increments.context_increments import connect_contexts
 from giaann_dask.runs.column_placement import ColumnUsage, column_usage, place_columns
 from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
-from giaann_dask.runs.merging import merge_encoded
-from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack, unpack, unpack_rows
+from giaann_dask.runs.merging import merge_encoded, merge_into_blocks
+from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack, pack_blocks, unpack, unpack_rows
 from giaann_dask.runs.placement import Placement, Split, choose_pivot, row_weights, split_run
 from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.spec import PlacementKind, Specification
@@ -208,14 +208,10 @@ def integrate(*increments: RegionRun, home: int | None = None) -> RegionRun:
     return add_runs(increments)
 
 
-def compact(*runs: RegionRun | PackedRegionRun) -> RegionRun:
-    """Add up runs of one region into one."""
-    return add_runs(runs)
-
-
-def compact_packed(*runs: RegionRun | PackedRegionRun) -> PackedRegionRun:
-    """Add up runs of one region into one in encoded form."""
-    return pack_run(compact(*runs))
+def compact(*runs: RegionRun | PackedRegionRun) -> PackedRegionRun:
+    """Add up runs of one region into one in encoded form, which is never decoded as a whole."""
+    tables = ([run.connections for run in runs], [run.neurons for run in runs])
+    return PackedRegionRun(*(pack_blocks(merge_into_blocks(table, _decode)) for table in tables))
 
 
 def add_runs(runs: Sequence[RegionRun | PackedRegionRun]) -> RegionRun:

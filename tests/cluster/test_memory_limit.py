@@ -73,9 +73,9 @@ def test_runs_are_added_up_in_any_form_and_packed_at_once(packed: int) -> None:
     choose = np.random.default_rng(packed)
     plain = [some_run(choose, size) for size in (0, 40, 200, 1000)]
     mixed = [tasks.pack_run(run) if number < packed else run for number, run in enumerate(plain)]
-    added, at_once = tasks.compact(*mixed), tasks.compact_packed(*mixed)
+    added, at_once = tasks.add_runs(mixed), tasks.compact(*mixed)
     for table in ("connections", "neurons"):
-        expected = getattr(tasks.compact(*plain), table)
+        expected = getattr(tasks.add_runs(plain), table)
         for array in ("source", "pointer", "target", "strength"):
             assert getattr(getattr(added, table), array).tolist() == getattr(expected, array).tolist()
         assert getattr(at_once, table).entries == pack(expected).entries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,9 +14,10 @@ from support.examples import examples
 
 from giaann_dask.errors import StoreDamagedError, StrengthOverflowError
 from giaann_dask.keys import pack_target
+from giaann_dask.runs import merging
 from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
-from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packing import ReadEntries, pack
+from giaann_dask.runs.merging import merge_encoded, merge_into_blocks, merge_runs
+from giaann_dask.runs.packing import PackedRun, ReadEntries, pack, pack_blocks, unpack
 from giaann_dask.runs.run import Run, RunSize, narrow_strength
 
 Plain = dict[tuple[int, int], int]
@@ -67,6 +69,27 @@ def entries_of(entries: Mapping[str, bytes]) -> ReadEntries:
 
 def parts(run: Run) -> list[tuple[str, bytes]]:
     return [(str(a.dtype), a.tobytes()) for a in (run.source, run.pointer, run.target, run.strength)]
+
+
+@given(st.lists(PLAIN_RUNS, max_size=9), st.integers(1, 40), st.integers(0, 9))
+def test_blocks_are_the_sum_however_long_they_are(plains: list[Plain], block: int, packed: int) -> None:
+    """Rows are never divided, forms of the runs do not matter, and the packed bytes are those of the whole sum."""
+    runs: list[Run | PackedRun] = [to_run(plain) for plain in plains]
+    forms = [pack(run) if number < packed else run for number, run in enumerate(runs) if isinstance(run, Run)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merging, "_BLOCK", block)
+        blocks = list(merge_into_blocks(forms, decoded))
+        total = merge_encoded(forms, decoded)
+    expected = to_run(added(plains))
+    assert parts(total) == parts(expected)
+    assert np.concatenate([part.source for part in blocks]).tolist() == expected.source.tolist()
+    longest = max(Counter(source for plain in plains for source, _ in plain).values(), default=0)
+    assert all(len(part) < block + max(longest, 1) for part in blocks)
+    assert pack_blocks(blocks, 3).entries == pack(expected, 3).entries
+
+
+def decoded(run: Run | PackedRun) -> Run:
+    return unpack(run) if isinstance(run, PackedRun) else run
 
 
 @given(st.lists(PLAIN_RUNS, max_size=7))
