@@ -132,6 +132,7 @@ def _remove_oldest(parent: Path) -> None:
     stored = sorted((path for path in parent.iterdir() if path.is_dir()), key=lambda path: -path.stat().st_mtime)
     total = 0
     for path in stored:
-        total += sum(file.stat().st_size for file in path.glob("*.npy"))
+        # Also what a process that was killed left.
+        total += sum(file.stat().st_size for file in path.rglob("*.npy"))
         if total > _MOST_BYTES:
             shutil.rmtree(path, ignore_errors=True)

@@ -78,7 +78,9 @@ class _StoredRegion:
             with self._lock:
                 self._read += 1
                 if self._run is None and self._read <= _ROWS_READ:
-                    return merge_runs([rows.between(neuron, neuron + 1) for rows in self._readers()]).row(neuron)
+                    with reading(f"network {self._reader.path}"):
+                        parts = [rows.between(neuron, neuron + 1) for rows in self._readers()]
+                    return merge_runs(parts).row(neuron)
                 if self._run is None:
                     self._run, self._rows = open_region(*self._place), None
         return self._run.row(neuron)
@@ -86,6 +88,5 @@ class _StoredRegion:
     def _readers(self) -> list[RowReader]:
         """Return the readers of the runs, which have read the source neurons."""
         if self._rows is None:
-            with reading(f"network {self._reader.path}"):
-                self._rows = [RowReader(self._reader.entries(identity)[0].read) for identity in self._place[2]]
+            self._rows = [RowReader(self._reader.entries(identity)[0].read) for identity in self._place[2]]
         return self._rows
