@@ -56,6 +56,7 @@ from giaann_dask.events import (
 )
 from giaann_dask.inference.sessions import NetworkHandle, Sessions
 from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.text.reading import ReadOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 numbers = st.integers(0, 1 << 40)
@@ -233,10 +234,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
     """A training that is watched, on a scheduler of this process without a dashboard."""
     folder = tmp_path_factory.mktemp("watched")
     text = write_village(folder / "village.txt", 240)
-    options = gd.TrainingOptions(batch_sequences=40, commit_sequences=100)
+    parts = gd.TextOptions(reading=ReadOptions(part_characters=3000))
+    options = gd.TrainingOptions(batch_sequences=40, block_characters=3000, commit_sequences=100)
     events: list[Event] = []
     with gd.connect(workers=0) as client:
-        report = gd.train(text, folder / "net", client=client, options=options, observer=events.append).training_report
+        watched = {"client": client, "text": parts, "options": options, "observer": events.append}
+        report = gd.train(text, folder / "net", **watched).training_report
         yield {"client": client, "report": report, "events": events, "path": folder / "net", "text": text}
 
 
