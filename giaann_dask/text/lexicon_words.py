@@ -12,7 +12,6 @@ import gzip
 import importlib.util
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
@@ -99,6 +98,7 @@ Place = Literal["first", "inside", "capitals"]
 Readings = tuple[Reading, ...]
 
 _CACHED_WORDS = 1 << 17
+_CACHED_CODES = 1 << 13
 
 
 def _read_marks(table: str) -> Mapping[str, tuple[str, str]]:
@@ -174,27 +174,7 @@ _SAME_PAST = read_words("""
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
-    """Readings of a token.
-
-    Attributes
-    ----------
-    code : str
-        The readings as a string (see `decode`). Strings are used as cache keys because the garbage
-        collector does not track them.
-    tag, kind : str
-        Penn tag and kind of the only reading; both empty if there are several.
-    first_kind : str
-        Kind of the first reading.
-    """
-
-    code: str
-    tag: str
-    kind: str
-    first_kind: str
-
-
+@functools.lru_cache(maxsize=_CACHED_CODES)
 def decode(code: str) -> Readings:
     """Return the readings of a code.
 
@@ -208,8 +188,10 @@ def decode(code: str) -> Readings:
 
 
 @functools.lru_cache(maxsize=_CACHED_WORDS)
-def look_up(word: str, place: Place) -> Word:
-    """Return the readings of a token.
+def look_up(word: str, place: Place) -> str:
+    """Return the readings of a token as a string (see `decode`).
+
+    Strings are cached because the garbage collector does not track them.
 
     Parameters
     ----------
@@ -221,12 +203,9 @@ def look_up(word: str, place: Place) -> Word:
 
     Returns
     -------
-    Word
+    str
     """
-    found = _readings(word, place)
-    code = " ".join(f"{tag}/{kind}/{prior}" for tag, kind, prior in found)
-    only = found[0] if len(found) == 1 else Reading("", "", 0)
-    return Word(code, only.tag, only.kind, found[0].kind)
+    return " ".join(f"{tag}/{kind}/{prior}" for tag, kind, prior in _readings(word, place))
 
 
 def _readings(word: str, place: Place) -> Readings:

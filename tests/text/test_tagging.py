@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -18,11 +20,12 @@ from support.examples import examples
 
 from giaann_dask.errors import InputFormatError, MissingDependencyError, OptionError
 from giaann_dask.spec import PARTS_OF_SPEECH
-from giaann_dask.text import lexicon_lemmas, lexicon_tagger, lexicon_words
+from giaann_dask.text import lexicon_lemmas, lexicon_tagger, lexicon_words, tag_search
 from giaann_dask.text.lexicon_lemmas import find_lemma
-from giaann_dask.text.lexicon_rules import CLOSED, FOLLOWS, UPOS
+from giaann_dask.text.lexicon_rules import CLOSED, FOLLOWS, UPOS, Reading, read_words
 from giaann_dask.text.lexicon_tagger import LexiconTagger
 from giaann_dask.text.lexicon_words import dictionary_lemmas
+from giaann_dask.text.tag_search import TAGS, ReadingTable, best_tags
 from giaann_dask.text.tagging import Tagger, make_tagger
 from giaann_dask.text.tokens import TaggedSentence
 
@@ -181,14 +184,40 @@ def test_tags_depend_on_the_sentence_alone() -> None:
     sentences = [split(line)[0] for line in SENTENCES]
     together = LexiconTagger().tag(sentences)
     for cached in (
-        lexicon_tagger._best_path,
-        lexicon_tagger._moves,
+        lexicon_tagger._upos_and_lemma,
         lexicon_words.look_up,
         lexicon_lemmas.find_lemma,
     ):
         cached.cache_clear()
     alone = [LexiconTagger().tag([sentence])[0] for sentence in reversed(sentences)]
     assert alone[::-1] == together
+
+
+def _weight_of(path: Sequence[Reading]) -> float:
+    """Return the total weight of the readings of a whole sentence."""
+    state, total = "^", 0.0
+    for reading in path:
+        total += reading.prior + tag_search._weight(state, reading.tag)
+        state = tag_search._kind_after(state, reading.kind)
+    return total
+
+
+# Words of every kind that the transitions treat specially, and some with many readings.
+_SEARCHED = sorted(
+    read_words("that her his is did do have has not and but well like back better you it there saw run close .")
+)
+
+
+@given(st.lists(st.sampled_from(_SEARCHED), min_size=1, max_size=5))
+@examples(150)
+def test_search_finds_the_greatest_weight(words: list[str]) -> None:
+    entries = [lexicon_words.decode(lexicon_words.look_up(word, "inside")) for word in words]
+    table = ReadingTable.of(entries)
+    tags = [TAGS[tag] for tag in best_tags(np.arange(len(words)), np.array([len(words)]), table)]
+    paths = [path for path in product(*entries) if [reading.tag for reading in path] == tags]
+    greatest = max(map(_weight_of, product(*entries)))
+    # An unambiguous word ends a search; the search of every part is exact, so the whole is, too.
+    assert max(map(_weight_of, paths)) == pytest.approx(greatest, abs=1e-9)
 
 
 def test_default_tagger_imports_no_other_tagger() -> None:
