@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from giaann_dask.inference.token_events import ContinuationStream, OpenNetwork, PromptSession
     from giaann_dask.store.connection_table import ConnectionTable
     from giaann_dask.store.export import Exported
+    from giaann_dask.store.table_files import Compression
     from giaann_dask.training.training_report import TrainingReport
 
 
@@ -514,14 +515,30 @@ class Network(Summarised):
         """Return the Zarr store of the commit, read-only: ``zarr.open(network.zarr_store(), mode="r")``."""
         return self._reader.zarr_store()
 
-    def export(self, path: str | Path, observer: Observer = ignore) -> Exported:
-        """Write connections (``.npz``), dictionaries (``.json``) and neurons (``.neurons.npz``).
+    def export(
+        self, path: str | Path, observer: Observer = ignore, *, compression: Compression = "default"
+    ) -> Exported:
+        """Write connections as coordinate arrays, and dictionaries and neurons to files next to them.
 
         Of profile ``best`` counts of contexts, words, and how often each of these occurs.
+
+        Parameters
+        ----------
+        path : str or Path
+            File that ends with ``.npz`` or ``.parquet``, or Zarr group that ends with ``.zarr``.
+        observer : callable, optional
+            Notified of progress.
+        compression : {"default", "none"}
+            Deflate for ``.npz``, Zstandard for the others; or none.
+
+        Returns
+        -------
+        Exported
+            Paths of the files.
         """
         from giaann_dask.store.export import export_network
 
-        return export_network(self._reader, path, observer)
+        return export_network(self._reader, path, observer, compression)
 
     def draw(self, concepts: Sequence[str] = (), *, options: DrawOptions | None = None) -> Figure:
         """Return a picture of some concept columns and their connections; `pictures` has all other kinds."""

@@ -6,7 +6,7 @@ Modules that are slow to import are imported when a command runs, so that ``--he
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import click
 
@@ -389,20 +389,29 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
 
 @giaann_dask.command()
 @NETWORK
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The .npz file to write.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="File .npz or .parquet, or folder .zarr.")
+@click.option(
+    "--compression",
+    type=click.Choice(("default", "none")),
+    default="default",
+    show_default=True,
+    help="Deflate for .npz and Zstandard for the others, or none, which is faster.",
+)
 @click.option("--commit", help="Export an older commit.")
 @output_options
-def export(network: Path, out: Path, commit: str | None, **values: Any) -> None:
+def export(
+    network: Path, out: Path, compression: Literal["default", "none"], commit: str | None, **values: Any
+) -> None:
     """Write all connections as coordinate arrays.
 
-    The dictionaries (.json) and the neurons' own strengths (.neurons.npz) are written to the same
-    folder. The order does not depend on regions or workers.
+    The suffix of --out is the format. The dictionaries (.json) and the neurons' own strengths (such as
+    .neurons.npz) are written to the same folder. The order does not depend on regions or workers.
     """
     from giaann_dask.api.network import Network
 
     opened = Network(network, commit)
     with progress() as observer:
-        files = opened.export(out, observer)
+        files = opened.export(out, observer, compression=compression)
     names = [str(file) for file in files]
     counts = {
         "connections": opened.manifest.connections,

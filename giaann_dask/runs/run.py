@@ -6,6 +6,7 @@ compressed form, and `merging` merges runs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -128,6 +129,22 @@ class RegionRun(NamedTuple):
 
     connections: Run
     neurons: Run
+
+
+def divide_run(run: Run, size: int) -> Iterator[Run]:
+    """Yield the connections of a run in order, in blocks of bounded size; a row may be divided among blocks.
+
+    Examples
+    --------
+    >>> run = Run(np.array([5, 7]), np.array([0, 2, 3]), np.array([1, 3, 4]), np.array([1, 1, 1], np.int32))
+    >>> [(block.source.tolist(), block.target.tolist()) for block in divide_run(run, 1)]
+    [([5], [1]), ([5], [3]), ([7], [4])]
+    """
+    for begin in range(0, len(run), size):
+        end = min(begin + size, len(run))
+        first, last = (np.searchsorted(run.pointer, [begin, end - 1], "right") - 1).tolist()
+        pointer = np.clip(run.pointer[first : last + 2], begin, end) - begin
+        yield Run(run.source[first : last + 1], pointer, run.target[begin:end], run.strength[begin:end])
 
 
 def readable(array: npt.NDArray[Any], dtype: type[np.signedinteger[Any]] | None = None) -> npt.NDArray[Any]:

@@ -8,9 +8,8 @@ table, and `ordered_connections` sorts regions with little memory.
 from __future__ import annotations
 
 import json
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,12 +21,13 @@ from giaann_dask.increments.contexts import CONTEXTS, EXTENDS, word_key
 from giaann_dask.keys import unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packing import unpack
-from giaann_dask.runs.run import Run
+from giaann_dask.runs.run import Run, divide_run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import replacing, writing
 from giaann_dask.store.connection_table import ConnectionTable
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.store.ordered_connections import OrderedConnections, ordered_connections
+from giaann_dask.store.table_files import BLOCK, SUFFIXES, Compression, Table, replacing_table, require_format
 from giaann_dask.text.vocabulary import Vocabulary
 
 
@@ -87,16 +87,28 @@ def neuron_arrays(reader: CommitReader) -> dict[str, npt.NDArray[Any]]:
         ``col``, ``feat``, ``seg``, ``branch`` and ``strength`` (float32, whole counts), sorted by
         column, feature, segment and branch.
     """
-    run = merge_encoded([reader.run(run.identity).neurons for run in reader.manifest().runs], unpack)
-    column, feature = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
-    segment, _, branch = unpack_target(run.target)
+    run = _read_neurons(reader)
+    return {name: column.of(run).astype(column.dtype) for name, column in neuron_columns().items()}
+
+
+def neuron_columns() -> dict[str, ColumnArray]:
+    """Return how the coordinate arrays of the neurons' strengths are made of a run, by their names."""
+
+    def of_source(part: int) -> Callable[[Run], npt.NDArray[Any]]:
+        return lambda run: np.repeat(unpack_neuron(run.source)[part], np.diff(run.pointer))
+
     return {
-        "branch": branch.astype(np.int8),
-        "seg": segment.astype(np.int8),
-        "col": column.astype(np.int32),
-        "feat": feature.astype(np.int32),
-        "strength": run.strength.astype(np.float32),
+        "branch": ColumnArray(np.int8, lambda run: unpack_target(run.target)[2]),
+        "seg": ColumnArray(np.int8, lambda run: unpack_target(run.target)[0]),
+        "col": ColumnArray(np.int32, of_source(0)),
+        "feat": ColumnArray(np.int32, of_source(1)),
+        "strength": ColumnArray(np.float32, lambda run: run.strength),
     }
+
+
+def _read_neurons(reader: CommitReader) -> Run:
+    """Return the strengths of all neurons of a commit as one run."""
+    return merge_encoded([reader.neurons(run.identity) for run in reader.manifest().runs], unpack)
 
 
 def dictionaries(reader: CommitReader) -> dict[str, Any]:
@@ -160,27 +172,19 @@ class Exported(NamedTuple):
     dictionaries: Path
     neurons: Path
 
-    @contextmanager
-    def replacing(self) -> Iterator[Exported]:
-        """Yield temporary files that replace these files together at the end."""
-        with ExitStack() as stack:
-            partial = []
-            for file in self:
-                with writing(str(file)):
-                    partial.append(stack.enter_context(replacing(file)))
-            yield Exported(*partial)
-
 
 class _Contents(NamedTuple):
     """Contents of the three files of an export, computed when each is written; neurons of the ordered connections."""
 
     columns: Mapping[str, ColumnArray]
     dictionaries: Callable[[], Mapping[str, Any]]
-    neurons: Callable[[OrderedConnections], dict[str, npt.NDArray[Any]]]
+    neurons: Callable[[OrderedConnections], Table]
 
 
-def export_network(reader: CommitReader, path: str | Path, observer: Observer = ignore) -> Exported:
-    """Write a commit to an ``.npz`` file of coordinate arrays, and its dictionaries and neurons to files next to it.
+def export_network(
+    reader: CommitReader, path: str | Path, observer: Observer = ignore, compression: Compression = "default"
+) -> Exported:
+    """Write a commit to a table of coordinate arrays, and its dictionaries and neurons to files next to it.
 
     No more than one region is in memory at a time; besides the files, 16 bytes a connection are on the disk meanwhile.
 
@@ -190,10 +194,12 @@ def export_network(reader: CommitReader, path: str | Path, observer: Observer = 
         The commit. Of profile ``best``, counts of contexts are written instead of connections, and how often each word
         occurs (``key``, ``count``) instead of the neurons' strengths.
     path : str or Path
-        The ``.npz`` file; the dictionaries get the same name with ``.json``, the neurons' own
-        strengths with ``.neurons.npz``.
+        File that ends with ``.npz`` or ``.parquet``, or Zarr group that ends with ``.zarr``. The dictionaries get the
+        same name with ``.json``, the neurons' own strengths with, for example, ``.neurons.npz``.
     observer : callable, optional
         Notified of progress.
+    compression : {"default", "none"}
+        Deflate for ``.npz``, Zstandard for the others; or none.
 
     Returns
     -------
@@ -201,27 +207,53 @@ def export_network(reader: CommitReader, path: str | Path, observer: Observer = 
 
     Raises
     ------
+    MissingDependencyError
+        If pyarrow is not installed, for Parquet.
+    StoreExistsError
+        If a Zarr group is to replace a folder that is not an export.
     StoreWriteError
         If the disk is full.
     """
     files = export_names(path)
+    for file in (files.connections, files.neurons):
+        require_format(file)
     contents = (_network_contents if reader.manifest().specification.has_columns else _context_contents)(reader)
-    with files.replacing() as partial:
-        with (
-            writing(str(files.connections)),
-            ordered_connections(reader, files.connections.parent, observer) as connections,
-        ):
-            save_columns(partial.connections, contents.columns, connections, observer)
+    folder = files.connections.parent
+    # The files appear together, after the last one is complete.
+    with (
+        writing(str(files.connections)),
+        replacing(files.dictionaries) as names,
+        replacing_table(files.neurons) as neurons,
+        replacing_table(files.connections) as table,
+    ):
+        with ordered_connections(reader, folder, observer) as connections:
+            rows = computed_table(contents.columns, len(connections), connections.blocks)
+            table.write(rows, compression, observer)
             with writing(str(files.neurons)):
-                save_arrays(partial.neurons, contents.neurons(connections))
+                neurons.write(contents.neurons(connections), compression)
         with writing(str(files.dictionaries)):
-            save_dictionaries(partial.dictionaries, contents.dictionaries())
+            save_dictionaries(names, contents.dictionaries())
     return files
+
+
+def computed_table(columns: Mapping[str, ColumnArray], rows: int, runs: Callable[[int], Iterator[Run]]) -> Table:
+    """Return coordinate arrays as a table that is computed from blocks of connections of a given size."""
+
+    def blocks(names: Sequence[str]) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
+        for run in runs(BLOCK):
+            yield {name: columns[name].of(run).astype(columns[name].dtype) for name in names}
+
+    return Table({name: np.dtype(column.dtype) for name, column in columns.items()}, rows, blocks)
 
 
 def _network_contents(reader: CommitReader) -> _Contents:
     columns = connection_columns(reader.manifest().specification)
-    return _Contents(columns, lambda: dictionaries(reader), lambda _: neuron_arrays(reader))
+
+    def neurons(_: OrderedConnections) -> Table:
+        run = _read_neurons(reader)
+        return computed_table(neuron_columns(), len(run), partial(divide_run, run))
+
+    return _Contents(columns, lambda: dictionaries(reader), neurons)
 
 
 def _context_contents(reader: CommitReader) -> _Contents:
@@ -229,33 +261,10 @@ def _context_contents(reader: CommitReader) -> _Contents:
 
 
 def export_names(path: str | Path) -> Exported:
-    """Return the files of an export to a path, which may lack its suffix."""
+    """Return the files of an export to a path; without a suffix of a known format it gets ``.npz``."""
     path = Path(path)
-    arrays = path if path.suffix == ".npz" else path.with_name(path.name + ".npz")
-    return Exported(arrays, arrays.with_suffix(".json"), arrays.with_suffix(".neurons.npz"))
-
-
-def save_columns(
-    path: Path, columns: Mapping[str, ColumnArray], connections: OrderedConnections, observer: Observer = ignore
-) -> None:
-    """Write coordinate arrays to an ``.npz`` file, block by block, with the bytes that `save_arrays` would write."""
-    total = len(columns) * len(connections)
-    written = 0
-    with path.open("wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, (dtype, values_of) in columns.items():
-            header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (len(connections),)}
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array_header_1_0(member, header)
-                for block in connections.blocks():
-                    member.write(values_of(block).astype(dtype).tobytes())
-                    written += len(block)
-                    observer(StageAdvanced("write", written, total, "values"))
-
-
-def save_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
-    """Write arrays to an ``.npz`` file."""
-    with path.open("wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    table = path if path.suffix in SUFFIXES else path.with_name(path.name + ".npz")
+    return Exported(table, table.with_suffix(".json"), table.with_suffix(f".neurons{table.suffix}"))
 
 
 def save_dictionaries(path: Path, values: Mapping[str, Any]) -> None:
@@ -277,11 +286,11 @@ def context_columns() -> dict[str, ColumnArray]:
     }
 
 
-def _word_counts(connections: OrderedConnections) -> dict[str, npt.NDArray[Any]]:
-    """Return the words by key, and how often each occurs."""
+def _word_counts(connections: OrderedConnections) -> Table:
+    """Return the table of the words by key, and how often each occurs."""
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
-    for block in connections.blocks():
+    for block in connections.blocks(BLOCK):
         kind, target, _ = unpack_target(block.target)
         found.append((target[kind == 0], block.strength[kind == 0].astype(np.int64)))
     key, count = (np.concatenate(part) for part in zip(*found, strict=True))
-    return {"key": key, "count": count}
+    return Table.of({"key": key, "count": count})

@@ -492,11 +492,15 @@ class CommitReader:
 
     def run(self, identity: str) -> PackedRegionRun:
         """Return the encoded chunks of a run, as they are stored."""
-        return PackedRegionRun(self.connections(identity), self._table(identity, "neurons"))
+        return PackedRegionRun(self.connections(identity), self.neurons(identity))
 
     def connections(self, identity: str) -> PackedRun:
         """Return the encoded connections of a run alone."""
         return self._table(identity, "connections")
+
+    def neurons(self, identity: str) -> PackedRun:
+        """Return the encoded strengths of the neurons of a run alone."""
+        return self._table(identity, "neurons")
 
     def entries(self, identity: str) -> tuple[StoredEntries, StoredEntries]:
         """Return the connections and the neurons of a run, read on demand."""

@@ -6,6 +6,7 @@ not depend on regions. `export` and `export` use it.
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,8 +24,8 @@ from giaann_dask.runs.run import Run
 from giaann_dask.store.manifest import StoredRun
 from giaann_dask.store.network_store import CommitReader
 
-# Connections that are handled in one go.
-BLOCK = 1 << 20
+# Strengths that are converted in one go.
+_WRITTEN = 1 << 16
 
 
 class OrderedConnections:
@@ -50,13 +51,14 @@ class OrderedConnections:
         """Return the number of connections."""
         return int(self._length.sum())
 
-    def blocks(self, size: int = BLOCK) -> Iterator[Run]:
+    def blocks(self, size: int) -> Iterator[Run]:
         """Yield the connections in order, in blocks of bounded size; may be iterated again.
 
         A row may be divided among blocks, so that no block is larger. Strengths are int64.
         """
         # No file of length 0 can be mapped.
-        files = [np.memmap(file, np.int64, "r") for file in self._files] if len(self) else []
+        maps = [mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) for file in self._files] if len(self) else []
+        files = [np.frombuffer(each, np.int64) for each in maps]
         for low in range(0, len(self), size):
             high = min(low + size, len(self))
             # The rows of the first connection and of the last one.
@@ -66,8 +68,11 @@ class OrderedConnections:
             begin, end = np.maximum(first, low), np.minimum(self._end[rows], high)
             pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - begin)])
             place = np.repeat(self._start[rows] + begin - first - pointer[:-1], end - begin) + np.arange(high - low)
-            target, strength = (np.asarray(file[place]) for file in files)
+            target, strength = (file[place] for file in files)
             yield Run(self._source[rows], pointer, target, strength)
+            for each in maps:
+                # The pages that were read would count as memory of this process; the file stays in the page cache.
+                each.madvise(mmap.MADV_DONTNEED)
 
 
 def read_region(reader: CommitReader, region: int) -> Run:
@@ -107,7 +112,8 @@ def ordered_connections(
             total = read_runs(reader, runs)
             # Not `tofile`, whose error on a full disk does not say what it is.
             target.write(np.ascontiguousarray(total.target).data)
-            strength.write(total.strength.astype(np.int64).data)
+            for begin in range(0, len(total), _WRITTEN):
+                strength.write(total.strength[begin : begin + _WRITTEN].astype(np.int64).data)
             sources.append(total.source)
             lengths.append(np.diff(total.pointer))
             done += len(runs)

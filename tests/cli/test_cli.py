@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.exported_tables import read_table
 from support.golden_training import check_connections, check_dictionaries, synthetic_set
 
 from giaann_dask.cli import run as run_here
@@ -68,6 +69,20 @@ def test_export_equals_the_golden_files(trained: Path, data_folder: Path) -> Non
     assert made["connections"] == 48590
     assert check_connections(trained / "net.npz", golden.folder / "connections.npz") == 48590
     check_dictionaries(Path(made["dictionaries"]), golden.folder / "dictionary.json.gz")
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".zarr"])
+def test_other_formats_hold_the_same_export(trained: Path, suffix: str) -> None:
+    answer("export", trained / "net", "--out", trained / "reference.npz")
+    files = answer("export", trained / "net", "--out", trained / f"other{suffix}", "--compression", "none")["files"]
+    for ending in ("", ".neurons"):
+        with np.load(trained / f"reference{ending}.npz") as reference:
+            found = read_table(trained / f"other{ending}{suffix}")
+            assert sorted(found) == sorted(reference)
+            for name, values in reference.items():
+                assert np.array_equal(found[name], values)
+    assert {Path(file).name for file in files} == {f"other{suffix}", f"other.neurons{suffix}", "other.json"}
+    assert (trained / "other.json").read_bytes() == (trained / "reference.json").read_bytes()
 
 
 def test_evaluate(trained: Path, data_folder: Path) -> None:

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import resource
 import signal
-from functools import partialmethod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from support.exported_tables import read_table
 
-from giaann_dask.errors import StoreDamagedError, StoreWriteError
+from giaann_dask.errors import StoreDamagedError, StoreExistsError, StoreWriteError
 from giaann_dask.events import Event, StageAdvanced
 from giaann_dask.keys import pack_neuron, pack_target
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import pack
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
-from giaann_dask.storage import replacing, writing
-from giaann_dask.store.export import ColumnArray, connection_columns, save_arrays, save_columns
+from giaann_dask.storage import writing
+from giaann_dask.store import export, table_files
+from giaann_dask.store.export import ColumnArray, computed_table, connection_columns
 from giaann_dask.store.manifest import Manifest, StoredRun
-from giaann_dask.store.ordered_connections import OrderedConnections, ordered_connections
+from giaann_dask.store.ordered_connections import ordered_connections
+from giaann_dask.store.table_files import SUFFIXES, Compression, Table, replacing_table
 
 
 def reader_of(regions: dict[int, list[Run]]) -> Any:
@@ -77,16 +80,21 @@ def test_blocks_of_any_size_are_all_connections_in_order(
     assert list(folder.iterdir()) == []
 
 
-def test_the_same_file_as_of_whole_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OrderedConnections, "blocks", partialmethod(OrderedConnections.blocks, 7))
+@pytest.mark.parametrize("compression", ["default", "none"])
+def test_the_same_file_as_of_whole_arrays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: Compression
+) -> None:
+    monkeypatch.setattr(export, "BLOCK", 7)
     runs = random_regions(3, 40, 3, False)
     whole = merge_runs([run for parts in runs.values() for run in parts])
     columns = connection_columns(Specification())
     arrays = {name: column.of(whole).astype(column.dtype) for name, column in columns.items()}
-    save_arrays(tmp_path / "whole.npz", arrays)
+    (np.savez if compression == "none" else np.savez_compressed)(tmp_path / "whole.npz", **arrays)
     events = list[Event]()
     with ordered_connections(reader_of(runs), tmp_path, events.append) as connections:
-        save_columns(tmp_path / "blocks.npz", columns, connections, events.append)
+        table = computed_table(columns, len(connections), connections.blocks)
+        with replacing_table(tmp_path / "blocks.npz") as file:
+            file.write(table, compression, events.append)
     assert (tmp_path / "blocks.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["blocks.npz", "whole.npz"]
     total = len(columns) * len(whole)
@@ -94,7 +102,8 @@ def test_the_same_file_as_of_whole_arrays(tmp_path: Path, monkeypatch: pytest.Mo
     assert events[-1] == StageAdvanced("write", total, total, "values")
 
 
-def test_a_file_that_is_not_complete_does_not_appear(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_that_is_not_complete_does_not_appear(tmp_path: Path, suffix: str) -> None:
     def fail(run: Run) -> Any:
         raise OSError(28, "No space left on device")
 
@@ -102,10 +111,41 @@ def test_a_file_that_is_not_complete_does_not_appear(tmp_path: Path) -> None:
     with (
         ordered_connections(reader_of(random_regions(3, 9, 2, False)), tmp_path) as connections,
         pytest.raises(OSError, match="No space"),
-        replacing(tmp_path / "new.npz") as partial,
+        replacing_table(tmp_path / f"new{suffix}") as file,
     ):
-        save_columns(partial, columns, connections)
+        file.write(computed_table(columns, len(connections), connections.blocks))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("compression", ["default", "none"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_every_format_has_the_same_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, compression: Compression
+) -> None:
+    monkeypatch.setattr(table_files, "BLOCK", 4)
+    arrays = {"first": np.arange(10, dtype=np.int32), "second": np.linspace(0, 1, 10, dtype=np.float32)}
+    for _ in range(2):
+        # The second time it replaces what is there.
+        with replacing_table(tmp_path / f"table{suffix}") as file:
+            file.write(Table.of(arrays), compression)
+    found = read_table(tmp_path / f"table{suffix}")
+    assert list(found) == (sorted(arrays) if suffix == ".zarr" else list(arrays))
+    for name, values in arrays.items():
+        assert found[name].dtype == values.dtype
+        assert np.array_equal(found[name], values)
+    assert [each.name for each in tmp_path.iterdir()] == [f"table{suffix}"]
+
+
+def test_a_folder_that_is_no_export_is_not_replaced(tmp_path: Path) -> None:
+    for content in ("folder", "group"):
+        place = tmp_path / f"{content}.zarr"
+        place.mkdir()
+        (place / "kept").touch()
+        if content == "group":
+            zarr.open_group(place, mode="a")
+        with pytest.raises(StoreExistsError, match="is not an exported table"), replacing_table(place):
+            pass
+        assert (place / "kept").exists()
 
 
 def test_a_full_disk_is_reported(tmp_path: Path) -> None:
