@@ -12,7 +12,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -
 # Test files that run at the same time; most of their time is spent waiting for processes.
 JOBS ?= 3
 
-.PHONY: demo test test-all check lint types extras doctest run-notebooks notebooks docs bench bench-train bench-infer bench-links bench-serve soak hostile gpu-check dist clean
+.PHONY: demo test test-all check lint types extras doctest run-notebooks notebooks docs bench bench-user bench-compare bench-train bench-infer bench-links bench-serve soak hostile gpu-check dist clean
 
 # uv resolves and installs in 12 s what takes pip 95 s. torch is left to pip, which also looks where the machine's
 # configuration of pip says; without uv pip does it all.
@@ -77,6 +77,14 @@ docs: $(COMPILED)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/stages.py $(BENCH)
+
+# BENCH="book.txt" for large networks, too.
+bench-user: $(COMPILED)
+	$(BIN)/python benchmarks/user.py $(BENCH)
+
+# make bench-compare OLD=v0.1 NEW=HEAD BENCH="book.txt"
+bench-compare: $(READY)
+	$(BIN)/python benchmarks/user.py $(BENCH) --compare $(OLD) $(NEW)
 
 bench-infer: $(READY)
 	$(BIN)/python benchmarks/inference.py $(BENCH)
