@@ -51,6 +51,7 @@ PlacementKind = Literal["hash", "balanced", "co-occurrence"]
 Squash = Literal["none", "tanh"]
 LimitScope = Literal["connection", "pair"]
 PosScope = Literal["external", "all"]
+Flags = Literal["history", "canonical"]
 
 PLACEMENTS: tuple[PlacementKind, ...] = get_args(PlacementKind)
 
@@ -64,6 +65,7 @@ PARTS_OF_SPEECH = (
 _MODES = (
     *("strength_limit", "strength_squash", "limit_scope"),
     *("pos_factors", "pos_scope", "permanence_growth", "permanence_decay"),
+    "flags",
 )
 
 
@@ -109,6 +111,11 @@ class Specification:
     permanence_growth, permanence_decay : int
         What the permanence of a connection gains when it is trained, and loses when its columns
         are and it is not. Not 0: see `giaann_dask.increments.scaling.require_sums`, which refuses it.
+    flags : {"history", "canonical"}
+        What decides whether a word is a delimiter or a probable one: ``"history"``, its first occurrences in the text
+        as the contract says, or ``"canonical"``, the ever-POS lexicon and the word alone. Then the network does not
+        depend on the order and division of the text, so that networks can be added and documents forgotten exactly
+        (`giaann_dask.algebra`). Profile ``best`` needs no flags.
     tokens : {"words", "subwords"}
         What a token is: ``"words"`` or the ``"subwords"`` of a tokenizer, which is stored with the
         network. This option and those that follow are fixed in profile ``v1``.
@@ -183,6 +190,7 @@ class Specification:
     pos_scope: PosScope = "external"
     permanence_growth: int = 0
     permanence_decay: int = 0
+    flags: Flags = "history"
     tokens: TokenKind = PROFILE_DEFAULT
     lif: bool = PROFILE_DEFAULT
     sentences_per_sequence: int = PROFILE_DEFAULT
@@ -221,6 +229,7 @@ class Specification:
         _require(1 <= self.strength_bits <= 30, "strength_bits", self.strength_bits, "1 to 30")
         _require(0 < self.proximity_scale < 1e6, "proximity_scale", self.proximity_scale, "0 to 1000000")
         check_later(vars(self), MAXIMUM_TOKENS)
+        self._check_flags()
         object.__setattr__(self, "contexts", check_contexts(self.contexts, vars(self), _plain()))
         if self.profile == "v1":
             expected = (
@@ -231,6 +240,14 @@ class Specification:
             )
         _require(self.segments <= MAXIMUM_SEGMENTS, "segment_counts", self.segment_counts, f"{MAXIMUM_SEGMENTS} in all")
         self._check_modes()
+
+    def _check_flags(self) -> None:
+        """Check that nothing else depends on the order of text where flags are not to."""
+        _require(self.flags in get_args(Flags), "flags", self.flags, " or ".join(get_args(Flags)))
+        if self.flags == "canonical":
+            expected = "words as tokens, and branches in the order of occurrence, with canonical flags"
+            _require(self.tokens == "words", "tokens", self.tokens, expected)
+            _require(self.branch_order == "occurrence", "branch_order", self.branch_order, expected)
 
     def _check_modes(self) -> None:
         """Normalise the modes and check that they can be combined."""
@@ -261,6 +278,11 @@ class Specification:
     def has_columns(self) -> bool:
         """Whether the network has concept columns; one of profile ``best`` has counts of contexts instead."""
         return self.profile != "best"
+
+    @property
+    def is_order_free(self) -> bool:
+        """Whether the network is the same for any order and division of its text."""
+        return self.flags == "canonical" or not self.has_columns
 
     @property
     def column_segments(self) -> int:
@@ -298,8 +320,9 @@ class Specification:
         return self.maximum_subwords if self.tokens == "subwords" else self.maximum_tokens
 
     def text_rules(self) -> dict[str, Any]:
-        """Return the rules that encoded text depends on besides its limits and branches; empty in profile ``v1``."""
-        return {} if self.profile == "v1" else {name: getattr(self, name) for name in TEXT_RULES}
+        """Return the rules that encoded text depends on besides its limits and branches."""
+        rules = {} if self.profile == "v1" else {name: getattr(self, name) for name in TEXT_RULES}
+        return rules if self.flags == Specification.flags else {**rules, "flags": self.flags}
 
     def increments(self, factor: float = 1.0) -> npt.NDArray[np.int64]:
         """Fixed-point increment of a connection by the distance of its tokens.

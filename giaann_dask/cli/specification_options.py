@@ -32,6 +32,7 @@ _TEXT_SWITCHES = (
 _TEXT_FIELDS = (
     *("seed_tokens", "maximum_tokens", "sentences_per_sequence", "branches", "branch_order", "proximity_scale"),
     *("proximity_exponent", "maximum_subwords", "maximum_bytes", "column_names", "contexts", "own_strengths"),
+    "flags",
 )
 _TRAINING_FIELDS = (
     *("regions", "placement", "strength_limit", "strength_squash", "limit_scope", "pos_factors", "pos_scope"),

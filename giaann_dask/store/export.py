@@ -1,8 +1,10 @@
 """Export a network: connections as one canonical table or counts of contexts, dictionaries and neurons.
 
 A commit is read in this process, as coordinate arrays in one order that does not depend on regions, batches or
-workers. A network of profile ``best`` has counts of contexts instead of connections. `connection_table` defines the
-table, and `ordered_connections` sorts regions with little memory.
+workers. Columns and features of a network with canonical flags are numbered in the order of their names, and names
+that no trained neuron has are left out, so that the export does not depend on the order of the text. A network of
+profile ``best`` has counts of contexts instead of connections. `connection_table` defines the table, and
+`ordered_connections` sorts regions with little memory.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from giaann_dask.increments.contexts import CONTEXTS, EXTENDS, word_key
 from giaann_dask.keys import unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packing import unpack
+from giaann_dask.runs.renaming import ABSENT, Renaming, rank_names, rename_sources
 from giaann_dask.runs.run import Run, divide_run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import replacing, writing
@@ -111,21 +114,30 @@ def _read_neurons(reader: CommitReader) -> Run:
     return merge_encoded([reader.neurons(run.identity) for run in reader.manifest().runs], unpack)
 
 
-def dictionaries(reader: CommitReader) -> dict[str, Any]:
+def dictionaries(reader: CommitReader, renaming: Renaming | None = None) -> dict[str, Any]:
     """Return the dictionaries and stored flags of a commit, ready for JSON.
 
     ``concepts`` and ``features`` list the names by index, ``det`` and ``prob`` the stored delimiter
     and probable flags by feature, as of the last trained sequence, from which inference starts. The
     same under names ending in ``_saved``; those ending in ``_mem`` are as of the last counted
     sequence, from which training goes on. ``specification`` is what strengths depend on, without regions and
-    placement.
+    placement. With other identifiers the names of the first kind alone, in the order of these.
     """
     memory, manifest = reader.vocabulary(), reader.manifest()
     saved = reader.saved_vocabulary()
+    if renaming is None:
+        named = {**_named(saved, ""), **_named(saved, "_saved"), **_named(memory, "_mem")}
+    else:
+        order = {
+            name: np.argsort(ids)[np.count_nonzero(ids == ABSENT) :].tolist()
+            for name, ids in (("concepts", renaming.concepts), ("features", renaming.features))
+        }
+        named = {
+            name: [values[at] for at in order["concepts" if name == "concepts" else "features"]]
+            for name, values in _named(saved, "").items()
+        }
     return {
-        **_named(saved, ""),
-        **_named(saved, "_saved"),
-        **_named(memory, "_mem"),
+        **named,
         "specification": manifest.specification.without_regions(),
         "sequences": manifest.sequences,
         "trained": manifest.trained,
@@ -174,11 +186,12 @@ class Exported(NamedTuple):
 
 
 class _Contents(NamedTuple):
-    """Contents of the three files of an export, computed when each is written; neurons of the ordered connections."""
+    """Contents of the three files of an export, computed when each is written; the identifiers of a canonical form."""
 
     columns: Mapping[str, ColumnArray]
     dictionaries: Callable[[], Mapping[str, Any]]
     neurons: Callable[[OrderedConnections], Table]
+    renaming: Renaming | None = None
 
 
 def export_network(
@@ -217,7 +230,7 @@ def export_network(
     files = export_names(path)
     for file in (files.connections, files.neurons):
         require_format(file)
-    contents = (_network_contents if reader.manifest().specification.has_columns else _context_contents)(reader)
+    contents = _contents(reader)
     folder = files.connections.parent
     # The files appear together, after the last one is complete.
     with (
@@ -226,7 +239,7 @@ def export_network(
         replacing_table(files.neurons) as neurons,
         replacing_table(files.connections) as table,
     ):
-        with ordered_connections(reader, folder, observer) as connections:
+        with ordered_connections(reader, folder, observer, contents.renaming) as connections:
             rows = computed_table(contents.columns, len(connections), connections.blocks)
             table.write(rows, compression, observer)
             with writing(str(files.neurons)):
@@ -246,18 +259,20 @@ def computed_table(columns: Mapping[str, ColumnArray], rows: int, runs: Callable
     return Table({name: np.dtype(column.dtype) for name, column in columns.items()}, rows, blocks)
 
 
-def _network_contents(reader: CommitReader) -> _Contents:
-    columns = connection_columns(reader.manifest().specification)
-
-    def neurons(_: OrderedConnections) -> Table:
-        run = _read_neurons(reader)
-        return computed_table(neuron_columns(), len(run), partial(divide_run, run))
-
-    return _Contents(columns, lambda: dictionaries(reader), neurons)
-
-
-def _context_contents(reader: CommitReader) -> _Contents:
-    return _Contents(context_columns(), lambda: context_dictionaries(reader), _word_counts)
+def _contents(reader: CommitReader) -> _Contents:
+    specification = reader.manifest().specification
+    if not specification.has_columns:
+        return _Contents(context_columns(), lambda: context_dictionaries(reader), _word_counts)
+    own = _read_neurons(reader)
+    renaming = rank_names(reader.saved_vocabulary(), [own.source]) if specification.is_order_free else None
+    if renaming is not None:
+        own = rename_sources(own, renaming)
+    return _Contents(
+        connection_columns(specification),
+        lambda: dictionaries(reader, renaming),
+        lambda _: computed_table(neuron_columns(), len(own), partial(divide_run, own)),
+        renaming,
+    )
 
 
 def export_names(path: str | Path) -> Exported:

@@ -20,6 +20,7 @@ from giaann_dask.keys import Integers
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packed_arrays import require_intact
 from giaann_dask.runs.packing import unpack
+from giaann_dask.runs.renaming import Renaming, rename_run
 from giaann_dask.runs.run import Run
 from giaann_dask.store.manifest import StoredRun
 from giaann_dask.store.network_store import CommitReader
@@ -87,7 +88,7 @@ def read_runs(reader: CommitReader, runs: Sequence[StoredRun]) -> Run:
 
 @contextmanager
 def ordered_connections(
-    reader: CommitReader, folder: Path, observer: Observer = ignore
+    reader: CommitReader, folder: Path, observer: Observer = ignore, renaming: Renaming | None = None
 ) -> Iterator[OrderedConnections]:
     """Lay all connections of a commit down in a temporary file, while the context lasts.
 
@@ -99,6 +100,8 @@ def ordered_connections(
         Folder with free space for 16 bytes a connection.
     observer : callable, optional
         Notified of every run read.
+    renaming : Renaming, optional
+        New identifiers of the neurons, in whose order the connections are; the stored ones by default.
 
     Raises
     ------
@@ -110,6 +113,8 @@ def ordered_connections(
     with tempfile.TemporaryFile(dir=folder) as target, tempfile.TemporaryFile(dir=folder) as strength:
         for runs in reader.manifest().runs_by_region().values():
             total = read_runs(reader, runs)
+            if renaming is not None:
+                total = rename_run(total, renaming)
             # Not `tofile`, whose error on a full disk does not say what it is.
             target.write(np.ascontiguousarray(total.target).data)
             for begin in range(0, len(total), _WRITTEN):

@@ -212,6 +212,8 @@ class FilterOptions:
         Options of subword models (see `giaann_dask.text.subword_blocks`).
     raw : bool
         Whether words are used without tags (see `giaann_dask.text.blocks`).
+    word_flags : bool
+        Whether delimiters depend on the word alone (``flags="canonical"``), not on lemma, tag and neighbours.
 
     Raises
     ------
@@ -230,6 +232,7 @@ class FilterOptions:
     maximum_bytes: int = 2560
     column_names: str = "first"
     raw: bool = False
+    word_flags: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed_tokens < self.maximum_tokens:
@@ -257,6 +260,7 @@ class FilterOptions:
             maximum_subwords=specification.maximum_subwords,
             maximum_bytes=specification.maximum_bytes,
             column_names=specification.column_names,
+            word_flags=specification.flags == "canonical",
         )
 
 
@@ -390,6 +394,7 @@ class BlockBuilder:
         words, lemmas, xpos, nouns, upos = merged
         start = len(self._flags)
         flags, last_noun, gap_delimiter, gap_probable = self._flags, False, False, -1
+        word_flags = self._options.word_flags
         for word, lemma, tag, noun in zip(words, lemmas, xpos, nouns, strict=True):
             if noun:
                 if last_noun and not gap_delimiter and gap_probable >= 0:
@@ -399,11 +404,15 @@ class BlockBuilder:
                 self._symbol.append(self._concepts.setdefault(lemma, len(self._concepts)))
                 self._surface.append(self._surfaces.setdefault(word, len(self._surfaces)))
                 continue
-            delimiter, probable = self._delimits(word, lemma, tag)
-            gap_delimiter = gap_delimiter or delimiter
-            if probable and gap_probable < 0:
-                gap_probable = len(flags)
-            flags.append(DELIMITER if delimiter else 0)
+            if word_flags:
+                delimiter, probable = self._delimits(word, word, "")
+                flags.append(DELIMITER if delimiter else PROBABLE if probable else 0)
+            else:
+                delimiter, probable = self._delimits(word, lemma, tag)
+                gap_delimiter = gap_delimiter or delimiter
+                if probable and gap_probable < 0:
+                    gap_probable = len(flags)
+                flags.append(DELIMITER if delimiter else 0)
             self._symbol.append(self._features.setdefault(word, len(self._features)))
             self._surface.append(-1)
         if self._options.parts_of_speech:

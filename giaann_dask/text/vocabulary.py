@@ -278,11 +278,9 @@ class Vocabulary:
         """
         count = len(block.status) if sequences is None else min(sequences, len(block.status))
         first = self.sequences
-        concept_ids = [self._add_concept(c) for c in block.concepts[: int(block.concept_high[count])]]
+        concept_ids = [self.add_concept(c) for c in block.concepts[: int(block.concept_high[count])]]
         used = int(block.feature_high[count])
-        feature_ids = [
-            self._add_feature(word, bool(block.delimiter[i])) for i, word in enumerate(block.features[:used])
-        ]
+        feature_ids = [self.add_feature(word, bool(block.delimiter[i])) for i, word in enumerate(block.features[:used])]
         _set_flags(self.probable_since, block.probable[:used], feature_ids, first, count)
         if self.delimiter_since is not None and block.delimiter_since is not None:
             _set_flags(self.delimiter_since, block.delimiter_since[:used], feature_ids, first, count)
@@ -343,9 +341,9 @@ class Vocabulary:
             Number of new sequences.
         """
         for lemma in whole.concepts[len(self.concepts) : sizes[0]]:
-            self._add_concept(lemma)
+            self.add_concept(lemma)
         for feature in range(len(self.features), sizes[1]):
-            self._add_feature(whole.features[feature], whole.delimiter[feature])
+            self.add_feature(whole.features[feature], whole.delimiter[feature])
         for feature in flagged:
             self.probable_since[feature] = whole.probable_since[feature]
         self.sequences += sequences
@@ -378,14 +376,16 @@ class Vocabulary:
         limit = self.sequences if last_sequence is None else last_sequence
         return [0 <= t <= limit for t in self.probable_since]
 
-    def _add_concept(self, lemma: str) -> int:
+    def add_concept(self, lemma: str) -> int:
+        """Return the column of a lemma, which is added if it is new."""
         found = self._concept_index.get(lemma)
         if found is None:
             found = self._concept_index[lemma] = len(self.concepts)
             self.concepts.append(lemma)
         return found
 
-    def _add_feature(self, word: str, delimiter: bool) -> int:
+    def add_feature(self, word: str, delimiter: bool) -> int:
+        """Return the feature of a word, which is added with its delimiter flag if it is new."""
         found = self._feature_index.get(word)
         if found is None:
             found = self._feature_index[word] = len(self.features)

@@ -1,0 +1,195 @@
+"""Add networks that were trained apart: their sum equals one training on all their text.
+
+The runs of all networks are read and merged region by region by the workers of a cluster. Names that a later network
+adds are numbered after those of the earlier ones, as if its text had been read after theirs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from distributed import Client, Future
+
+from giaann_dask.algebra.parts import require_order_free, require_same_rules, submit_parts
+from giaann_dask.cluster import attempt
+from giaann_dask.cluster.sharing import SharedPlace
+from giaann_dask.errors import OptionError, StoreExistsError, parameter
+from giaann_dask.events import Observer, StageAdvanced, ignore
+from giaann_dask.runs.renaming import Renaming, append_names
+from giaann_dask.store.locking import locked
+from giaann_dask.store.manifest import Manifest
+from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.text.ledger import Ledger, LedgerEntry
+from giaann_dask.training import tasks
+from giaann_dask.training.committing import Progress, commit_regions
+from giaann_dask.training.regions import Regions
+from giaann_dask.training.run_references import sizes_of
+from giaann_dask.training.target import open_store
+
+Overlap: TypeAlias = Literal["refuse", "once"]
+OVERLAPS = ("refuse", "once")
+
+
+@dataclass(frozen=True)
+class AdditionReport:
+    """Result of an addition.
+
+    Attributes
+    ----------
+    networks, left_out : int
+        Networks that were added, and those whose text the others held already.
+    sequences, connections : int
+        Of the sum.
+    seconds : float
+        Time it took.
+    commit : str
+        Identity of the commit of the sum.
+    """
+
+    networks: int
+    left_out: int
+    sequences: int
+    connections: int
+    seconds: float
+    commit: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return dict(vars(self))
+
+
+@attempt()
+def add_networks(
+    client: Client,
+    readers: Sequence[CommitReader],
+    out: Path,
+    overlap: Overlap = "refuse",
+    observer: Observer = ignore,
+) -> AdditionReport:
+    """Write the sum of networks to a new network.
+
+    Parameters
+    ----------
+    client : Client
+        Where runs are added.
+    readers : sequence of CommitReader
+        Two or more networks, of one specification but for regions and placement, which are those of the first one.
+    out : Path
+        Folder of the sum, absolute.
+    overlap : {"refuse", "once"}
+        What to do where networks hold the same text: refuse, or leave out a network all of whose text the earlier
+        ones hold.
+    observer : callable, optional
+        Notified of every region that has been added.
+
+    Raises
+    ------
+    OptionError
+        If there are not two networks, or two hold the same text.
+    SpecificationError
+        If the networks differ in their rules, or depend on the order of text.
+    StoreExistsError
+        If there is a network at the path already.
+    StoreWriteError, StoreUnsharedError
+        If it cannot be written, or a worker cannot access it.
+    """
+    started = time.perf_counter()
+    if len(readers) < 2:
+        raise OptionError(f"{len(readers)} networks to add", "two or more", "name at least two networks")
+    if overlap not in OVERLAPS:
+        raise OptionError(f"{parameter('overlap')} is {overlap!r}", " or ".join(OVERLAPS), "use one of these")
+    for reader in readers:
+        require_order_free(reader)
+        require_same_rules(readers[0], reader)
+    added = _without_overlap(readers, overlap)
+    first = added[0]
+    with locked(out) as held:
+        if open_store(out) is not None:
+            raise StoreExistsError(f"{out} is a network already", "a new path", "write the sum to another path")
+        SharedPlace(client, held).require()
+        regions = Regions(client, first.placement(), 0)
+        progress, renamings = _sum_dictionaries(added)
+        regions.replace_by(_submit_sums(client, regions, added, renamings))
+        for done, runs in enumerate(regions.runs.values(), 1):
+            sizes_of(runs)
+            observer(StageAdvanced("add", done, len(regions.runs), "regions"))
+        empty = replace(Manifest.new(first.manifest().specification), begun_with=first.manifest().begun_with)
+        store = NetworkStore.create(out, empty, first.ever_pos(), first.tokenizer(), held)
+        store.held = held
+        commit = commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
+        after = store.open(commit).manifest()
+    seconds = round(time.perf_counter() - started, 3)
+    return AdditionReport(len(added), len(readers) - len(added), after.sequences, after.connections, seconds, commit)
+
+
+def _without_overlap(readers: Sequence[CommitReader], overlap: Overlap) -> list[CommitReader]:
+    """Return the networks to add; raise an error where two hold the same text and that cannot be left out."""
+    added: list[CommitReader] = []
+    known: dict[bytes, LedgerEntry] = {}
+    for reader in readers:
+        entries = {entry.identity: entry for entry in reader.ledger()}
+        both = entries.keys() & known.keys()
+        whole = len(both) == len(entries) and all(known[name] == entries[name] for name in both)
+        if both and overlap == "refuse":
+            raise OptionError(
+                f"network {reader.path} holds {len(both):,} parts of text that an earlier one holds too",
+                "networks of different text",
+                f"set {parameter('overlap')} to once to count text of a network once that others hold completely",
+            )
+        if both and not whole:
+            raise OptionError(
+                f"{len(both):,} of {len(entries):,} parts of text of network {reader.path} are in earlier ones, too",
+                "networks that share all of the text of one, or none",
+                "let one of them forget the shared documents first (giaann-dask forget)",
+            )
+        if not both or not entries:
+            added.append(reader)
+            known |= entries
+    return added
+
+
+def _sum_dictionaries(readers: Sequence[CommitReader]) -> tuple[Progress, list[Renaming | None]]:
+    """Return dictionaries, counts and ledger of a sum, and the new identifiers of each network's names."""
+    whole, renamings = readers[0].vocabulary(), list[Renaming | None]([None])
+    manifest, entries = readers[0].manifest(), readers[0].ledger()
+    for reader in readers[1:]:
+        other, vocabulary = reader.manifest(), reader.vocabulary()
+        before = (len(whole.concepts), len(whole.features), whole.sequences)
+        renaming = append_names(whole, vocabulary)
+        if other.trained:
+            saved = (renaming.concepts[: other.saved_concepts], renaming.features[: other.saved_features])
+            manifest = replace(
+                manifest,
+                saved_concepts=max([before[0], *(saved[0] + 1).tolist()]),
+                saved_features=max([before[1], *(saved[1] + 1).tolist()]),
+                last_trained=before[2] + other.last_trained,
+            )
+        manifest = replace(
+            manifest,
+            by_status=tuple(a + b for a, b in zip(manifest.by_status, other.by_status, strict=True)),
+            tokens=manifest.tokens + other.tokens,
+        )
+        entries = [*entries, *reader.ledger()]
+        # Keys of profile best are hashes of words.
+        renamings.append(renaming if other.specification.has_columns else None)
+    manifest = replace(manifest, concepts=len(whole.concepts), features=len(whole.features))
+    return Progress(manifest, whole, Ledger(entries)), renamings
+
+
+def _submit_sums(
+    client: Client, regions: Regions, readers: Sequence[CommitReader], renamings: Sequence[Renaming | None]
+) -> dict[int, Future]:
+    """Submit tasks that add the runs of networks, by region."""
+    parts: dict[int, list[Future]] = defaultdict(list)
+    for reader, renaming in zip(readers, renamings, strict=True):
+        for region, futures in submit_parts(client, reader, readers[0].placement(), renaming).items():
+            parts[region].extend(futures)
+    return {
+        region: regions.submit("compact", tasks.compact, *futures, key_of=[future.key for future in futures])
+        for region, futures in parts.items()
+    }

@@ -1,0 +1,147 @@
+"""Read the runs of a network on a cluster as parts of another network's regions.
+
+`addition`, `removal` and `comparison` use these parts; no more than one region of a network is decoded at a time in a
+task.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+from distributed import Client, Future
+
+from giaann_dask.cluster import task_key
+from giaann_dask.errors import SpecificationError
+from giaann_dask.keys import Integers
+from giaann_dask.runs.packing import PackedRegionRun, pack
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.renaming import Renaming, rename_run, rename_sources
+from giaann_dask.runs.run import RegionRun, Run
+from giaann_dask.store.network_store import CommitReader
+from giaann_dask.text.tokenizer import SubwordTokenizer
+from giaann_dask.training import tasks
+
+
+def require_same_rules(first: CommitReader, other: CommitReader) -> None:
+    """Raise a `SpecificationError` when two networks do not count alike, so that they have no sum or difference."""
+    for what, one, two in (
+        ("the specification", *(reader.manifest().specification.without_regions() for reader in (first, other))),
+        ("the ever-POS lexicon", *(reader.ever_pos().identity() for reader in (first, other))),
+        ("the tokenizer", *(_identity(reader.tokenizer()) for reader in (first, other))),
+    ):
+        if one != two:
+            raise SpecificationError(
+                f"{what} of {other.path} is {str(two)[:200]}",
+                f"{str(one)[:200]}, as {first.path} has",
+                "train both with the same specification",
+            )
+
+
+def _identity(tokenizer: SubwordTokenizer | None) -> str | None:
+    return None if tokenizer is None else tokenizer.identity()
+
+
+def require_order_free(reader: CommitReader) -> None:
+    """Raise a `SpecificationError` when a network depends on the order of its text."""
+    if not reader.manifest().specification.is_order_free:
+        raise SpecificationError(
+            f"network {reader.path} has delimiter flags that depend on the order of its text",
+            "flags=canonical, or profile best",
+            "train it anew with --flags canonical",
+        )
+
+
+def submit_parts(
+    client: Client, reader: CommitReader, placement: Placement, renaming: Renaming | None = None
+) -> dict[int, list[Future]]:
+    """Submit tasks that read a network's runs as packed parts of the regions of a placement.
+
+    Parameters
+    ----------
+    client : Client
+        Where they run.
+    reader : CommitReader
+        The network.
+    placement : Placement
+        Where neurons belong.
+    renaming : Renaming, optional
+        New identifiers of the network's names; the same by default.
+
+    Returns
+    -------
+    dict of int to list of Future
+        A `PackedRegionRun` each, by region.
+    """
+    if renaming is not None and renaming.is_identity:
+        renaming = None
+    place = (str(reader.path), reader.commit)
+    runs = reader.manifest().runs
+    parts: dict[int, list[Future]] = defaultdict(list)
+    if renaming is None and _same_regions(reader.placement(), placement):
+        for run in runs:
+            key = task_key("open", *place, run.identity)
+            parts[run.region].append(client.submit(tasks.open_run, *place, run.identity, key=key))
+        return dict(parts)
+    # A task, so that a worker that dies with it costs nothing.
+    shared = client.submit(keep, placement, renaming, key=task_key("keep", placement, renaming))
+    for run in runs:
+        key = task_key("rename", *place, run.identity, shared.key)
+        divided = client.submit(rename_stored, *place, run.identity, shared, key=key)
+        for region in placement.live():
+            routed = task_key("route", key, region)
+            parts[region].append(client.submit(select_region, divided, region, key=routed))
+    return dict(parts)
+
+
+def _same_regions(one: Placement, other: Placement) -> bool:
+    """Return whether two placements send every neuron to the same region."""
+    return (
+        one.first_regions == other.first_regions
+        and one.splits == other.splits
+        and np.array_equal(one.assigned, other.assigned)
+    )
+
+
+def keep(placement: Placement, renaming: Renaming | None) -> tuple[Placement, Renaming | None]:
+    """Return a placement and new identifiers for tasks that share them (a task)."""
+    return placement, renaming
+
+
+def rename_stored(
+    path: str, commit: str, identity: str, shared: tuple[Placement, Renaming | None]
+) -> dict[int, PackedRegionRun]:
+    """Read a run, rename its neurons, and return its parts by region (a task)."""
+    placement, renaming = shared
+    run = tasks.decode(tasks.open_run(path, commit, identity))
+    if renaming is not None:
+        run = RegionRun(rename_run(run.connections, renaming), rename_sources(run.neurons, renaming))
+    divided = [_divide(table, placement) for table in run]
+    regions = sorted({region for parts in divided for region in parts})
+    return {region: PackedRegionRun(*(pack(parts.get(region, Run.empty())) for parts in divided)) for region in regions}
+
+
+def select_region(parts: dict[int, PackedRegionRun], region: int) -> PackedRegionRun:
+    """Return the part of a run that belongs to a region (a task)."""
+    return parts.get(region) or PackedRegionRun(pack(Run.empty()), pack(Run.empty()))
+
+
+def _divide(run: Run, placement: Placement) -> dict[int, Run]:
+    """Return the parts of a run by the region of their source neurons."""
+    region = placement.regions_of(run.source)
+    return {int(each): select_rows(run, np.flatnonzero(region == each)) for each in np.unique(region)}
+
+
+def select_rows(run: Run, rows: Integers) -> Run:
+    """Return some rows of a run, in their order.
+
+    Examples
+    --------
+    >>> run = Run(np.array([3, 5]), np.array([0, 1, 3]), np.array([1, 1, 2]), np.ones(3, np.int32))
+    >>> select_rows(run, np.array([1])).target.tolist()
+    [1, 2]
+    """
+    lengths = np.diff(run.pointer)[rows]
+    pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    at = np.repeat(run.pointer[:-1][rows] - pointer[:-1], lengths) + np.arange(pointer[-1])
+    return Run(run.source[rows], pointer, run.target[at], run.strength[at])
