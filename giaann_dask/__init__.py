@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING
 from giaann_dask.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from giaann_dask.algebra.comparison import NetworkDifference
+    from giaann_dask.algebra.removal import RemovalReport
+    from giaann_dask.api.algebra import add, diff, forget
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.network import Network, open
     from giaann_dask.api.texts import TextOptions
@@ -47,6 +50,8 @@ _MODULES = {
     "GenerationOptions": "giaann_dask.inference.continuation",
     "InferenceOptions": "giaann_dask.inference.state.options",
     "Network": "giaann_dask.api.network",
+    "NetworkDifference": "giaann_dask.algebra.comparison",
+    "RemovalReport": "giaann_dask.algebra.removal",
     "RowOptions": "giaann_dask.inference.rows.remote",
     "SamplingOptions": "giaann_dask.inference.continuation",
     "ScoreReport": "giaann_dask.inference.best.evaluation",
@@ -57,8 +62,11 @@ _MODULES = {
     "TrainingOptions": "giaann_dask.training.options",
     "Training": "giaann_dask.api.training",
     "V2Settings": "giaann_dask.inference.v2.options",
+    "add": "giaann_dask.api.algebra",
     "connect": "giaann_dask.api.cluster",
+    "diff": "giaann_dask.api.algebra",
     "encode": "giaann_dask.api.training",
+    "forget": "giaann_dask.api.algebra",
     "new_inputs": "giaann_dask.api.training",
     "open": "giaann_dask.api.network",
     "roles_of": "giaann_dask.cluster",
@@ -77,6 +85,8 @@ __all__ = [
     "GenerationOptions",
     "InferenceOptions",
     "Network",
+    "NetworkDifference",
+    "RemovalReport",
     "RowOptions",
     "SamplingOptions",
     "ScoreReport",
@@ -87,8 +97,11 @@ __all__ = [
     "Training",
     "TrainingOptions",
     "V2Settings",
+    "add",
     "connect",
+    "diff",
     "encode",
+    "forget",
     "new_inputs",
     "open",
     "roles_of",

@@ -7,12 +7,13 @@ task.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 from distributed import Client, Future
 
 from giaann_dask.cluster import task_key
-from giaann_dask.errors import SpecificationError
+from giaann_dask.errors import SpecificationError, parameter
 from giaann_dask.keys import Integers
 from giaann_dask.runs.packing import PackedRegionRun, pack
 from giaann_dask.runs.placement import Placement
@@ -47,8 +48,8 @@ def require_order_free(reader: CommitReader) -> None:
     if not reader.manifest().specification.is_order_free:
         raise SpecificationError(
             f"network {reader.path} has delimiter flags that depend on the order of its text",
-            "flags=canonical, or profile best",
-            "train it anew with --flags canonical",
+            "canonical flags, or profile best",
+            f"train it anew with {parameter('flags')} set to canonical",
         )
 
 
@@ -73,21 +74,36 @@ def submit_parts(
     dict of int to list of Future
         A `PackedRegionRun` each, by region.
     """
-    if renaming is not None and renaming.is_identity:
-        renaming = None
     place = (str(reader.path), reader.commit)
-    runs = reader.manifest().runs
     parts: dict[int, list[Future]] = defaultdict(list)
-    if renaming is None and _same_regions(reader.placement(), placement):
-        for run in runs:
-            key = task_key("open", *place, run.identity)
-            parts[run.region].append(client.submit(tasks.open_run, *place, run.identity, key=key))
+    for run in reader.manifest().runs:
+        key = task_key("open", *place, run.identity)
+        parts[run.region].append(client.submit(tasks.open_run, *place, run.identity, key=key))
+    if (renaming is None or renaming.is_identity) and _same_regions(reader.placement(), placement):
         return dict(parts)
+    return divide_parts(client, [part for each in parts.values() for part in each], placement, renaming)
+
+
+def divide_parts(
+    client: Client, runs: Sequence[Future], placement: Placement, renaming: Renaming | None = None
+) -> dict[int, list[Future]]:
+    """Submit tasks that rename the neurons of packed runs and divide these among the regions of a placement.
+
+    Parameters
+    ----------
+    client : Client
+        Where they run.
+    runs : sequence of Future
+        A `PackedRegionRun` each.
+    placement, renaming, and what is returned
+        See `submit_parts`.
+    """
+    parts: dict[int, list[Future]] = defaultdict(list)
     # A task, so that a worker that dies with it costs nothing.
     shared = client.submit(keep, placement, renaming, key=task_key("keep", placement, renaming))
     for run in runs:
-        key = task_key("rename", *place, run.identity, shared.key)
-        divided = client.submit(rename_stored, *place, run.identity, shared, key=key)
+        key = task_key("rename", run.key, shared.key)
+        divided = client.submit(rename_packed, run, shared, key=key)
         for region in placement.live():
             routed = task_key("route", key, region)
             parts[region].append(client.submit(select_region, divided, region, key=routed))
@@ -108,12 +124,10 @@ def keep(placement: Placement, renaming: Renaming | None) -> tuple[Placement, Re
     return placement, renaming
 
 
-def rename_stored(
-    path: str, commit: str, identity: str, shared: tuple[Placement, Renaming | None]
-) -> dict[int, PackedRegionRun]:
-    """Read a run, rename its neurons, and return its parts by region (a task)."""
+def rename_packed(packed: PackedRegionRun, shared: tuple[Placement, Renaming | None]) -> dict[int, PackedRegionRun]:
+    """Rename the neurons of a run and return its parts by region (a task)."""
     placement, renaming = shared
-    run = tasks.decode(tasks.open_run(path, commit, identity))
+    run = tasks.decode(packed)
     if renaming is not None:
         run = RegionRun(rename_run(run.connections, renaming), rename_sources(run.neurons, renaming))
     divided = [_divide(table, placement) for table in run]

@@ -540,6 +540,12 @@ class Network(Summarised):
 
         return export_network(self._reader, path, observer, compression)
 
+    def digest(self) -> str:
+        """Return the SHA-256 of what an export of the network contains; see `giaann_dask.store.export.digest_of`."""
+        from giaann_dask.store.export import digest_of
+
+        return digest_of(self._reader)
+
     def draw(self, concepts: Sequence[str] = (), *, options: DrawOptions | None = None) -> Figure:
         """Return a picture of some concept columns and their connections; `pictures` has all other kinds."""
         from giaann_dask.diagnostics.pictures.options import DrawOptions

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import click
 
+from giaann_dask.cli.algebra import add, diff, digest, forget
 from giaann_dask.cli.commands import giaann_dask
 from giaann_dask.cli.compiling import compile_ahead
 from giaann_dask.cli.doctor import doctor
@@ -32,7 +33,10 @@ _SYSTEM_ERRORS = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
 )
 
-for command in (cluster, compact, compile_ahead, doctor, draw, job, report, serve, tokenizer):
+for command in (
+    *(add, cluster, compact, compile_ahead, diff, digest, doctor, draw),
+    *(forget, job, report, serve, tokenizer),
+):
     giaann_dask.add_command(command)
 
 

@@ -13,7 +13,9 @@ import click
 from giaann_dask.cli.event_files import event_log, events_option, round_log
 from giaann_dask.cli.logs import is_verbose
 from giaann_dask.cli.options import (
+    INPUTS,
     LOCAL,
+    NETWORK,
     TAGGER,
     as_files,
     beam_options,
@@ -40,8 +42,6 @@ from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.cli.training_options import read_training_options, training_options
 from giaann_dask.workflows.exits import DONE, TRY_AGAIN
 
-NETWORK = click.argument("network", type=click.Path(path_type=Path))
-INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", callback=as_files)
 _COMMITS_SHOWN = 20
 _MOVED = ("increment_bytes", "column_touches", "shared_touches", "busiest_region_share")
 

@@ -44,7 +44,7 @@ def compile_ahead(profiles: tuple[Profile, ...], as_json: bool) -> None:
 
 
 def _use(profile: Profile) -> None:
-    """Train, evaluate, continue and compact a network of a profile, in this process."""
+    """Train, evaluate, continue, compact and hash a network of a profile, in this process."""
     import giaann_dask as gd
     from giaann_dask.data import sample_text
     from giaann_dask.store.network_store import NetworkStore
@@ -60,3 +60,4 @@ def _use(profile: Profile) -> None:
         network.evaluate(text, client=client)
         network.generate(_PROMPT, client=client, options=gd.GenerationOptions(tokens=2))
         compact_network(client, NetworkStore(network.path))
+        network.digest()

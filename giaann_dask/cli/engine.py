@@ -10,9 +10,8 @@ from typing import Any
 
 import click
 
-from giaann_dask.cli.commands import NETWORK
 from giaann_dask.cli.logs import log_options
-from giaann_dask.cli.options import LOCAL, cluster_options, common_options
+from giaann_dask.cli.options import LOCAL, NETWORK, cluster_options, common_options
 from giaann_dask.cli.progress import progress, waiting
 from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.spelling import Command, section

@@ -52,6 +52,10 @@ def as_files(context: click.Context, parameter: click.Parameter, value: tuple[st
     return Files(value)
 
 
+NETWORK = click.argument("network", type=click.Path(path_type=Path))
+INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", callback=as_files)
+
+
 def output_options(command: Command) -> Command:
     """Add the options of every command: logging and ``--json``."""
     command = log_options(command)

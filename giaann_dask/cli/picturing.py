@@ -12,6 +12,7 @@ import click
 
 from giaann_dask.cli.options import (
     LOCAL,
+    NETWORK,
     as_files,
     cluster_options,
     common_options,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from giaann_dask.diagnostics.pictures.options import DrawOptions
     from giaann_dask.inference.continuation import GenerationOptions
 
-NETWORK = click.argument("network", type=click.Path(path_type=Path))
 _PICTURES, _PAGE = (".svg", ".png", ".pdf"), (".html",)
 _COLOURS = ("default", "segments", "branches", "parts", "delimiters", "activation")
 _content, _style = section("What to draw"), section("Size and style")

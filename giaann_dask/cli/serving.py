@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from giaann_dask.cli.commands import NETWORK
 from giaann_dask.cli.options import (
     LOCAL,
+    NETWORK,
     TAGGER,
     cluster_options,
     common_options,

@@ -11,12 +11,10 @@ from typing import Any
 import click
 
 from giaann_dask.cli.logs import log_options
-from giaann_dask.cli.options import as_files
+from giaann_dask.cli.options import INPUTS
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.spelling import PLAIN, Group, section
-
-INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", callback=as_files)
 
 
 @click.group(cls=Group)

@@ -93,6 +93,35 @@ def append_names(whole: Vocabulary, other: Vocabulary) -> Renaming:
     return Renaming(np.array(concepts, np.int64), np.array(features, np.int64))
 
 
+def find_names(vocabulary: Vocabulary, whole: Vocabulary) -> Renaming:
+    """Return the identifiers of a vocabulary's names in another one, -1 for those that it lacks.
+
+    Examples
+    --------
+    >>> find_names(Vocabulary(["cat", "dog"]), Vocabulary(["dog"])).concepts.tolist()
+    [-1, 0]
+    """
+    concepts = [whole.concept(lemma) for lemma in vocabulary.concepts]
+    features = [0, *(whole.feature(word) for word in vocabulary.features[1:])]
+    return Renaming(*(np.array([ABSENT if i is None else i for i in ids], np.int64) for ids in (concepts, features)))
+
+
+def close_gaps(concepts: npt.NDArray[np.bool_], features: npt.NDArray[np.bool_]) -> Renaming:
+    """Return new identifiers, in the same order, of the concepts and features that are kept.
+
+    Parameters
+    ----------
+    concepts, features : ndarray
+        Which are kept; bool.
+
+    Examples
+    --------
+    >>> close_gaps(np.array([True, False, True]), np.array([True])).concepts.tolist()
+    [0, -1, 1]
+    """
+    return Renaming(*(np.where(kept, np.cumsum(kept) - 1, ABSENT).astype(np.int64) for kept in (concepts, features)))
+
+
 def rank_names(vocabulary: Vocabulary, neurons: Iterable[Integers]) -> Renaming:
     """Return identifiers in the order of the names, of those names alone that neurons have.
 
@@ -158,7 +187,7 @@ def _rename(run: Run, renaming: Renaming, target: Integers) -> Run:
     return Run(source[rows], pointer, new_target, new_strength.astype(run.strength.dtype))
 
 
-@nb.njit(cache=True, nogil=True)
+@nb.njit([nb.void(*(nb.int64[::1],) * 6)], cache=True, nogil=True)
 def _sort_rows(begins, pointer, target, strength, new_target, new_strength):  # type: ignore[no-untyped-def]
     """Copy rows to their new places, each sorted by target."""
     for row in range(len(begins)):

@@ -9,7 +9,9 @@ profile ``best`` has counts of contexts instead of connections. `connection_tabl
 
 from __future__ import annotations
 
+import hashlib
 import json
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -249,6 +251,26 @@ def export_network(
     return files
 
 
+def digest_of(reader: CommitReader) -> str:
+    """Return the SHA-256 of what an export of a commit contains, in hexadecimal digits.
+
+    Networks with the same digest have the same connections, dictionaries and counts. It is taken of the dictionaries
+    as sorted JSON, and of the columns of neurons and connections in blocks of `BLOCK` rows, in the order of the export.
+    """
+    contents, digest = _contents(reader), hashlib.sha256()
+    digest.update(json.dumps(contents.dictionaries(), sort_keys=True).encode())
+    with ordered_connections(reader, Path(tempfile.gettempdir()), renaming=contents.renaming) as connections:
+        for table in (
+            computed_table(contents.columns, len(connections), connections.blocks),
+            contents.neurons(connections),
+        ):
+            digest.update(json.dumps([list(table.types), table.rows]).encode())
+            for block in table.blocks(list(table.types)):
+                for values in block.values():
+                    digest.update(np.ascontiguousarray(values).data)
+    return digest.hexdigest()
+
+
 def computed_table(columns: Mapping[str, ColumnArray], rows: int, runs: Callable[[int], Iterator[Run]]) -> Table:
     """Return coordinate arrays as a table that is computed from blocks of connections of a given size."""
 
@@ -263,16 +285,17 @@ def _contents(reader: CommitReader) -> _Contents:
     specification = reader.manifest().specification
     if not specification.has_columns:
         return _Contents(context_columns(), lambda: context_dictionaries(reader), _word_counts)
-    own = _read_neurons(reader)
-    renaming = rank_names(reader.saved_vocabulary(), [own.source]) if specification.is_order_free else None
-    if renaming is not None:
-        own = rename_sources(own, renaming)
-    return _Contents(
-        connection_columns(specification),
-        lambda: dictionaries(reader, renaming),
-        lambda _: computed_table(neuron_columns(), len(own), partial(divide_run, own)),
-        renaming,
-    )
+    renaming = None
+    if specification.is_order_free:
+        renaming = rank_names(reader.saved_vocabulary(), [_read_neurons(reader).source])
+
+    def neurons(_: OrderedConnections) -> Table:
+        own = _read_neurons(reader)
+        if renaming is not None:
+            own = rename_sources(own, renaming)
+        return computed_table(neuron_columns(), len(own), partial(divide_run, own))
+
+    return _Contents(connection_columns(specification), lambda: dictionaries(reader, renaming), neurons, renaming)
 
 
 def export_names(path: str | Path) -> Exported:

@@ -121,6 +121,11 @@ VERSION_JOINED = 3
 BRANCH = "main"
 # The placement's table of first regions by column.
 ASSIGNED = "first_region"
+# Arrays that only grow, but where documents were removed.
+_REWRITTEN = (
+    *("concepts_text", "concepts_end", "features_text", "features_end", "delimiter", "probable_since"),
+    *("ledger_identity", "ledger_sequences", "ledger_complete", ASSIGNED),
+)
 # The checksum of the manifest among the attributes, and that of the message in the metadata of a commit.
 _CHECKSUM = "checksum"
 # What divides text into subwords, where these are the tokens.
@@ -338,6 +343,12 @@ class NetworkStore:
             summary = self._repository.garbage_collect(datetime.now(UTC))
         return int(summary.bytes_deleted)
 
+    def purge(self) -> int:
+        """Remove all commits but the last one with their files, and return how many; call it while holding the lock."""
+        before = len(self.commits())
+        self.collect(keep_commits=1)
+        return before - len(self.commits())
+
     def begin(self) -> icechunk.Session:
         """Return a session in which the next commit is written; `fork` it before changing anything."""
         return self._repository.writable_session(BRANCH)
@@ -367,8 +378,16 @@ class NetworkStore:
                 del root[f"runs/{identity}"]
             for fork in written:
                 merge_written(session, fork)
-            write_vocabulary(root, change.vocabulary, old.concepts, old.features)
-            _write_ledger(root, change.ledger, before.ledger())
+            concepts, features, ledger = old.concepts, old.features, before.ledger()
+            if change.rewritten:
+                for name in _REWRITTEN:
+                    del root[name]
+                concepts = features = 0
+                ledger = []
+            write_vocabulary(root, change.vocabulary, concepts, features)
+            _write_ledger(root, change.ledger, ledger)
+            if change.rewritten:
+                create_array(root, ASSIGNED, np.zeros(0, np.int32))
             _write_assigned(root, change.placement.assigned)
             _write_header(root, new)
             message = f"{new.sequences} sequences, {new.connections} connections"
@@ -388,11 +407,20 @@ class CommitChange:
         All entries.
     placement : Placement
         Where neurons belong; its splits and load are those of the manifest.
+    rewritten : bool
+        Whether dictionaries, ledger and placement are others than before, not only longer.
     """
 
     def __init__(
-        self, manifest: Manifest, vocabulary: Vocabulary, ledger: list[LedgerEntry], placement: Placement
+        self,
+        manifest: Manifest,
+        vocabulary: Vocabulary,
+        ledger: list[LedgerEntry],
+        placement: Placement,
+        *,
+        rewritten: bool = False,
     ) -> None:
+        self.rewritten = rewritten
         self.manifest = manifest
         self.placement = placement
         self.vocabulary = vocabulary.truncated(manifest.concepts, manifest.features, manifest.sequences - 1)

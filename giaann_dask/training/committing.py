@@ -44,11 +44,14 @@ class Progress:
         Dictionaries, possibly further than the manifest.
     ledger : Ledger
         Parts of text that have been counted.
+    rewritten : bool
+        Whether dictionaries and ledger are others than those of the last commit, not only longer.
     """
 
     manifest: Manifest
     vocabulary: Vocabulary
     ledger: Ledger
+    rewritten: bool = False
 
 
 def load_regions(store: NetworkStore, commit: str, regions: Regions) -> None:
@@ -120,7 +123,9 @@ def commit_regions(
         load=tuple(placement.load.tolist()),
         counts={region: count for region, count in counts.items() if runs_of[region] > 1},
     )
-    change = CommitChange(manifest, progress.vocabulary, progress.ledger.entries, placement)
+    change = CommitChange(
+        manifest, progress.vocabulary, progress.ledger.entries, placement, rewritten=progress.rewritten
+    )
     commit = store.commit(session, results(written), store.open(place[1]), change)
     if last:
         return commit

@@ -211,23 +211,25 @@ def integrate(*increments: RegionRun, home: int | None = None) -> RegionRun:
 def compact(*runs: RegionRun | PackedRegionRun) -> PackedRegionRun:
     """Add up runs of one region into one in encoded form, which is never decoded as a whole."""
     tables = ([run.connections for run in runs], [run.neurons for run in runs])
-    return PackedRegionRun(*(pack_blocks(merge_into_blocks(table, _decode)) for table in tables))
+    return PackedRegionRun(*(pack_blocks(merge_into_blocks(table, decode_table)) for table in tables))
 
 
 def add_runs(runs: Sequence[RegionRun | PackedRegionRun]) -> RegionRun:
     """Return the sum of runs of one region."""
     return RegionRun(
-        merge_encoded([run.connections for run in runs], _decode), merge_encoded([run.neurons for run in runs], _decode)
+        merge_encoded([run.connections for run in runs], decode_table),
+        merge_encoded([run.neurons for run in runs], decode_table),
     )
 
 
-def _decode(run: Run | PackedRun) -> Run:
+def decode_table(run: Run | PackedRun) -> Run:
+    """Return the decoded form of the connections or neurons of a run."""
     return unpack(run) if isinstance(run, PackedRun) else run
 
 
 def decode(run: RegionRun | PackedRegionRun) -> RegionRun:
     """Return the decoded form of a run."""
-    return RegionRun(_decode(run.connections), _decode(run.neurons))
+    return RegionRun(decode_table(run.connections), decode_table(run.neurons))
 
 
 def find_pivot(*runs: RegionRun | PackedRegionRun) -> int | None:

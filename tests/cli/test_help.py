@@ -26,7 +26,18 @@ COMMANDS = dict(below(giaann_dask))
 # Options of where a command runs, and the commands that start or join a cluster.
 CLUSTER = {"--workers", "--threads", "--memory-limit", "--protocol"}
 JOBS = {"job nightly", "job weekly", "job compare"}
-RUN_ON_A_CLUSTER = {"encode", "train", "evaluate", "generate", "compact", "report", "serve"} | JOBS
+RUN_ON_A_CLUSTER = {
+    "encode",
+    "train",
+    "evaluate",
+    "generate",
+    "add",
+    "forget",
+    "diff",
+    "compact",
+    "report",
+    "serve",
+} | JOBS
 COMPUTE_DENSELY = {"train", "evaluate", "generate", "report", "serve"} | JOBS
 
 

@@ -1,0 +1,361 @@
+"""Subtract documents from a network, exactly: the result equals training without them.
+
+The documents are trained into a network of their own, which is then subtracted region by region. A strength can never
+become negative: what is subtracted must be in the network, and the ledger must hold every part of the documents
+completely.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from distributed import Client, Future
+
+from giaann_dask.algebra.parts import divide_parts, require_order_free, submit_parts
+from giaann_dask.cluster import attempt, results, task_key
+from giaann_dask.cluster.sharing import SharedPlace
+from giaann_dask.encoding.sources import SourceOptions
+from giaann_dask.errors import OptionError, StoreDamagedError
+from giaann_dask.events import Observer, ignore
+from giaann_dask.increments.contexts import word_key
+from giaann_dask.keys import Integers, unpack_neuron, unpack_target
+from giaann_dask.runs.merging import merge_encoded
+from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.renaming import close_gaps, find_names
+from giaann_dask.runs.run import Run, narrow_strength
+from giaann_dask.store.export import digest_of
+from giaann_dask.store.locking import locked
+from giaann_dask.store.manifest import Manifest
+from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.text.ledger import Ledger, LedgerEntry
+from giaann_dask.text.memory_inputs import Source
+from giaann_dask.text.vocabulary import Vocabulary
+from giaann_dask.training import tasks
+from giaann_dask.training.committing import Progress, commit_regions
+from giaann_dask.training.options import TrainingOptions
+from giaann_dask.training.regions import Regions
+from giaann_dask.training.target import NetworkTarget
+from giaann_dask.training.trainer import Trainer
+
+_NONE: Integers = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class RemovalReport:
+    """Certificate of a removal.
+
+    Attributes
+    ----------
+    network : str
+        Folder of the network.
+    commit_before, commit : str
+        Identities of the last commit with the documents, and of the one without.
+    parts : tuple of str
+        Identities of the removed parts of text in hexadecimal digits (`giaann_dask.text.ledger.identify`).
+    sequences, trained, tokens : int
+        What was subtracted.
+    connections_before, connections : int
+        Connections of the network before and after.
+    purged_commits : int
+        Earlier commits that were removed with their files.
+    digest_removed, digest : str
+        SHA-256 of the export of the documents' own network, and of the network without them. Who has the text can
+        recompute the first, and who has all other text the second, by training and ``giaann-dask digest``.
+    """
+
+    network: str
+    commit_before: str
+    commit: str
+    parts: tuple[str, ...]
+    sequences: int
+    trained: int
+    tokens: int
+    connections_before: int
+    connections: int
+    purged_commits: int
+    digest_removed: str
+    digest: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return {**vars(self), "parts": list(self.parts)}
+
+
+@attempt()
+def forget_documents(
+    client: Client,
+    store: NetworkStore,
+    inputs: Sequence[Source],
+    sources: SourceOptions,
+    *,
+    renumber: bool = False,
+    purge: bool = False,
+    observer: Observer = ignore,
+) -> RemovalReport:
+    """Subtract the text of inputs from a network and commit the result.
+
+    Parameters
+    ----------
+    client : Client
+        Where the text is counted and subtracted.
+    store : NetworkStore
+        The network, trained on all tokens of its text, with canonical flags or of profile ``best``.
+    inputs : sequence of str or MemoryInput
+        The documents, as they were given to training: whole files, or whole texts.
+    sources : SourceOptions
+        How they are read; with the network's own specification and lexicon.
+    renumber : bool
+        Leave out names that no remaining text has, and number the others anew. Without it the dictionaries keep them;
+        in profile ``best`` they are always left out.
+    purge : bool
+        Remove all earlier commits, which still hold the documents, with their files.
+    observer : callable, optional
+        Notified of the training on the documents.
+
+    Raises
+    ------
+    SpecificationError
+        If the network depends on the order of its text.
+    OptionError
+        If the network does not hold a part of the documents, or holds it incompletely.
+    StoreDamagedError
+        If a connection would become negative; the network stays as it was.
+    """
+    with store.lock() as held:
+        place = SharedPlace(client, held)
+        place.require()
+        reader = store.open(store.head())
+        require_order_free(reader)
+        folder = Path(tempfile.mkdtemp(prefix=store.path.name + ".forget-", dir=store.path.parent))
+        try:
+            removed = _train_apart(client, reader, folder / "documents", inputs, sources, observer)
+            entries = _remaining_entries(reader, removed)
+            commit = _subtract(client, store, reader, removed, entries, renumber=renumber)
+            digest_removed = digest_of(removed)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        after = store.open(commit)
+        digest = digest_of(after)
+        purged = store.purge() if purge else 0
+    before, gone = reader.manifest(), removed.manifest()
+    return RemovalReport(
+        network=str(store.path),
+        commit_before=reader.commit,
+        commit=commit,
+        parts=tuple(sorted(entry.identity.hex() for entry in removed.ledger())),
+        sequences=gone.sequences,
+        trained=gone.trained,
+        tokens=gone.tokens,
+        connections_before=before.connections,
+        connections=after.manifest().connections,
+        purged_commits=purged,
+        digest_removed=digest_removed,
+        digest=digest,
+    )
+
+
+def _train_apart(
+    client: Client,
+    reader: CommitReader,
+    path: Path,
+    inputs: Sequence[Source],
+    sources: SourceOptions,
+    observer: Observer,
+) -> CommitReader:
+    """Train a new network of the same specification on the documents alone."""
+    with locked(path) as held:
+        place = SharedPlace(client, held)
+        specification = reader.manifest().specification
+        target = NetworkTarget(place, specification, reader.ever_pos(), None, reader.tokenizer())
+        Trainer(client, target, TrainingOptions(), observer).train(inputs, sources, check=False)
+        made = target.ensure()
+        return made.open(made.head())
+
+
+def _remaining_entries(reader: CommitReader, removed: CommitReader) -> list[LedgerEntry]:
+    """Return the ledger without the documents; raise an error where it does not hold them completely."""
+    wanted = Counter(removed.ledger())
+    if not wanted:
+        raise OptionError("documents without a sequence of enough tokens", "text that was trained", "check the inputs")
+    held = {entry.identity: entry for entry in reader.ledger()}
+    missing = sum(entry.identity not in held for entry in wanted)
+    partial = sum(entry.identity in held and held[entry.identity] != entry for entry in wanted)
+    if missing or partial:
+        raise OptionError(
+            f"network {reader.path} holds {missing:,} of {len(wanted):,} parts of the documents not at all, "
+            f"and {partial:,} in part",
+            "documents that it was trained on completely",
+            "name whole files as they were given to train, with the same tagger",
+        )
+    remaining = []
+    for entry in reader.ledger():
+        if wanted[entry]:
+            wanted[entry] -= 1
+        else:
+            remaining.append(entry)
+    if repeated := sum(wanted.values()):
+        raise OptionError(
+            f"{repeated:,} parts of the documents occur more often than network {reader.path} counted them",
+            "every document once",
+            "name it once",
+        )
+    return remaining
+
+
+def _subtract(
+    client: Client,
+    store: NetworkStore,
+    reader: CommitReader,
+    removed: CommitReader,
+    entries: list[LedgerEntry],
+    *,
+    renumber: bool,
+) -> str:
+    """Subtract a network from another and commit; return the identity of the commit."""
+    manifest, vocabulary, placement = reader.manifest(), reader.vocabulary(), reader.placement()
+    has_columns = manifest.specification.has_columns
+    regions = Regions(client, placement, manifest.rounds)
+    sums = _submit_differences(client, regions, reader, removed)
+    used = results([client.submit(used_names, each, key=task_key("names", each.key)) for each in sums.values()])
+    columns, features = (np.unique(np.concatenate([_NONE, *found])) for found in zip(*used, strict=True))
+    if has_columns:
+        keeps = (np.isin(np.arange(len(vocabulary.concepts)), columns), _among(vocabulary, features))
+    else:
+        words = np.array([word_key(word) for word in vocabulary.features], np.int64)
+        keeps = (np.zeros(len(vocabulary.concepts), np.bool_), np.isin(words, features))
+    keeps[1][0] = True
+    if renumber or not has_columns:
+        vocabulary = _select(vocabulary, *keeps)
+    if renumber and has_columns:
+        # Numbers of columns decide their regions, so that these are made anew.
+        placement = Placement(placement.first_regions)
+        parts = divide_parts(client, list(sums.values()), placement, close_gaps(*keeps))
+        regions = Regions(client, placement, manifest.rounds)
+        sums = {
+            region: regions.submit("compact", tasks.compact, *each, key_of=[part.key for part in each])
+            for region, each in parts.items()
+        }
+    regions.replace_by(sums)
+    progress = Progress(_counts_without(manifest, removed.manifest(), vocabulary), vocabulary, Ledger(entries), True)
+    return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
+
+
+def _submit_differences(
+    client: Client, regions: Regions, reader: CommitReader, removed: CommitReader
+) -> dict[int, Future]:
+    """Submit tasks that subtract the runs of one network from those of another, by region."""
+    placement = reader.placement()
+    names = find_names(removed.vocabulary(), reader.vocabulary())
+    wholes = submit_parts(client, reader, placement)
+    parts = submit_parts(client, removed, placement, names if reader.manifest().specification.has_columns else None)
+    sums = {}
+    for region in sorted({*wholes, *parts}):
+        whole, part = wholes.get(region, []), parts.get(region, [])
+        key_of = [[future.key for future in futures] for futures in (whole, part)]
+        sums[region] = regions.submit("subtract", subtract, len(whole), *whole, *part, key_of=key_of)
+    return sums
+
+
+def _among(vocabulary: Vocabulary, features: Integers) -> npt.NDArray[np.bool_]:
+    return np.isin(np.arange(len(vocabulary.features)), features)
+
+
+def _select(vocabulary: Vocabulary, concepts: npt.NDArray[np.bool_], features: npt.NDArray[np.bool_]) -> Vocabulary:
+    """Return the dictionaries with some of their names."""
+    kept = features.tolist()
+    return Vocabulary(
+        list(compress(vocabulary.concepts, concepts.tolist())),
+        list(compress(vocabulary.features, kept)),
+        list(compress(vocabulary.delimiter, kept)),
+        list(compress(vocabulary.probable_since, kept)),
+    )
+
+
+def _counts_without(manifest: Manifest, removed: Manifest, vocabulary: Vocabulary) -> Manifest:
+    """Return the counts of a network without those of another, and the state of its dictionaries.
+
+    Flags depend on the word alone: they count as set by the first sequence, which no number is known of any more.
+    """
+    by_status = tuple(a - b for a, b in zip(manifest.by_status, removed.by_status, strict=True))
+    sizes = {"concepts": len(vocabulary.concepts), "features": len(vocabulary.features)}
+    vocabulary.probable_since = [min(since, 0) for since in vocabulary.probable_since]
+    vocabulary.sequences = sum(by_status)
+    return replace(
+        manifest,
+        by_status=by_status,
+        tokens=manifest.tokens - removed.tokens,
+        concepts=sizes["concepts"],
+        features=sizes["features"],
+        saved_concepts=sizes["concepts"],
+        saved_features=sizes["features"],
+        last_trained=sum(by_status) - 1,
+    )
+
+
+def subtract(wholes: int, *runs: PackedRegionRun) -> PackedRegionRun:
+    """Return the sum of the first runs of a region without that of the others (a task).
+
+    Raises
+    ------
+    StoreDamagedError
+        If a connection would become negative.
+    """
+    tables = []
+    for whole, part in zip(_tables(runs[:wholes]), _tables(runs[wholes:]), strict=True):
+        removed = merge_encoded(part, tasks.decode_table)
+        negative = replace(removed, strength=-removed.strength.astype(np.int64))
+        tables.append(pack(_without_zeros(merge_encoded([merge_encoded(whole, tasks.decode_table), negative], _same))))
+    return PackedRegionRun(*tables)
+
+
+def _tables(runs: Sequence[PackedRegionRun]) -> tuple[list[PackedRun], list[PackedRun]]:
+    return [run.connections for run in runs], [run.neurons for run in runs]
+
+
+def _same(run: Run) -> Run:
+    return run
+
+
+def _without_zeros(run: Run) -> Run:
+    """Return the connections of a run whose strengths are not 0; raise an error where one is negative.
+
+    Examples
+    --------
+    >>> run = Run(np.array([3, 5]), np.array([0, 1, 3]), np.array([1, 1, 2]), np.array([0, 0, 4]))
+    >>> _without_zeros(run).source.tolist(), _without_zeros(run).target.tolist()
+    ([5], [2])
+    """
+    if len(run) and run.strength.min() < 0:
+        raise StoreDamagedError(
+            f"{int((run.strength < 0).sum()):,} connections would have a negative strength",
+            "documents whose connections are all in the network",
+            "check that the network was trained on all tokens of these very documents",
+        )
+    kept = run.strength != 0
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
+    lengths = np.diff(before[run.pointer])
+    pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[lengths > 0])])
+    return Run(run.source[lengths > 0], pointer, run.target[kept], narrow_strength(run.strength[kept].astype(np.int64)))
+
+
+def used_names(packed: PackedRegionRun) -> tuple[Integers, Integers]:
+    """Return the columns and features of the trained neurons of a run (a task).
+
+    In profile ``best``, which has no columns, the keys of the words that occur.
+    """
+    run = tasks.decode(packed)
+    if len(run.neurons):
+        column, feature = unpack_neuron(run.neurons.source)
+        return np.unique(column), np.unique(feature)
+    kind, word, _ = unpack_target(run.connections.target)
+    return _NONE, np.unique(word[kind == 0])

@@ -1,0 +1,311 @@
+"""Sums and differences of networks equal one training, to the byte of what is exported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from distributed import Client
+from hypothesis import given
+from hypothesis import strategies as st
+from support.examples import examples
+
+import giaann_dask as gd
+from giaann_dask.algebra.parts import select_rows
+from giaann_dask.algebra.removal import subtract
+from giaann_dask.cli import run
+from giaann_dask.data import sample_test_text, sample_text
+from giaann_dask.errors import (
+    OptionError,
+    SpecificationError,
+    StoreDamagedError,
+    StoreExistsError,
+    StoreMissingError,
+)
+from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_target
+from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
+from giaann_dask.runs.renaming import Renaming, rename_run
+from giaann_dask.runs.run import Run
+
+PARAGRAPHS = sample_text().read_text(encoding="utf-8").split("\n\n")
+DOCUMENTS = ["\n\n".join(PARAGRAPHS[at::3]) for at in range(3)]
+RULES = {
+    "v1": {"flags": "canonical"},
+    "v2": {"flags": "canonical"},
+    "best": {},
+}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with gd.connect(workers=0) as made:
+        yield made
+
+
+def specification(profile: str, **options: object) -> gd.Specification:
+    return gd.Specification(profile=profile, **{**RULES[profile], **options})  # type: ignore[arg-type]
+
+
+def train(client: Client, path: Path, texts: Sequence[str], profile: str, **options: object) -> gd.Network:
+    network = None
+    for text in texts:
+        # One call for each document: parts of text are those of the document, however many there are.
+        network = gd.train([text], path, client=client, specification=specification(profile, **options))
+    assert network is not None
+    return network
+
+
+def exported(network: gd.Network, folder: Path) -> list[bytes]:
+    folder.mkdir(exist_ok=True)
+    return [file.read_bytes() for file in network.export(folder / "x.npz", compression="none")]
+
+
+@pytest.fixture(scope="module", params=list(RULES))
+def trained(
+    request: pytest.FixtureRequest, client: Client, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, gd.Network]:
+    """Networks of each document, of all in two orders, and of two of them, in different regions."""
+    folder, profile = tmp_path_factory.mktemp("networks"), request.param
+    first, second, third = DOCUMENTS
+    kept = {} if profile == "best" else {"placement": "balanced"}
+    return {
+        "first": train(client, folder / "first", [first], profile),
+        "second": train(client, folder / "second", [second], profile, regions=3),
+        "third": train(client, folder / "third", [third], profile, regions=1, **kept),
+        "all": train(client, folder / "all", [third, first, second], profile, regions=5),
+        "without second": train(client, folder / "without", [first, third], profile),
+    }
+
+
+def test_sum_equals_one_training(trained: dict[str, gd.Network], client: Client, tmp_path: Path) -> None:
+    parts = [trained[name] for name in ("second", "third", "first")]
+    whole = exported(trained["all"], tmp_path / "all")
+    together = gd.add(parts, tmp_path / "sum", client=client)
+    assert exported(together, tmp_path / "of sum") == whole
+    # In another order, two at a time.
+    two = gd.add(parts[::2], tmp_path / "two", client=client)
+    three = gd.add([parts[1].path, two], tmp_path / "three", client=client)
+    assert exported(three, tmp_path / "of three") == whole
+    assert three.digest() == together.digest() == trained["all"].digest()
+    assert together.manifest.connections == trained["all"].manifest.connections
+    assert len(together.commits()) == 2
+    assert gd.diff(trained["all"], three, client=client).is_empty
+
+
+@pytest.mark.parametrize("renumber", [False, True])
+def test_forgetting_equals_never_having_trained(
+    trained: dict[str, gd.Network], client: Client, tmp_path: Path, renumber: bool
+) -> None:
+    profile = trained["all"].specification.profile
+    network = gd.add([trained[name] for name in ("first", "second", "third")], tmp_path / "net", client=client)
+    before = network.commit
+    report = gd.forget(network, [DOCUMENTS[1]], client=client, renumber=renumber)
+    after = gd.open(network.path)
+    assert exported(after, tmp_path / "a") == exported(trained["without second"], tmp_path / "b")
+    assert report.digest == trained["without second"].digest()
+    assert report.digest_removed == trained["second"].digest()
+    assert (report.sequences, report.commit_before) == (trained["second"].manifest.sequences, before)
+    assert len(report.parts) == len(network._reader.ledger()) - len(after._reader.ledger())
+    names = (after.manifest.concepts, after.manifest.features)
+    fewest = trained["without second"].manifest
+    if renumber or profile == "best":
+        assert names <= (fewest.concepts, fewest.features)
+    else:
+        assert names == (network.manifest.concepts, network.manifest.features)
+    # It can be trained again, and goes on like any other.
+    again = gd.train([DOCUMENTS[1]], network.path, client=client)
+    assert again.digest() == trained["all"].digest()
+    assert gd.open(network.path, before).digest() == trained["all"].digest()
+
+
+def test_forgetting_can_purge_everything_before(trained: dict[str, gd.Network], client: Client, tmp_path: Path) -> None:
+    network = gd.add([trained["first"], trained["third"]], tmp_path / "net", client=client)
+    report = gd.forget(network, [DOCUMENTS[2]], client=client, purge=True)
+    left = gd.open(network.path)
+    assert (report.purged_commits, [commit for commit, _ in left.commits()]) == (2, [left.commit])
+    assert left.digest() == trained["first"].digest()
+    with pytest.raises(StoreMissingError):
+        gd.open(network.path, network.commit)
+    nothing = gd.forget(network, [DOCUMENTS[0]], client=client)
+    assert (nothing.connections, gd.open(network.path).manifest.sequences) == (0, 0)
+
+
+def test_what_was_not_trained_cannot_be_forgotten(
+    trained: dict[str, gd.Network], client: Client, tmp_path: Path
+) -> None:
+    network = gd.add([trained["first"], trained["second"]], tmp_path / "net", client=client)
+    for texts, message in (
+        ([DOCUMENTS[2]], "not at all"),
+        ([DOCUMENTS[0][: len(DOCUMENTS[0]) // 2]], "not at all"),
+        ([DOCUMENTS[0], DOCUMENTS[0]], "more often|not at all"),
+        (["Too short."], "without a sequence|not at all"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            gd.forget(network, texts, client=client)
+    assert gd.open(network.path).commit == network.commit
+    assert [each.name for each in tmp_path.iterdir()] == ["net"]
+
+
+def test_text_in_part_cannot_be_forgotten(client: Client, tmp_path: Path) -> None:
+    options = gd.TrainingOptions(maximum_sequences=20)
+    network = gd.train([DOCUMENTS[0]], tmp_path / "net", client=client, profile="best", options=options)
+    with pytest.raises(OptionError, match="1 in part"):
+        gd.forget(network, [DOCUMENTS[0]], client=client)
+
+
+def test_networks_that_depend_on_order_are_refused(client: Client, tmp_path: Path) -> None:
+    one, two = (gd.train([text], tmp_path / text[:3], client=client) for text in DOCUMENTS[:2])
+    with pytest.raises(SpecificationError, match="depend on the order"):
+        gd.add([one, two], tmp_path / "sum", client=client)
+    with pytest.raises(SpecificationError, match="depend on the order"):
+        gd.forget(one, [DOCUMENTS[0]], client=client)
+    assert not (tmp_path / "sum").exists()
+    difference = gd.diff(one, two, client=client)
+    assert not difference.is_empty
+
+
+def test_sums_that_would_count_text_twice_are_refused(
+    trained: dict[str, gd.Network], client: Client, tmp_path: Path
+) -> None:
+    one, both, two = trained["first"], trained["without second"], trained["second"]
+    with pytest.raises(OptionError, match="an earlier one holds"):
+        gd.add([one, both], tmp_path / "sum", client=client)
+    with pytest.raises(OptionError, match=r"1 of 2 parts"):
+        gd.add([one, both], tmp_path / "sum", client=client, overlap="once")
+    once = gd.add([both, one, two], tmp_path / "once", client=client, overlap="once")
+    assert once.digest() == trained["all"].digest()
+    with pytest.raises(StoreExistsError, match="already"):
+        gd.add([one, two], once.path, client=client)
+    with pytest.raises(OptionError, match="two or more"):
+        gd.add([one], tmp_path / "one", client=client)
+    other = gd.train([DOCUMENTS[1]], tmp_path / "other", client=client, specification=gd.Specification(seed_tokens=9))
+    with pytest.raises(SpecificationError):
+        gd.add([one, other], tmp_path / "sum", client=client)
+
+
+def test_difference_counts_connections(trained: dict[str, gd.Network], client: Client) -> None:
+    old, new = trained["without second"], trained["all"]
+    difference = gd.diff(old, new, client=client, largest=4)
+    opposite = gd.diff(new, old, client=client, largest=4)
+    counts = difference.connections
+    assert counts["gone"] == counts["weaker"] == 0
+    assert counts["new"] == new.manifest.connections - old.manifest.connections
+    assert counts["stronger"] + counts["equal"] == old.manifest.connections
+    assert [opposite.connections[kind] for kind in ("gone", "weaker", "equal")] == [
+        counts[kind] for kind in ("new", "stronger", "equal")
+    ]
+    assert [each.kind for each in difference.largest] == ["new"] * 4 + ["stronger"] * 4
+    assert [-each.change for each in opposite.largest] == [each.change for each in difference.largest]
+    changes = [each.change for each in difference.largest[:4]]
+    assert changes == sorted(changes, reverse=True)
+    frame = difference.to_pandas()
+    assert list(frame["kind"].unique()) == ["new", "stronger"]
+    assert json.loads(json.dumps(difference.as_dict()))["columns"] == difference.columns
+
+
+@examples(3)
+@given(
+    owners=st.lists(st.integers(0, 3), min_size=len(PARAGRAPHS), max_size=len(PARAGRAPHS)),
+    regions=st.lists(st.sampled_from([1, 4, 20]), min_size=4, max_size=4),
+    profile=st.sampled_from(["v1", "best"]),
+)
+def test_any_division_of_documents_gives_the_same_sum(
+    client: Client, tmp_path_factory: pytest.TempPathFactory, owners: list[int], regions: list[int], profile: str
+) -> None:
+    folder = tmp_path_factory.mktemp("division")
+    texts = [[text for text, owner in zip(PARAGRAPHS, owners, strict=True) if owner == who] for who in range(4)]
+    networks = [
+        gd.train(each, folder / str(who), client=client, specification=specification(profile, regions=regions[who]))
+        for who, each in enumerate(texts)
+        if each
+    ]
+    whole = gd.train(PARAGRAPHS, folder / "all", client=client, specification=specification(profile))
+    made = gd.add(networks, folder / "sum", client=client) if len(networks) > 1 else networks[0]
+    assert made.digest() == whole.digest()
+
+
+@given(st.integers(0, 10_000), st.integers(0, 60), st.integers(1, 6), st.integers(1, 5))
+def test_renaming_keeps_every_connection(seed: int, count: int, concepts: int, features: int) -> None:
+    rng = np.random.default_rng(seed)
+    ends = [pack_neuron(rng.integers(0, concepts, count), rng.integers(0, features, count)) for _ in range(2)]
+    target = pack_target(rng.integers(0, 3, count), ends[1], rng.integers(0, 2, count))
+    pairs = np.unique(np.stack([ends[0], target]), axis=1)
+    source, length = np.unique(pairs[0], return_counts=True)
+    pointer = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+    run = Run(source, pointer, pairs[1], rng.integers(1, 99, pairs.shape[1]).astype(np.int32))
+    renaming = Renaming(rng.permutation(concepts), np.concatenate([[0], 1 + rng.permutation(features - 1)]))
+    renamed = rename_run(run, renaming)
+
+    def connections(run: Run, ids: Renaming | None) -> set[tuple[int, ...]]:
+        column, feature = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
+        segment, neuron, branch = unpack_target(run.target)
+        of_target = unpack_neuron(neuron)
+        if ids is not None:
+            column, feature = ids.concepts[column], ids.features[feature]
+            of_target = ids.concepts[of_target[0]], ids.features[of_target[1]]
+        return set(
+            zip(*map(np.ndarray.tolist, (column, feature, segment, *of_target, branch, run.strength)), strict=True)
+        )
+
+    assert connections(renamed, None) == connections(run, renaming)
+    assert len(renamed) == len(run)
+    assert np.all(np.diff(renamed.source) > 0)
+    for first, last in zip(renamed.pointer[:-1], renamed.pointer[1:], strict=True):
+        assert np.all(np.diff(renamed.target[first:last]) > 0)
+    if len(run):
+        assert select_rows(renamed, np.arange(renamed.rows)).target.tolist() == renamed.target.tolist()
+
+
+def test_a_strength_cannot_become_negative() -> None:
+    def region(strength: int) -> PackedRegionRun:
+        run = Run(np.array([3]), np.array([0, 2]), np.array([1, 2]), np.array([5, strength], np.int32))
+        return PackedRegionRun(pack(run), pack(Run.empty()))
+
+    left = unpack(subtract(2, region(4), region(2), region(5)).connections)
+    assert (left.source.tolist(), left.target.tolist(), left.strength.tolist()) == ([3], [1, 2], [5, 1])
+    assert subtract(1, region(4), region(4)).connections.connections == 0
+    with pytest.raises(StoreDamagedError, match="1 connections would have a negative strength"):
+        subtract(1, region(4), region(5))
+
+
+@pytest.mark.parametrize(
+    "options", [{"flags": "none"}, {"profile": "best", "flags": "canonical"},
+                {"profile": "v2", "lif": False, "branches": 4, "branch_order": "random", "flags": "canonical"}]
+)  # fmt: skip
+def test_flags_that_cannot_be_canonical_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(SpecificationError):
+        gd.Specification(**options)  # type: ignore[arg-type]
+    assert "flags" not in gd.Specification().as_dict()
+    assert gd.Specification.from_dict(gd.Specification(flags="canonical").as_dict()).is_order_free
+
+
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = run([*map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    one, two, total = tmp_path / "one", tmp_path / "two", tmp_path / "total"
+    for text, network in ((sample_text(), one), (sample_test_text(), two)):
+        assert call("train", text, "--network", network, "--flags", "canonical", "--workers", "0")[0] == 0
+    code, out, _ = call("add", one, two, "--out", total, "--json")
+    assert (code, json.loads(out)["sequences"]) == (0, 445)
+    code, out, _ = call("diff", one, total, "--largest", "1")
+    assert code == 0
+    assert "connections: " in out
+    assert " -> " in out
+    certificate = tmp_path / "certificate.json"
+    code, out, _ = call("forget", total, sample_test_text(), "--purge", "--certificate", certificate)
+    assert code == 0
+    made = json.loads(certificate.read_text(encoding="utf-8"))
+    assert call("digest", one)[1].strip() == call("digest", total)[1].strip() == made["digest"]
+    assert call("digest", two)[1].strip() == made["digest_removed"]
+    assert made["sequences"] == 40
+    code, out, err = call("forget", total, sample_test_text())
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    code, _, err = call("add", one, total, "--out", tmp_path / "x")
+    assert (code, "--overlap" in err) == (2, True)
+    assert not (tmp_path / "x").exists()
