@@ -95,7 +95,13 @@ def test_sum_equals_one_training(trained: dict[str, gd.Network], client: Client,
     assert gd.diff(trained["all"], three, client=client).is_empty
 
 
-@pytest.mark.parametrize("renumber", [False, True])
+# What depends on the profile is tested with all of them, the rest with one.
+only_v1 = pytest.mark.parametrize("trained", ["v1"], indirect=True)
+only_best = pytest.mark.parametrize("trained", ["best"], indirect=True)
+
+
+@pytest.mark.parametrize(("trained", "renumber"), [("v1", False), ("v1", True), ("v2", True), ("best", False)],
+                         indirect=["trained"])  # fmt: skip
 def test_forgetting_equals_never_having_trained(
     trained: dict[str, gd.Network], client: Client, tmp_path: Path, renumber: bool
 ) -> None:
@@ -121,6 +127,7 @@ def test_forgetting_equals_never_having_trained(
     assert gd.open(network.path, before).digest() == trained["all"].digest()
 
 
+@only_v1
 def test_forgetting_can_purge_everything_before(trained: dict[str, gd.Network], client: Client, tmp_path: Path) -> None:
     network = gd.add([trained["first"], trained["third"]], tmp_path / "net", client=client)
     report = gd.forget(network, [DOCUMENTS[2]], client=client, purge=True)
@@ -133,6 +140,7 @@ def test_forgetting_can_purge_everything_before(trained: dict[str, gd.Network], 
     assert (nothing.connections, gd.open(network.path).manifest.sequences) == (0, 0)
 
 
+@only_best
 def test_what_was_not_trained_cannot_be_forgotten(
     trained: dict[str, gd.Network], client: Client, tmp_path: Path
 ) -> None:
@@ -167,6 +175,7 @@ def test_networks_that_depend_on_order_are_refused(client: Client, tmp_path: Pat
     assert not difference.is_empty
 
 
+@only_best
 def test_sums_that_would_count_text_twice_are_refused(
     trained: dict[str, gd.Network], client: Client, tmp_path: Path
 ) -> None:
