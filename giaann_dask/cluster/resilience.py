@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import sys
 from typing import Any
 
 import dask
@@ -52,11 +53,16 @@ DEFAULTS = {
 }
 
 
+# Before Python 3.12 the garbage collector can start while another thread's frame is looked up, as Dask's profiler does
+# every 10 ms, and then waits forever for a thread of Icechunk that ends at that moment (CPython issue 106883).
+PROFILES = sys.version_info >= (3, 12)
+
+
 @functools.cache
 def set_defaults() -> None:
     """Set the defaults of Dask's configuration for long runs, once."""
     dask.config.update_defaults(DEFAULTS)
-    dask.config.update_defaults({"distributed": {"worker": default_method()}})
+    dask.config.update_defaults({"distributed": {"worker": {**default_method(), "profile": {"enabled": PROFILES}}}})
 
 
 class FailureCountReset(SchedulerPlugin):  # type: ignore[misc]
