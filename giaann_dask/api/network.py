@@ -22,7 +22,7 @@ from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.spec import Specification
 from giaann_dask.storage import bytes_on_disk
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.network_store import Commit, CommitReader, NetworkStore, Reference
 from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
 
@@ -57,7 +57,7 @@ def open(path: str | os.PathLike[str], commit: str | None = None) -> Network:
     path : str or path
         Folder of the network, also as a ``file://`` URL.
     commit : str, optional
-        Identity of a commit; the last one by default.
+        Identity of a commit, or the name of a tag or branch; the last one by default.
 
     Returns
     -------
@@ -156,6 +156,24 @@ class Network(Summarised):
     def specification(self) -> Specification:
         """Specification of the network: the numbers that define training."""
         return self.manifest.specification
+
+    def log(self) -> list[Commit]:
+        """Return the commit and all before it, the last one first."""
+        return self._store.log(self.commit)
+
+    def references(self) -> list[Reference]:
+        """Return the branches and tags of the network with their commits."""
+        return self._store.references()
+
+    def tag(self, name: str) -> None:
+        """Give the commit a name that stays with it; see `giaann_dask.store.network_store.Reference`."""
+        with self._store.lock():
+            self._store.add_reference("tag", name, self.commit)
+
+    def branch(self, name: str) -> None:
+        """Begin a branch at the commit, on which ``train(..., branch=name)`` goes on."""
+        with self._store.lock():
+            self._store.add_reference("branch", name, self.commit)
 
     def commits(self) -> list[tuple[str, str]]:
         """Return identity and message of every commit, the last one first."""

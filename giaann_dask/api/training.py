@@ -25,14 +25,14 @@ from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.encoding.corpus_encoding import encode_corpus
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.encoding.unseen_inputs import UnseenInput, find_unseen_inputs
-from giaann_dask.errors import OptionError, SpecificationError, parameter
+from giaann_dask.errors import OptionError, SpecificationError, StoreMissingError, parameter
 from giaann_dask.events import Committed, Event, Observer, RoundIntegrated, ignore, notify_all
 from giaann_dask.representations import Summarised, Summary
 from giaann_dask.spec import Specification
 from giaann_dask.spec_profiles import Profile
 from giaann_dask.storage import absolute_place
 from giaann_dask.store.locking import locked
-from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.store.network_store import BRANCH, NetworkStore
 from giaann_dask.text.corpus import EncodedCorpus, require_absent
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.memory_inputs import Source
@@ -149,6 +149,7 @@ def train(
     profile: Profile | None = ...,
     text: TextOptions | None = ...,
     options: TrainingOptions | None = ...,
+    branch: str | None = ...,
     progress: bool | None = ...,
     observer: Observer = ...,
     stop: threading.Event | None = ...,
@@ -166,6 +167,7 @@ def train(
     profile: Profile | None = ...,
     text: TextOptions | None = ...,
     options: TrainingOptions | None = ...,
+    branch: str | None = ...,
     progress: bool | None = ...,
     observer: Observer = ...,
     stop: threading.Event | None = ...,
@@ -182,6 +184,7 @@ def train(
     profile: Profile | None = None,
     text: TextOptions | None = None,
     options: TrainingOptions | None = None,
+    branch: str | None = None,
     progress: bool | None = None,
     observer: Observer = ignore,
     stop: threading.Event | None = None,
@@ -209,6 +212,8 @@ def train(
         How text is tagged.
     options : TrainingOptions, optional
         Sizes and times.
+    branch : str, optional
+        Branch of an existing network that commits are made on (`Network.branch`); ``main`` by default.
     progress : bool, optional
         Whether progress bars are shown; by default in notebooks.
     observer : callable, optional
@@ -245,7 +250,7 @@ def train(
     """
     read, chosen = read_inputs(inputs, text)
     wanted = _specification(specification, profile)
-    request = _Request(read, absolute_place(network), wanted, chosen, options or TrainingOptions())
+    request = _Request(read, absolute_place(network), wanted, chosen, options or TrainingOptions(), branch or BRANCH)
     ended = stop or threading.Event()
     if wait:
         with observe_work(client, request.workload, progress, observer) as (used, reporting):
@@ -282,6 +287,7 @@ class _Request:
     specification: Specification | None
     text: TextOptions
     options: TrainingOptions
+    branch: str
 
     @property
     def workload(self) -> Workload:
@@ -292,7 +298,11 @@ class _Request:
         with locked(self.path) as held:
             place = SharedPlace(client, held)
             place.require()
-            store = open_store(self.path)
+            store = open_store(self.path, self.branch)
+            if store is None and self.branch != BRANCH:
+                raise StoreMissingError(
+                    f"there is no network at {self.path} to have a branch", "an existing network", "train it first"
+                )
             wanted, lexicon = decide_text(client, store, self.inputs, self.specification, self.text)
             sources = sources_of(wanted, self.text, lexicon)
             target = NetworkTarget(place, wanted, sources.ever_pos, store, sources.tokenizer)

@@ -124,7 +124,7 @@ def diff(old: str, new: str, largest: int, **values: Any) -> None:
 
 @click.command(cls=Command)
 @NETWORK
-@click.option("--commit", help="Of an older commit.")
+@click.option("--ref", "--commit", "commit", metavar="NAME", help="Of an older commit, tag or branch.")
 @output_options
 def digest(network: Path, commit: str | None, **values: Any) -> None:
     """Print the SHA-256 of what an export of a network contains.

@@ -120,13 +120,14 @@ def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **valu
 @giaann_dask.command()
 @INPUTS
 @click.option("--network", required=True, type=click.Path(path_type=Path), help="Folder of the network, new or not.")
+@click.option("--branch", metavar="NAME", help="Branch of the network that commits are made on.  [default: main]")
 @training_options
 @text_options
 @ever_pos_option
 @events_option
 @device_option
 @common_options
-def train(inputs: tuple[str, ...], network: Path, **values: Any) -> int:
+def train(inputs: tuple[str, ...], network: Path, branch: str | None, **values: Any) -> int:
     """Train a network on text or on encoded corpora.
 
     Text that the network was trained on before is skipped, so an interrupted command is simply run
@@ -151,6 +152,7 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> int:
             specification=specification,
             text=text,
             options=options,
+            branch=branch,
             observer=event_log(values["events"], round_log(values["rounds"], observer)),
             stop=stop,
         )
@@ -220,7 +222,7 @@ def train(inputs: tuple[str, ...], network: Path, **values: Any) -> int:
     metavar="INPUT",
     help="The text that a network of profile v1 or v2 was trained on, for --baseline; repeatable.",
 )
-@click.option("--commit", help="Evaluate an older commit.")
+@click.option("--ref", "--commit", "commit", metavar="NAME", help="Evaluate an older commit, tag or branch.")
 @row_options
 @text_options
 @events_option
@@ -292,7 +294,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
 @click.option("--explain", is_flag=True, help="Show runners-up and the connections that decided.")
 @beam_options
 @inference_options
-@click.option("--commit", help="Use an older commit.")
+@click.option("--ref", "--commit", "commit", metavar="NAME", help="Use an older commit, tag or branch.")
 @row_options
 @TAGGER
 @section("Inference")(
@@ -348,7 +350,7 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
 
 @giaann_dask.command()
 @NETWORK
-@click.option("--commit", help="Show an older commit.")
+@click.option("--ref", "--commit", "commit", metavar="NAME", help="Show an older commit, tag or branch.")
 @output_options
 def inspect(network: Path, commit: str | None, **values: Any) -> None:
     """Show the sizes of a network and its commits, the last one first."""
@@ -397,7 +399,7 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
     show_default=True,
     help="Deflate for .npz and Zstandard for the others, or none, which is faster.",
 )
-@click.option("--commit", help="Export an older commit.")
+@click.option("--ref", "--commit", "commit", metavar="NAME", help="Export an older commit, tag or branch.")
 @output_options
 def export(
     network: Path, out: Path, compression: Literal["default", "none"], commit: str | None, **values: Any

@@ -116,7 +116,7 @@ def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], *
 @_job("--tolerance", type=float, default=0.01, show_default=True, metavar="SHARE",
               help="By how much top-1 (0 to 1) may fall.")  # fmt: skip
 @_job("--accept", is_flag=True, help="Accept the accuracy as the new reference.")
-@_job("--commit", help="Evaluate an older commit.")
+@_job("--ref", "--commit", "commit", metavar="NAME", help="Evaluate an older commit, tag or branch.")
 @_job("--reports", type=_PATH, help="Folder for the pages.  [default: NETWORK.reports]")
 @_HISTORY
 @_WAIT

@@ -101,7 +101,7 @@ _content, _style = section("What to draw"), section("Size and style")
 @_style("--width", type=float, help="Width in inches.  [default: 12, with --density 9]")
 @_style("--dark", is_flag=True, help="Light on dark.")
 @inference_options
-@click.option("--commit", help="Draw an older commit.")
+@click.option("--ref", "--commit", "commit", metavar="NAME", help="Draw an older commit, tag or branch.")
 @output_options
 def draw(network: Path, out: Path, **values: Any) -> None:
     """Draw concept columns with their neurons and connections, a whole network, or a prediction.
@@ -212,7 +212,7 @@ def _read_rules(values: dict[str, Any]) -> GenerationOptions:
     help="Text to predict, for the accuracy; repeatable.",
 )
 @click.option("--max-sequences", type=int, help="Read N sentences of it that pass the length filter.")
-@click.option("--commit", help="Report on an older commit.")
+@click.option("--ref", "--commit", "commit", metavar="NAME", help="Report on an older commit, tag or branch.")
 @inference_options
 @text_options
 @device_option

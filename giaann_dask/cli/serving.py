@@ -114,7 +114,7 @@ _http, _limits = section("HTTP"), section("Limits")
 )
 @inference_options
 @row_options
-@click.option("--commit", help="Serve an older commit.")
+@click.option("--ref", "--commit", "commit", metavar="NAME", help="Serve an older commit, tag or branch.")
 @TAGGER
 @device_option
 @common_options

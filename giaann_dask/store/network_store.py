@@ -9,13 +9,14 @@ on a local filesystem is safe for one committer at a time, which a lock enforces
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import icechunk
 import numpy as np
@@ -23,6 +24,7 @@ import numpy.typing as npt
 import zarr
 
 from giaann_dask.errors import (
+    OptionError,
     StoreDamagedError,
     StoreExistsError,
     StoreFormatError,
@@ -142,6 +144,45 @@ _CACHED = {
 }
 
 
+# Identity of a commit: 96 bits in Crockford's base 32. No tag or branch can have such a name.
+_IDENTITY = re.compile("[0-9A-HJKMNP-TV-Z]{20}")
+_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class Commit(NamedTuple):
+    """Entry of a network's history.
+
+    Attributes
+    ----------
+    identity, message : str
+        Identity and description.
+    written_at : datetime
+        When it was made, in UTC.
+    """
+
+    identity: str
+    message: str
+    written_at: datetime
+
+
+class Reference(NamedTuple):
+    """Name of a commit.
+
+    Attributes
+    ----------
+    name : str
+        The name.
+    kind : {"branch", "tag"}
+        A tag stays at its commit; a branch moves with every commit that training makes on it.
+    commit : str
+        Identity of the commit.
+    """
+
+    name: str
+    kind: str
+    commit: str
+
+
 class NetworkStore:
     """A network's repository at a path.
 
@@ -149,6 +190,8 @@ class NetworkStore:
     ----------
     path : str or Path
         Folder of an existing network.
+    branch : str
+        Branch whose last commit is the head, and that new commits are made on.
 
     Raises
     ------
@@ -161,12 +204,15 @@ class NetworkStore:
     ----------
     path : Path
         The folder, absolute.
+    branch : str
+        Branch of the head.
     held : WriteLock or None
         The right to write, while this process has it (`lock`).
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, branch: str = BRANCH) -> None:
         self.path = absolute_place(path)
+        self.branch = branch
         self.held: WriteLock | None = None
         require_folder(self.path)
         if not self.path.is_dir() or not (self.path / "refs").exists():
@@ -272,20 +318,131 @@ class NetworkStore:
                 "wait for the first commit of its training, or train it again if that has ended",
             )
         with reading(f"network {self.path}"):
-            return str(self._repository.lookup_branch(BRANCH))
+            if self.branch != BRANCH and self.branch not in self._repository.list_branches():
+                raise StoreMissingError(
+                    f"network {self.path} has no branch {self.branch!r}",
+                    f"one of {sorted(self._repository.list_branches())}",
+                    "make it with giaann-dask branch",
+                )
+            return str(self._repository.lookup_branch(self.branch))
 
     def commits(self) -> list[tuple[str, str]]:
-        """Return identity and message of all commits, the last one first."""
+        """Return identity and message of all commits of the branch, the last one first."""
+        return [(commit.identity, commit.message) for commit in self.log()]
+
+    def log(self, commit: str | None = None) -> list[Commit]:
+        """Return a commit and all before it, the last one first.
+
+        Parameters
+        ----------
+        commit : str, optional
+            Identity, tag or branch; the head by default.
+        """
+        head = self.head() if commit is None else self.resolve(commit)
         with reading(f"network {self.path}"):
-            head = self._repository.lookup_branch(BRANCH)
             found = list(self._repository.ancestry(snapshot_id=head))
         for info, named in zip(found, (head, *(info.parent_id for info in found)), strict=False):
             if info.id != named or info.metadata.get(_CHECKSUM, _message_checksum(info)) != _message_checksum(info):
                 raise StoreDamagedError(f"commit {named} of network {self.path} is not what was written")
-        return [(str(info.id), str(info.message)) for info in found[:-1]]
+        return [Commit(str(info.id), str(info.message), info.written_at) for info in found[:-1]]
+
+    def references(self) -> list[Reference]:
+        """Return the branches and tags of the network, each kind in the order of the names."""
+        with reading(f"network {self.path}"):
+            branches = sorted(self._repository.list_branches())
+            found = [Reference(name, "branch", str(self._repository.lookup_branch(name))) for name in branches]
+            tags = sorted(self._repository.list_tags())
+            return found + [Reference(name, "tag", str(self._repository.lookup_tag(name))) for name in tags]
+
+    def resolve(self, name: str) -> str:
+        """Return the identity of a commit that is given as such, or as a tag or branch."""
+        if _IDENTITY.fullmatch(name):
+            return name
+        return next((each.commit for each in reversed(self.references()) if each.name == name), name)
+
+    def add_reference(self, kind: Literal["tag", "branch"], name: str, commit: str) -> None:
+        """Name a commit; call it while holding the lock.
+
+        Parameters
+        ----------
+        kind : {"tag", "branch"}
+            See `Reference`.
+        name : str
+            Letters, digits, ``.``, ``_`` and ``-``; not a name that the network has or had as a tag.
+        commit : str
+            Identity, tag or branch.
+
+        Raises
+        ------
+        OptionError
+            If the name cannot be one.
+        StoreExistsError
+            If there is such a name.
+        StoreMissingError
+            If there is no such commit.
+        """
+        if not _NAME.fullmatch(name) or _IDENTITY.fullmatch(name):
+            raise OptionError(
+                f"the name {name!r} of a {kind}",
+                "up to 100 letters, digits, dots, underscores and hyphens, not like the identity of a commit",
+                "take such a name",
+            )
+        identity = self.open(commit).commit
+        repository = self._repository
+        taken = {each.name for each in self.references()}
+        try:
+            if name in taken:
+                raise ValueError(name)
+            with writing(f"network {self.path}"):
+                (repository.create_tag if kind == "tag" else repository.create_branch)(name, identity)
+        except (icechunk.IcechunkError, ValueError) as error:
+            raise StoreExistsError(
+                f"network {self.path} has a tag or branch {name!r}, or had this tag once",
+                "a new name",
+                "take another name",
+            ) from error
+
+    def remove_reference(self, name: str) -> None:
+        """Remove a tag or a branch other than that of the head; call it while holding the lock.
+
+        Raises
+        ------
+        StoreMissingError
+            If there is no such tag or branch.
+        """
+        kinds = {each.name: each.kind for each in self.references() if each.name not in (BRANCH, self.branch)}
+        if name not in kinds:
+            raise StoreMissingError(
+                f"network {self.path} has no tag or branch {name!r} that can be removed",
+                f"one of {sorted(kinds)}",
+                "list them with giaann-dask tag and giaann-dask branch",
+            )
+        with writing(f"network {self.path}"):
+            (self._repository.delete_tag if kinds[name] == "tag" else self._repository.delete_branch)(name)
+
+    def reset(self, commit: str) -> str:
+        """Make another commit the head of the branch; call it while holding the lock.
+
+        Parameters
+        ----------
+        commit : str
+            Identity, tag or branch.
+
+        Returns
+        -------
+        str
+            Tag of the former head, so that its commits are kept.
+        """
+        identity, head = self.open(commit).commit, self.head()
+        name = f"before-checkout-{head}"
+        if all(each.name != name for each in self.references()):
+            self.add_reference("tag", name, head)
+        with writing(f"network {self.path}"):
+            self._repository.reset_branch(self.branch, identity, from_snapshot_id=head)
+        return name
 
     def open(self, commit: str) -> CommitReader:
-        """Return a reader of one commit.
+        """Return a reader of one commit, which is given by its identity, a tag or a branch.
 
         Raises
         ------
@@ -294,6 +451,7 @@ class NetworkStore:
         StoreFormatError
             If the network is of another format version.
         """
+        commit = self.resolve(commit)
         try:
             session = self._repository.readonly_session(snapshot_id=commit)
             # What a file of another commit holds is opened under this one's name.
@@ -336,7 +494,7 @@ class NetworkStore:
             If the store cannot be written or read.
         """
         with reading(f"network {self.path}"), writing(f"network {self.path}"):
-            commits = list(self._repository.ancestry(branch=BRANCH))
+            commits = list(self._repository.ancestry(branch=self.branch))
             if keep_commits is not None and keep_commits < len(commits):
                 self._repository.expire_snapshots(commits[keep_commits - 1].written_at)
             # With the lock, everything that is older than now and belongs to no commit is left over.
@@ -344,14 +502,20 @@ class NetworkStore:
         return int(summary.bytes_deleted)
 
     def purge(self) -> int:
-        """Remove all commits but the last one with their files, and return how many; call it while holding the lock."""
+        """Remove all commits but the head with their files, and return how many; call it while holding the lock.
+
+        Tags and other branches, which would keep their commits, are removed too.
+        """
         before = len(self.commits())
+        for each in self.references():
+            if each.name not in (BRANCH, self.branch):
+                self.remove_reference(each.name)
         self.collect(keep_commits=1)
         return before - len(self.commits())
 
     def begin(self) -> icechunk.Session:
         """Return a session in which the next commit is written; `fork` it before changing anything."""
-        return self._repository.writable_session(BRANCH)
+        return self._repository.writable_session(self.branch)
 
     def commit(
         self, session: icechunk.Session, written: Sequence[bytes], before: CommitReader, change: CommitChange

@@ -15,7 +15,7 @@ from giaann_dask.spec import Specification
 from giaann_dask.storage import require_folder
 from giaann_dask.store.locking import is_vacant
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.store.network_store import BRANCH, NetworkStore
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.tokenizer import SubwordTokenizer
@@ -111,8 +111,15 @@ def require_tokenizer(specification: Specification, tokenizer: SubwordTokenizer 
         )
 
 
-def open_store(path: Path) -> NetworkStore | None:
+def open_store(path: Path, branch: str = BRANCH) -> NetworkStore | None:
     """Return the network at a path, or None when the path does not exist or is empty.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the network.
+    branch : str
+        Branch that commits are made on.
 
     Raises
     ------
@@ -124,7 +131,7 @@ def open_store(path: Path) -> NetworkStore | None:
     require_folder(path)
     if is_vacant(path):
         return None
-    store = NetworkStore(path)
+    store = NetworkStore(path, branch)
     # Nothing was ever committed: creating the network replaces it.
     return None if store.blank() else store
 

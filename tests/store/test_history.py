@@ -1,0 +1,129 @@
+"""Tags and branches of a network name commits, keep them, and are trained on apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from distributed import Client
+
+import giaann_dask as gd
+from giaann_dask.cli import run
+from giaann_dask.data import sample_test_text, sample_text
+from giaann_dask.errors import OptionError, StoreExistsError, StoreMissingError
+from giaann_dask.store.network_store import NetworkStore
+
+TEXTS = sample_test_text().read_text(encoding="utf-8").split("\n\n")[:3]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with gd.connect(workers=0) as made:
+        yield made
+
+
+@pytest.fixture
+def network(client: Client, tmp_path: Path) -> gd.Network:
+    """A network with two commits besides the first, empty one."""
+    for text in TEXTS[:2]:
+        found = gd.train([text], tmp_path / "net", client=client, profile="best")
+    return found
+
+
+def test_tags_stay_and_branches_move(network: gd.Network, client: Client) -> None:
+    first = network.log()[1]
+    gd.open(network, first.identity).tag("v1.0")
+    gd.open(network, "v1.0").branch("other")
+    main = gd.train([TEXTS[2]], network.path, client=client)
+    other = gd.train([TEXTS[2]], network.path, client=client, branch="other")
+    assert gd.open(network).commit == main.commit
+    assert gd.open(network, "other").commit == other.commit
+    assert gd.open(network, "v1.0").commit == first.identity
+    assert main.manifest.sequences > other.manifest.sequences > gd.open(network, "v1.0").manifest.sequences
+    assert [each.identity for each in other.log()[:2]] == [other.commit, first.identity]
+    assert {(each.name, each.kind) for each in network.references()} == {
+        ("main", "branch"),
+        ("other", "branch"),
+        ("v1.0", "tag"),
+    }
+    apart = gd.train([TEXTS[0]], network.path.parent / "apart", client=client, profile="best")
+    assert gd.train([TEXTS[2]], apart.path, client=client).digest() == other.digest()
+    moments = [each.written_at for each in main.log()]
+    assert moments == sorted(moments, reverse=True)
+
+
+def test_tagged_commits_outlive_their_branch(network: gd.Network, client: Client) -> None:
+    first = network.log()[1].identity
+    store = NetworkStore(network.path)
+    with store.lock():
+        store.add_reference("tag", "kept", first)
+        store.collect(keep_commits=1)
+    kept = gd.open(network, "kept")
+    assert (kept.commit, kept.manifest.connections > 0) == (first, True)
+    assert kept.digest() == gd.train([TEXTS[0]], network.path.parent / "one", client=client, profile="best").digest()
+    with store.lock():
+        store.remove_reference("kept")
+        store.collect(keep_commits=1)
+    with pytest.raises(StoreMissingError):
+        gd.open(network, first)
+
+
+def test_purging_removes_every_name(network: gd.Network, client: Client) -> None:
+    network.tag("with-it")
+    gd.forget(network, [TEXTS[1]], client=client, purge=True)
+    assert [each.name for each in network.references()] == ["main"]
+    with pytest.raises(StoreMissingError):
+        gd.open(network.path, "with-it")
+
+
+def test_names_are_given_once(network: gd.Network, client: Client) -> None:
+    for name in ("", "a b", "-a", "../x", "A" * 20, "a" * 101, "é"):
+        with pytest.raises(OptionError, match="the name"):
+            network.tag(name)
+    network.tag("one")
+    with pytest.raises(StoreExistsError, match="'one'"):
+        network.branch("one")
+    with pytest.raises(StoreMissingError, match="no branch 'two'"):
+        gd.train([TEXTS[2]], network.path, client=client, branch="two")
+    with pytest.raises(StoreMissingError, match="no network"):
+        gd.train([TEXTS[2]], network.path.parent / "new", client=client, branch="two")
+    with pytest.raises(StoreMissingError):
+        gd.open(network, "two")
+    assert not (network.path.parent / "new" / "refs").exists()
+
+
+def test_commands(network: gd.Network, capsys: pytest.CaptureFixture[str]) -> None:
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = run([*map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    path, (head, first, *_) = network.path, [each.identity for each in network.log()]
+    assert call("tag", path, "old", "--ref", first)[0] == 0
+    assert call("branch", path, "trial", "--ref", "old")[:2] == (0, f"{head}  main\n{first}  trial\n")
+    assert call("tag", path)[1] == f"{first}  old\n"
+    code, out, _ = call("log", path, "--json")
+    commits = json.loads(out)["commits"]
+    assert (code, [each["names"] for each in commits[:2]]) == (0, [["main"], ["trial", "tag old"]])
+    assert call("log", path, "--ref", "old")[1].startswith(first)
+    code, out, _ = call("inspect", path, "--ref", "trial", "--json")
+    assert json.loads(out)["commit"] == first
+    code, out, _ = call("diff", f"{path}@old", path)
+    assert (code, "0 gone" in out) == (0, True)
+    assert call("train", sample_text(), "--network", path, "--branch", "trial", "--workers", "0")[0] == 0
+    assert NetworkStore(path).head() == head
+    code, out, _ = call("checkout", path, "old", "--json")
+    assert (code, json.loads(out)) == (0, {"commit": first, "former": f"before-checkout-{head}"})
+    assert gd.open(path).commit == first
+    assert gd.open(path, f"before-checkout-{head}").commit == head
+    assert call("branch", path, "trial", "--delete")[1] == f"{first}  main\n"
+    for arguments in (
+        ("branch", path, "main", "--delete"),
+        ("tag", path, "--delete"),
+        ("tag", path, "x", "--ref", "none"),
+        ("checkout", path, "none"),
+        ("train", sample_text(), "--network", path, "--branch", "none", "--workers", "0"),
+    ):
+        code, out, err = call(*arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1)
