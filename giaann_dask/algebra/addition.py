@@ -6,16 +6,15 @@ adds are numbered after those of the earlier ones, as if its text had been read 
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from distributed import Client, Future
 
-from giaann_dask.algebra.parts import require_order_free, require_same_rules, submit_parts
+from giaann_dask.algebra.parts import add_parts, require_order_free, require_same_rules, submit_parts
 from giaann_dask.cluster import attempt
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import OptionError, StoreExistsError, parameter
@@ -25,42 +24,13 @@ from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.text.ledger import Ledger, LedgerEntry
-from giaann_dask.training import tasks
 from giaann_dask.training.committing import Progress, commit_regions
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.run_references import sizes_of
 from giaann_dask.training.target import open_store
 
 Overlap: TypeAlias = Literal["refuse", "once"]
-OVERLAPS = ("refuse", "once")
-
-
-@dataclass(frozen=True)
-class AdditionReport:
-    """Result of an addition.
-
-    Attributes
-    ----------
-    networks, left_out : int
-        Networks that were added, and those whose text the others held already.
-    sequences, connections : int
-        Of the sum.
-    seconds : float
-        Time it took.
-    commit : str
-        Identity of the commit of the sum.
-    """
-
-    networks: int
-    left_out: int
-    sequences: int
-    connections: int
-    seconds: float
-    commit: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        return dict(vars(self))
+OVERLAPS = get_args(Overlap)
 
 
 @attempt()
@@ -70,8 +40,8 @@ def add_networks(
     out: Path,
     overlap: Overlap = "refuse",
     observer: Observer = ignore,
-) -> AdditionReport:
-    """Write the sum of networks to a new network.
+) -> str:
+    """Write the sum of networks to a new network, and return the identity of its commit.
 
     Parameters
     ----------
@@ -98,7 +68,6 @@ def add_networks(
     StoreWriteError, StoreUnsharedError
         If it cannot be written, or a worker cannot access it.
     """
-    started = time.perf_counter()
     if len(readers) < 2:
         raise OptionError(f"{len(readers)} networks to add", "two or more", "name at least two networks")
     if overlap not in OVERLAPS:
@@ -114,17 +83,18 @@ def add_networks(
         SharedPlace(client, held).require()
         regions = Regions(client, first.placement(), 0)
         progress, renamings = _sum_dictionaries(added)
-        regions.replace_by(_submit_sums(client, regions, added, renamings))
+        parts: dict[int, list[Future]] = defaultdict(list)
+        for reader, renaming in zip(added, renamings, strict=True):
+            for region, futures in submit_parts(client, reader, first.placement(), renaming).items():
+                parts[region].extend(futures)
+        regions.replace_by(add_parts(regions, parts))
         for done, runs in enumerate(regions.runs.values(), 1):
             sizes_of(runs)
             observer(StageAdvanced("add", done, len(regions.runs), "regions"))
         empty = replace(Manifest.new(first.manifest().specification), begun_with=first.manifest().begun_with)
         store = NetworkStore.create(out, empty, first.ever_pos(), first.tokenizer(), held)
         store.held = held
-        commit = commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
-        after = store.open(commit).manifest()
-    seconds = round(time.perf_counter() - started, 3)
-    return AdditionReport(len(added), len(readers) - len(added), after.sequences, after.connections, seconds, commit)
+        return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
 
 
 def _without_overlap(readers: Sequence[CommitReader], overlap: Overlap) -> list[CommitReader]:
@@ -179,17 +149,3 @@ def _sum_dictionaries(readers: Sequence[CommitReader]) -> tuple[Progress, list[R
         renamings.append(renaming if other.specification.has_columns else None)
     manifest = replace(manifest, concepts=len(whole.concepts), features=len(whole.features))
     return Progress(manifest, whole, Ledger(entries)), renamings
-
-
-def _submit_sums(
-    client: Client, regions: Regions, readers: Sequence[CommitReader], renamings: Sequence[Renaming | None]
-) -> dict[int, Future]:
-    """Submit tasks that add the runs of networks, by region."""
-    parts: dict[int, list[Future]] = defaultdict(list)
-    for reader, renaming in zip(readers, renamings, strict=True):
-        for region, futures in submit_parts(client, reader, readers[0].placement(), renaming).items():
-            parts[region].extend(futures)
-    return {
-        region: regions.submit("compact", tasks.compact, *futures, key_of=[future.key for future in futures])
-        for region, futures in parts.items()
-    }

@@ -18,7 +18,7 @@ from giaann_dask.cluster import attempt, results, task_key
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.increments.contexts import CONTEXTS, EXTENDS, word_key
 from giaann_dask.keys import Integers, unpack_neuron, unpack_target
-from giaann_dask.runs.merging import merge_encoded
+from giaann_dask.runs.merging import merge_encoded, merge_runs
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.renaming import append_names
 from giaann_dask.runs.run import Run
@@ -152,10 +152,13 @@ def compare_networks(
     for done, task in enumerate(tasks, 1):
         found.extend(results([task]))
         observer(StageAdvanced("compare", done, len(tasks), "regions"))
-    kept = [set(ids.tolist()) for ids in (renaming.concepts, renaming.features)]
+    # Names of the old network that the new one lacks are those that none of its names was mapped to.
     columns, features = (
-        {"new": total - count, "gone": sum(name not in ids for name in range(count))}
-        for total, count, ids in zip((len(whole.concepts), len(whole.features)), before, kept, strict=True)
+        {"new": len(names) - count, "gone": count - int(np.count_nonzero(np.unique(ids) < count))}
+        for names, count, ids in (
+            (whole.concepts, before[0], renaming.concepts),
+            (whole.features, before[1], renaming.features),
+        )
     )
     counts = np.sum([[0] * (len(KINDS) + 1), *map(list, (each.counts for each in found))], axis=0).tolist()
     return NetworkDifference(
@@ -172,8 +175,8 @@ def compare_region(olds: int, largest: int, *runs: PackedRegionRun) -> RegionDif
     """Compare the sum of the first runs of a region with the sum of the others (a task)."""
     old, new = (merge_encoded([run.connections for run in part], decode_table) for part in (runs[:olds], runs[olds:]))
     # The union of both, first with which of them has each connection, then with the change of its strength.
-    has = merge_encoded([_weighed(old, np.full(len(old), _GONE)), _weighed(new, np.full(len(new), _NEW))], _same)
-    changed = merge_encoded([_weighed(old, -old.strength.astype(np.int64)), _weighed(new, new.strength)], _same)
+    has = merge_runs([_weighed(old, np.full(len(old), _GONE)), _weighed(new, np.full(len(new), _NEW))])
+    changed = merge_runs([_weighed(old, -old.strength.astype(np.int64)), _weighed(new, new.strength)])
     if not len(has):
         none = np.zeros(0, np.int64)
         return RegionDifference((0,) * (len(KINDS) + 1), none, none, none, none)
@@ -190,10 +193,6 @@ def compare_region(olds: int, largest: int, *runs: PackedRegionRun) -> RegionDif
 
 def _weighed(run: Run, strength: Any) -> Run:
     return replace(run, strength=np.asarray(strength, np.int64))
-
-
-def _same(run: Run) -> Run:
-    return run
 
 
 def _largest(places: Integers, change: Integers, count: int) -> Integers:

@@ -7,7 +7,7 @@ task.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from distributed import Client, Future
@@ -22,6 +22,7 @@ from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.training import tasks
+from giaann_dask.training.regions import Regions
 
 
 def require_same_rules(first: CommitReader, other: CommitReader) -> None:
@@ -108,6 +109,14 @@ def divide_parts(
             routed = task_key("route", key, region)
             parts[region].append(client.submit(select_region, divided, region, key=routed))
     return dict(parts)
+
+
+def add_parts(regions: Regions, parts: Mapping[int, Sequence[Future]]) -> dict[int, Future]:
+    """Submit tasks that add the parts of each region, without decoding a sum as a whole."""
+    return {
+        region: regions.submit("compact", tasks.compact, *each, key_of=[part.key for part in each])
+        for region, each in parts.items()
+    }
 
 
 def _same_regions(one: Placement, other: Placement) -> bool:

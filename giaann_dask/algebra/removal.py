@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client, Future
 
-from giaann_dask.algebra.parts import divide_parts, require_order_free, submit_parts
+from giaann_dask.algebra.parts import add_parts, divide_parts, require_order_free, submit_parts
 from giaann_dask.cluster import attempt, results, task_key
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.encoding.sources import SourceOptions
@@ -28,8 +28,8 @@ from giaann_dask.errors import OptionError, StoreDamagedError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.increments.contexts import word_key
 from giaann_dask.keys import Integers, unpack_neuron, unpack_target
-from giaann_dask.runs.merging import merge_encoded
-from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.packing import PackedRegionRun, pack
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.renaming import close_gaps, find_names
 from giaann_dask.runs.run import Run, narrow_strength
@@ -239,12 +239,8 @@ def _subtract(
     if renumber and has_columns:
         # Numbers of columns decide their regions, so that these are made anew.
         placement = Placement(placement.first_regions)
-        parts = divide_parts(client, list(sums.values()), placement, close_gaps(*keeps))
         regions = Regions(client, placement, manifest.rounds)
-        sums = {
-            region: regions.submit("compact", tasks.compact, *each, key_of=[part.key for part in each])
-            for region, each in parts.items()
-        }
+        sums = add_parts(regions, divide_parts(client, list(sums.values()), placement, close_gaps(*keeps)))
     regions.replace_by(sums)
     progress = Progress(_counts_without(manifest, removed.manifest(), vocabulary), vocabulary, Ledger(entries), True)
     return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
@@ -287,17 +283,17 @@ def _counts_without(manifest: Manifest, removed: Manifest, vocabulary: Vocabular
     Flags depend on the word alone: they count as set by the first sequence, which no number is known of any more.
     """
     by_status = tuple(a - b for a, b in zip(manifest.by_status, removed.by_status, strict=True))
-    sizes = {"concepts": len(vocabulary.concepts), "features": len(vocabulary.features)}
+    concepts, features = len(vocabulary.concepts), len(vocabulary.features)
     vocabulary.probable_since = [min(since, 0) for since in vocabulary.probable_since]
     vocabulary.sequences = sum(by_status)
     return replace(
         manifest,
         by_status=by_status,
         tokens=manifest.tokens - removed.tokens,
-        concepts=sizes["concepts"],
-        features=sizes["features"],
-        saved_concepts=sizes["concepts"],
-        saved_features=sizes["features"],
+        concepts=concepts,
+        features=features,
+        saved_concepts=concepts,
+        saved_features=features,
         last_trained=sum(by_status) - 1,
     )
 
@@ -311,19 +307,10 @@ def subtract(wholes: int, *runs: PackedRegionRun) -> PackedRegionRun:
         If a connection would become negative.
     """
     tables = []
-    for whole, part in zip(_tables(runs[:wholes]), _tables(runs[wholes:]), strict=True):
-        removed = merge_encoded(part, tasks.decode_table)
-        negative = replace(removed, strength=-removed.strength.astype(np.int64))
-        tables.append(pack(_without_zeros(merge_encoded([merge_encoded(whole, tasks.decode_table), negative], _same))))
+    for whole, part in zip(tasks.add_runs(runs[:wholes]), tasks.add_runs(runs[wholes:]), strict=True):
+        negative = replace(part, strength=-part.strength.astype(np.int64))
+        tables.append(pack(_without_zeros(merge_runs([whole, negative]))))
     return PackedRegionRun(*tables)
-
-
-def _tables(runs: Sequence[PackedRegionRun]) -> tuple[list[PackedRun], list[PackedRun]]:
-    return [run.connections for run in runs], [run.neurons for run in runs]
-
-
-def _same(run: Run) -> Run:
-    return run
 
 
 def _without_zeros(run: Run) -> Run:

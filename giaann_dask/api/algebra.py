@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from giaann_dask.algebra.addition import AdditionReport, Overlap, add_networks
+from giaann_dask.algebra.addition import Overlap, add_networks
 from giaann_dask.algebra.comparison import NetworkDifference, compare_networks
 from giaann_dask.algebra.removal import RemovalReport, forget_documents
 from giaann_dask.api.cluster import ClientLike, observe_work
@@ -79,8 +79,8 @@ def add(
     """
     readers = [_reader(network) for network in networks]
     with observe_work(client, Workload(), progress, observer) as (used, reporting):
-        report: AdditionReport = add_networks(used, readers, absolute_place(out), overlap, reporting)
-    return Network(out, report.commit)
+        commit: str = add_networks(used, readers, absolute_place(out), overlap, reporting)
+    return Network(out, commit)
 
 
 def forget(

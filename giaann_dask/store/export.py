@@ -32,7 +32,7 @@ from giaann_dask.storage import replacing, writing
 from giaann_dask.store.connection_table import ConnectionTable
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.store.ordered_connections import OrderedConnections, ordered_connections
-from giaann_dask.store.table_files import BLOCK, SUFFIXES, Compression, Table, replacing_table, require_format
+from giaann_dask.store.table_files import BLOCK, SUFFIXES, Compression, Table, replacing_table
 from giaann_dask.text.vocabulary import Vocabulary
 
 
@@ -230,10 +230,6 @@ def export_network(
         If the disk is full.
     """
     files = export_names(path)
-    for file in (files.connections, files.neurons):
-        require_format(file)
-    contents = _contents(reader)
-    folder = files.connections.parent
     # The files appear together, after the last one is complete.
     with (
         writing(str(files.connections)),
@@ -241,6 +237,7 @@ def export_network(
         replacing_table(files.neurons) as neurons,
         replacing_table(files.connections) as table,
     ):
+        contents, folder = _contents(reader), files.connections.parent
         with ordered_connections(reader, folder, observer, contents.renaming) as connections:
             rows = computed_table(contents.columns, len(connections), connections.blocks)
             table.write(rows, compression, observer)
@@ -290,6 +287,7 @@ def _contents(reader: CommitReader) -> _Contents:
         renaming = rank_names(reader.saved_vocabulary(), [_read_neurons(reader).source])
 
     def neurons(_: OrderedConnections) -> Table:
+        # Read again: kept while the connections are written, they would take memory.
         own = _read_neurons(reader)
         if renaming is not None:
             own = rename_sources(own, renaming)

@@ -317,6 +317,10 @@ class NetworkStore:
                 "a network with at least one",
                 "wait for the first commit of its training, or train it again if that has ended",
             )
+        return self._tip()
+
+    def _tip(self) -> str:
+        """Return the snapshot that the branch is at, also where nothing has been committed yet."""
         with reading(f"network {self.path}"):
             if self.branch != BRANCH and self.branch not in self._repository.list_branches():
                 raise StoreMissingError(
@@ -338,7 +342,7 @@ class NetworkStore:
         commit : str, optional
             Identity, tag or branch; the head by default.
         """
-        head = self.head() if commit is None else self.resolve(commit)
+        head = self._tip() if commit is None else self.resolve(commit)
         with reading(f"network {self.path}"):
             found = list(self._repository.ancestry(snapshot_id=head))
         for info, named in zip(found, (head, *(info.parent_id for info in found)), strict=False):
@@ -358,7 +362,10 @@ class NetworkStore:
         """Return the identity of a commit that is given as such, or as a tag or branch."""
         if _IDENTITY.fullmatch(name):
             return name
-        return next((each.commit for each in reversed(self.references()) if each.name == name), name)
+        with reading(f"network {self.path}"):
+            if name in self._repository.list_tags():
+                return str(self._repository.lookup_tag(name))
+            return str(self._repository.lookup_branch(name)) if name in self._repository.list_branches() else name
 
     def add_reference(self, kind: Literal["tag", "branch"], name: str, commit: str) -> None:
         """Name a commit; call it while holding the lock.
@@ -389,9 +396,8 @@ class NetworkStore:
             )
         identity = self.open(commit).commit
         repository = self._repository
-        taken = {each.name for each in self.references()}
         try:
-            if name in taken:
+            if self.resolve(name) != name:
                 raise ValueError(name)
             with writing(f"network {self.path}"):
                 (repository.create_tag if kind == "tag" else repository.create_branch)(name, identity)

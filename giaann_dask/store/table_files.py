@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from giaann_dask.lazy import import_optional
 from giaann_dask.storage import replacing
 
 Compression: TypeAlias = Literal["default", "none"]
-COMPRESSIONS = ("default", "none")
+COMPRESSIONS = get_args(Compression)
 
 # Rows that are handled in one go: a row group of Parquet, a chunk of Zarr.
 BLOCK = 1 << 20

@@ -119,11 +119,6 @@ class _Text:
         index = {word: number for number, word in enumerate(dict.fromkeys(words))}
         return cls(words, list(index), np.fromiter(map(index.__getitem__, words), np.int64, len(words)), ends)
 
-    @property
-    def starts(self) -> npt.NDArray[np.int64]:
-        """The first word of each sentence."""
-        return np.concatenate([np.zeros(1, np.int64), self.ends[:-1]])
-
     def where(self, types: Iterable[bool]) -> Iterator[tuple[int, int, int]]:
         """Yield the words of the types with a property: position, and begin and end of the sentence."""
         found = np.fromiter(types, np.bool_, len(self.types))[self.type_of]

@@ -200,15 +200,11 @@ class Regions:
         sums : mapping of int to Future
             A `PackedRegionRun` for each region that has connections.
         """
-        for region in self._runs:
-            name = _identity(region, 0, self.rounds)
-            value = sums.get(region)
-            rank = self.rounds.bit_length()
-            self._runs[region] = (
-                ()
-                if value is None
-                else (RunReference(name, rank, 0, self.rounds, self._measure(value), value, packed=True),)
-            )
+        last, rank = self.rounds, self.rounds.bit_length()
+        self._runs = dict.fromkeys(self._runs, ())
+        for region, value in sums.items():
+            name = _identity(region, 0, last)
+            self._runs[region] = (RunReference(name, rank, 0, last, self._measure(value), value, packed=True),)
         self.rounds += 1
 
     def compact_all(self, region: int) -> None:
