@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from giaann_dask.cluster import result, task_key
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.text.block_tagging import tag_sentences
+from giaann_dask.text.block_tagging import tag_part
 from giaann_dask.text.corpus import is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.reading import ReadOptions, read_parts
-from giaann_dask.text.tokens import Part
+from giaann_dask.text.tokens import Part, TaggedSentence
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -82,4 +82,6 @@ def check_ever(choice: str) -> None:
 
 def collect_ever(part: Part, tagger: str) -> EverPos:
     """Collect the lexicon of one part (a task)."""
-    return EverPos.from_sentences(sentence for _, sentences in tag_sentences(part, tagger) for sentence in sentences)
+    text = tag_part(part, tagger)
+    # Each distinct token once.
+    return EverPos.from_sentences([TaggedSentence(text.forms, text.lemmas, text.upos, text.xpos)])

@@ -53,7 +53,7 @@ from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import MAXIMUM_TOKENS, Specification
 from giaann_dask.store.network_store import CommitReader
-from giaann_dask.text.block_tagging import make_builder, tag_sentences, tag_spaced_sentences
+from giaann_dask.text.block_tagging import make_builder, tag_part
 from giaann_dask.text.blocks import CANDIDATE, NO_CONCEPT, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.segmentation import encode_block
@@ -229,17 +229,16 @@ def prepare_prompt(
     require_prompt(prompt)
     base = flags or flags_of(vocabulary)
     part = Part("the prompt", "text", (prompt,), (0,))
-    tag = tag_spaced_sentences if isinstance(lexicon, SubwordTokenizer) else tag_sentences
-    sentences = [s for _, group in tag(part, tagger) for s in group]
+    text = tag_part(part, tagger)
     limits = FilterOptions.of(specification)
     # All of the prompt is one sequence.
-    whole = replace(limits, seed_tokens=0, maximum_tokens=MAXIMUM_TOKENS, sentences=max(1, len(sentences)), crop=False)
+    whole = replace(limits, seed_tokens=0, maximum_tokens=MAXIMUM_TOKENS, sentences=max(1, len(text)), crop=False)
     builder = make_builder(lexicon, whole)
-    builder.add_part([(0, sentences)])
+    builder.add_part(text)
     block = builder.build()
     if len(block) == 0:
         raise PromptError(
-            f"the prompt has {sum(len(s.forms) for s in sentences)} words",
+            f"the prompt has {len(text.entry)} words",
             f"1 to {MAXIMUM_TOKENS}",
             "give another prompt",
         )

@@ -5,29 +5,32 @@ The steps are in `splitting`, `conllu`, `tagging` and `blocks`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain
 
-from giaann_dask.text.blocks import BlockBuilder, FilterOptions, RawBlockBuilder, TaggedBlock, raw_sentences
-from giaann_dask.text.conllu import parse_conllu, parse_spaced_conllu
+import numpy as np
+
+from giaann_dask.text.blocks import BlockBuilder, FilterOptions, RawBlockBuilder, TaggedBlock
+from giaann_dask.text.conllu import parse_spaced_conllu
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.splitting import Splitter
 from giaann_dask.text.subword_blocks import SubwordBlockBuilder
-from giaann_dask.text.tagging import make_tagger
+from giaann_dask.text.tagging import tag_text
 from giaann_dask.text.tokenizer import SubwordTokenizer
-from giaann_dask.text.tokens import Part, SpacedSentence, TaggedSentence
+from giaann_dask.text.tokens import Part, SplitText, TaggedText
 
 GOLD = "gold"
 
 
-def tag_sentences(part: Part, tagger: str) -> Iterator[tuple[int, list[TaggedSentence]]]:
-    """Yield the document and the tagged sentences of each passage of a part.
+def tag_part(part: Part, tagger: str | None) -> TaggedText:
+    """Return the sentences of a part with tags.
 
     Parameters
     ----------
     part : Part
         Raw text or CoNLL-U lines.
-    tagger : str
-        ``"gold"`` keeps the tags of CoNLL-U; any other name tags the words anew.
+    tagger : str or None
+        ``"gold"`` keeps the tags of CoNLL-U; any other name tags the words anew; None leaves tags and lemmas empty.
 
     Raises
     ------
@@ -37,36 +40,18 @@ def tag_sentences(part: Part, tagger: str) -> Iterator[tuple[int, list[TaggedSen
         If there is no tagger of that name.
     """
     if part.kind == "conllu":
-        passages = [parse_conllu(passage, part.source) for passage in part.passages]
-        if tagger == GOLD:
-            yield from zip(part.documents, passages, strict=True)
-            return
-        words = [[sentence.forms for sentence in passage] for passage in passages]
-    else:
-        words = [list(passage) for passage in Splitter().split(part.passages)]
-    yield from zip(part.documents, _tag(words, tagger), strict=True)
-
-
-def tag_spaced_sentences(part: Part, tagger: str) -> Iterator[tuple[int, list[SpacedSentence]]]:
-    """Yield the same as `tag_sentences`, with the spaces between words."""
-    if part.kind == "conllu":
         passages = [parse_spaced_conllu(passage, part.source) for passage in part.passages]
+        text = SplitText.of(passages)
         if tagger == GOLD:
-            yield from zip(part.documents, passages, strict=True)
-            return
-        spaced = [[(sentence.forms, sentence.spaces) for sentence in passage] for passage in passages]
+            document = np.repeat(np.array(part.documents, np.int64), text.passages)
+            return TaggedText.of(list(chain.from_iterable(passages)), text.spaced, document)
     else:
-        spaced = [list(passage) for passage in Splitter().split_spaced(part.passages)]
-    tagged = _tag([[words for words, _ in passage] for passage in spaced], tagger)
-    for document, found, passage in zip(part.documents, tagged, spaced, strict=True):
-        yield document, [SpacedSentence(*each, spaces) for each, (_, spaces) in zip(found, passage, strict=True)]
-
-
-def _tag(words: Sequence[Sequence[Sequence[str]]], tagger: str) -> Iterator[list[TaggedSentence]]:
-    """Yield the tagged sentences of each passage; one call of the tagger tags all of them."""
-    tagged = iter(make_tagger(tagger).tag([sentence for passage in words for sentence in passage]))
-    for passage in words:
-        yield [next(tagged) for _ in passage]
+        text = Splitter().split_text(part.passages)
+    document = np.repeat(np.array(part.documents, np.int64), text.passages)
+    if tagger is not None:
+        return tag_text(tagger, text, document)
+    none = [""] * len(text.types)
+    return TaggedText(text.types, none, none, none, text.type_of, text.spaced, text.ends, document)
 
 
 def tag_block(
@@ -96,13 +81,8 @@ def tag_block(
     TaggedBlock
     """
     builder = make_builder(lexicon, options)
-    if options.raw:
-        for part, skip in zip(parts, skips, strict=True):
-            builder.add_part(raw_sentences(part), skip)
-        return builder.build()
-    tag = tag_spaced_sentences if isinstance(lexicon, SubwordTokenizer) else tag_sentences
     for part, skip in zip(parts, skips, strict=True):
-        builder.add_part(tag(part, tagger), skip)
+        builder.add_part(tag_part(part, None if options.raw else tagger), skip)
     return builder.build()
 
 

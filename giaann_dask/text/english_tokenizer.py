@@ -6,6 +6,8 @@ stored in a cache file, and applied as ``spacy.tokenizer.Tokenizer`` does: chunk
 table, prefixes and suffixes are removed one by one, the remainder is divided at infixes, and special cases that were
 divided, or that two chunks make together, are restored. Tests compare the tokens with those of spaCy.
 
+Tokens are numbers of types, so a chunk that was seen before costs one look-up and no Python object per token.
+
 Does not cover: sentences (`splitting`).
 """
 
@@ -16,11 +18,15 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from giaann_dask.user_cache import user_cache
 
@@ -31,20 +37,52 @@ _EXPRESSIONS = {"prefix": "search", "suffix": "search", "infix": "finditer", "ur
 _PLAIN = re.compile(r"[A-Za-z]+")
 _NONE: Mapping[str, list[str]] = {}
 
+# The rules take time quadratic in the length of a chunk (20,000 brackets take 37 s), so longer chunks are divided, if
+# possible after a punctuation mark.
+_MAXIMUM_CHUNK = 200
+_PIECE = re.compile(rf"\S{{1,{_MAXIMUM_CHUNK - 1}}}[^\w\s]|\S{{1,{_MAXIMUM_CHUNK}}}")
+
+
+class TypedPassages(NamedTuple):
+    """Tokens of some passages as numbers of types.
+
+    Attributes
+    ----------
+    types : list of str
+        Distinct tokens of the passages, in any order.
+    type_of : ndarray
+        Index of each token in `types`; int64, shape ``(tokens,)``.
+    spaced : ndarray
+        Whether white space, or the end of the passage, follows each token; bool, shape ``(tokens,)``.
+    ends : ndarray
+        Number of tokens up to the end of each passage; int64, shape ``(passages,)``.
+    """
+
+    types: list[str]
+    type_of: npt.NDArray[np.int64]
+    spaced: npt.NDArray[np.bool_]
+    ends: npt.NDArray[np.int64]
+
+    def tokens(self) -> list[str]:
+        """Return the tokens of all passages."""
+        return [self.types[number] for number in self.type_of.tolist()]
+
 
 class EnglishTokenizer:
     """Divide text into tokens; a chunk between spaces is divided once and then looked up.
+
+    Not for several threads at the same time.
 
     Parameters
     ----------
     abbreviations : sequence of str
         Strings that stay one token, besides those of the rules.
     maximum_chunks : int
-        Number of chunks to remember; beyond it all are divided again.
+        Number of chunks to remember; when a call begins with more, all are divided again.
 
     Examples
     --------
-    >>> EnglishTokenizer()("He didn't go (to the U.K.).")[0]
+    >>> EnglishTokenizer()(["He didn't go (to the U.K.)."]).tokens()
     ['He', 'did', "n't", 'go', '(', 'to', 'the', 'U.K.', ')', '.']
     """
 
@@ -56,50 +94,75 @@ class EnglishTokenizer:
         )
         self._phrases = self._divided_phrases()
         self._maximum_chunks = maximum_chunks
-        self._known: dict[str, list[str]] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin with the types of the divided special cases alone."""
+        self._names: list[str] = []
+        self._numbers = _Numbers(self._add_name)
+        # Special cases are searched for where the first two tokens of a divided form follow each other, unless it is
+        # what they are restored to ("it", "'s").
+        every = (phrase for phrases in self._phrases.values() for phrase in phrases)
+        phrases = [phrase for phrase in every if self._special.get("".join(phrase)) != phrase]
+        numbers = [[self._numbers[word] for word in phrase[:2]] for phrase in phrases]
+        self._openings = np.array([_opening(*pair) for pair in numbers], np.int64)
+        self._opening_types = len(self._names)
+        # Tokens of chunk c: from _starts[c] to _starts[c + 1].
+        self._chunks = _Numbers(self._add_chunk)
+        self._starts, self._tokens, self._gaps = array("q", [0]), array("q"), array("b")
 
     @property
     def chunks(self) -> int:
         """Number of chunks that are remembered."""
-        return len(self._known)
+        return len(self._chunks)
 
-    def __call__(self, text: str) -> tuple[list[str], list[bool]]:
-        """Return the tokens of a text, and whether a space follows each.
+    def __call__(self, passages: Sequence[str]) -> TypedPassages:
+        """Return the tokens of passages, none of which spans two passages."""
+        if len(self._chunks) >= self._maximum_chunks:
+            self._forget()
+        chunks: list[str] = []
+        ends: list[int] = []
+        for passage in passages:
+            chunks += passage.split()
+            ends.append(len(chunks))
+        number = np.fromiter(map(self._chunks.__getitem__, chunks), np.int64, len(chunks))
+        starts, tokens = np.array(self._starts, np.int64), np.array(self._tokens, np.int64)
+        lengths = np.diff(starts)[number]
+        bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        at = np.arange(bounds[-1]) + np.repeat(starts[number] - bounds[:-1], lengths)
+        spaced = np.array(self._gaps, np.bool_)[at]
+        return self._distinct(*self._restore(tokens[at], spaced, bounds[np.array(ends, np.int64)]))
 
-        Parameters
-        ----------
-        text : str
-            Its white space is single spaces, with none at its ends.
-        """
-        if not text:
-            return [], []
-        words: list[str] = []
-        spaced: list[bool] = []
-        for chunk in text.split(" "):
-            tokens = self._known.get(chunk)
-            if tokens is None:
-                tokens = self._divide_and_remember(chunk)
-            words += tokens
-            if len(tokens) > 1:
-                spaced += [False] * (len(tokens) - 1)
-            spaced.append(True)
-        spaced[-1] = False
-        return self._restore(words, spaced)
+    def _distinct(
+        self, tokens: npt.NDArray[np.int64], spaced: npt.NDArray[np.bool_], ends: npt.NDArray[np.int64]
+    ) -> TypedPassages:
+        """Return tokens with types of their own instead of all that are remembered."""
+        index = np.zeros(len(self._names), np.int64)
+        index[tokens] = 1
+        used = np.flatnonzero(index)
+        index[used] = np.arange(len(used))
+        return TypedPassages([self._names[number] for number in used.tolist()], index[tokens], spaced, ends)
 
-    def _divide_and_remember(self, chunk: str) -> list[str]:
-        if len(self._known) >= self._maximum_chunks:
-            self._known.clear()
-        found = self._known[chunk] = self._special.get(chunk) or self._divide(chunk, self._special)
-        return found
+    def _add_name(self, name: str) -> int:
+        self._names.append(name)
+        return len(self._names) - 1
+
+    def _add_chunk(self, chunk: str) -> int:
+        """Divide a new chunk and return its number."""
+        pieces = [chunk] if len(chunk) <= _MAXIMUM_CHUNK else _PIECE.findall(chunk)
+        for piece in pieces:
+            tokens = self._special.get(piece) or self._divide(piece, self._special)
+            self._tokens.extend(map(self._numbers.__getitem__, tokens))
+            self._gaps.extend([0] * (len(tokens) - 1) + [1])
+        self._starts.append(len(self._tokens))
+        return len(self._starts) - 2
 
     def _divide(self, chunk: str, special: Mapping[str, list[str]]) -> list[str]:
         """Return the tokens of a chunk: its prefixes, what is left, and its suffixes."""
-        if _PLAIN.fullmatch(chunk):
-            return [chunk]
         prefixes: list[str] = []
         suffixes: list[str] = []
         length = -1
-        while chunk and len(chunk) != length and chunk not in special:
+        while chunk and len(chunk) != length and chunk not in special and not _PLAIN.fullmatch(chunk):
             length = len(chunk)
             before = _matched(self._prefix, chunk)
             if before and chunk[before:] in special:
@@ -127,7 +190,8 @@ class EnglishTokenizer:
             return ()
         if core in special:
             return special[core]
-        return [core] if self._url.match(core) else list(self._between_infixes(core))
+        plain = _PLAIN.fullmatch(core) or self._url.match(core)
+        return [core] if plain else list(self._between_infixes(core))
 
     def _between_infixes(self, core: str) -> Iterator[str]:
         start = 0
@@ -154,8 +218,39 @@ class EnglishTokenizer:
                 phrases.setdefault(tokens[0], []).append(tokens)
         return phrases
 
-    def _restore(self, words: list[str], spaced: list[bool]) -> tuple[list[str], list[bool]]:
-        """Put in the tokens of special cases wherever the words of their divided form follow each other."""
+    def _restore(
+        self, tokens: npt.NDArray[np.int64], spaced: npt.NDArray[np.bool_], ends: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+        """Put in the tokens of special cases in the passages that may hold their divided form."""
+        at = np.flatnonzero(tokens < self._opening_types)
+        first, second = tokens[at], np.append(tokens, 0)[at + 1]
+        opens = np.isin(_opening(first, second), self._openings) | np.isin(_opening(first), self._openings)
+        if not opens.any():
+            return tokens, spaced, ends
+        begin, kept, lengths = 0, 0, np.diff(ends, prepend=0)
+        pieces: list[tuple[Any, Any]] = []
+        for passage in np.unique(np.searchsorted(ends, at[opens], "right")).tolist():
+            begin, end = int(ends[passage] - lengths[passage]), int(ends[passage])
+            words, spaces = [self._names[n] for n in tokens[begin:end].tolist()], spaced[begin:end].tolist()
+            if not self._restore_passage(words, spaces):
+                continue
+            pieces += [(tokens[kept:begin], spaced[kept:begin]), ([self._numbers[word] for word in words], spaces)]
+            lengths[passage], kept = len(words), end
+        pieces.append((tokens[kept:], spaced[kept:]))
+        return (
+            np.concatenate([np.asarray(piece, np.int64) for piece, _ in pieces]),
+            np.concatenate([np.asarray(piece, np.bool_) for _, piece in pieces]),
+            np.cumsum(lengths),
+        )
+
+    def _restore_passage(self, words: list[str], spaced: list[bool]) -> bool:
+        """Put in the tokens of special cases wherever the words of their divided form follow each other.
+
+        Returns
+        -------
+        bool
+            Whether the lists were changed.
+        """
         phrases = self._phrases
         found = [
             (len(phrase), at)
@@ -164,8 +259,6 @@ class EnglishTokenizer:
             for phrase in phrases[word]
             if words[at : at + len(phrase)] == phrase
         ]
-        if not found:
-            return words, spaced
         # The longest first, of equally long ones the first. One that spaces interrupt changes nothing, yet no shorter
         # one is restored inside it.
         seen: set[int] = set()
@@ -174,13 +267,32 @@ class EnglishTokenizer:
             if at not in seen and at + length - 1 not in seen:
                 chosen.append((at, at + length))
             seen.update(range(at, at + length))
+        changed = False
         # From the end, so that indices of earlier ones stay.
         for begin, end in sorted(chosen, reverse=True):
             tokens = None if any(spaced[begin : end - 1]) else self._special.get("".join(words[begin:end]))
             if tokens is not None:
                 spaced[begin:end] = [*[False] * (len(tokens) - 1), spaced[end - 1]]
                 words[begin:end] = tokens
-        return words, spaced
+                changed = True
+        return changed
+
+
+def _opening(first: Any, second: Any = -1) -> Any:
+    """Return one number for the first two tokens of a phrase; -1 stands for no second one."""
+    return (first << 32) + second + 1
+
+
+class _Numbers(dict[str, int]):
+    """Numbers of strings; `add` is called with a new string and returns its number."""
+
+    def __init__(self, add: Callable[[str], int]) -> None:
+        super().__init__()
+        self._add = add
+
+    def __missing__(self, text: str) -> int:
+        number = self[text] = self._add(text)
+        return number
 
 
 @functools.cache

@@ -15,17 +15,15 @@ import functools
 import re
 import threading
 import unicodedata
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numba as nb
+import numpy as np
 
 from giaann_dask.text.english_tokenizer import EnglishTokenizer
-
-# The tokenizer takes time quadratic in the length of a string without white space (20,000
-# brackets take 37 s), so longer strings are divided, if possible after a punctuation mark.
-_MAXIMUM_UNSPACED = 200
-_UNSPACED = re.compile(rf"\S{{{_MAXIMUM_UNSPACED + 1},}}")
-_PIECE = re.compile(rf"\S{{1,{_MAXIMUM_UNSPACED - 1}}}[^\w\s]|\S{{1,{_MAXIMUM_UNSPACED}}}")
+from giaann_dask.text.tokens import SplitText
 
 # Dashes without spaces would join the words and quotation marks around them into one token.
 _DASH = re.compile(r"—|--+")
@@ -92,20 +90,23 @@ class Splitter:
             One entry per passage. Tokens are never white space; a passage of white space
             has no sentences.
         """
-        return [[words for words, _ in passage] for passage in self.split_spaced(passages)]
+        text = self.split_text(passages)
+        words = [text.types[number] for number in text.type_of.tolist()]
+        sentences = [words[begin:end] for begin, end in pairwise([0, *text.ends.tolist()])]
+        bounds = pairwise([0, *np.cumsum(text.passages).tolist()])
+        return [sentences[first:last] for first, last in bounds]
 
-    def split_spaced(self, passages: Sequence[str]) -> list[list[tuple[list[str], list[bool]]]]:
-        """Return the same as `split`, with a list per sentence of whether white space follows each token.
-
-        It always follows the last token of a sentence.
-        """
-        found = []
-        for passage in passages:
-            tokens = _tokenize(passage)
-            edges = list(_sentence_edges(tokens))
-            spaces = [[*tokens.spaced[begin : end - 1], True] for begin, end in edges]
-            found.append([(tokens.words[a:b], spaced) for (a, b), spaced in zip(edges, spaces, strict=True)])
-        return found
+    def split_text(self, passages: Sequence[str]) -> SplitText:
+        """Return the tokens and sentences of passages as arrays."""
+        marked = [_DASH.sub(r" \g<0> ", text) if "—" in text or "--" in text else text for text in passages]
+        with _lock:
+            found = _tokenizer()(marked)
+        marks = np.array([_marks_of(word) for word in found.types], np.int64)
+        divide: Any = _divide
+        ends, counts = divide(marks[found.type_of], found.spaced, found.ends)
+        spaced = found.spaced
+        spaced[ends - 1] = True
+        return SplitText(types=found.types, type_of=found.type_of, spaced=spaced, ends=ends, passages=counts)
 
 
 def sentence_ended(tokens: Sequence[str]) -> bool:
@@ -138,78 +139,99 @@ def _tokenizer() -> EnglishTokenizer:
     return EnglishTokenizer(_ABBREVIATIONS)
 
 
-class _Tokens(NamedTuple):
-    """Tokens of a passage, whether white space follows each, and proposed first tokens of sentences."""
-
-    words: list[str]
-    spaced: list[bool]
-    proposed: list[int]
-
-
-def _tokenize(passage: str) -> _Tokens:
-    """Return the tokens of a passage and the proposed first tokens of sentences."""
-    text = " ".join(_DASH.sub(r" \g<0> ", passage).split())
-    if _UNSPACED.search(text):
-        text = _UNSPACED.sub(lambda match: " ".join(_PIECE.findall(match[0])), text)
-    with _lock:
-        words, spaced = _tokenizer()(text)
-    return _Tokens(words, spaced, _proposed(words))
-
-
-def _proposed(words: list[str]) -> list[int]:
-    """Return the indices of the first tokens after end marks that are not punctuation."""
-    starts = []
-    ended = False
-    for at, word in enumerate(words):
-        if word in _ENDS:
-            ended = True
-        elif ended and not _is_punctuation(word):
-            starts.append(at)
-            ended = False
-    return starts
+# Marks of a token type, as a sum.
+_END, _CLOSES, _DASHED, _UNSURE, _QUOTE, _PUNCTUATED, _CONTINUES, _UNCERTAIN_END, _ABBREVIATED, _STOP = (
+    1 << bit for bit in range(10)
+)
+_ALPHANUMERIC, _UPPER, _LOWER, _DIGIT = (1 << bit for bit in range(10, 14))
+_SETS = (
+    (_ENDS, _END),
+    (_CLOSING, _CLOSES),
+    (_DASHES, _DASHED),
+    (_AMBIGUOUS, _UNSURE),
+    (frozenset('"'), _QUOTE),
+    (_CONTINUING, _CONTINUES),
+    (_UNCERTAIN, _UNCERTAIN_END),
+    (_NUMBERED, _ABBREVIATED),
+    (frozenset("."), _STOP),
+)
 
 
-def _is_punctuation(word: str) -> bool:
-    return all(unicodedata.category(letter).startswith("P") for letter in word)
+@functools.lru_cache(maxsize=1 << 17)
+def _marks_of(word: str) -> int:
+    """Return the marks of a token type, which decide about the sentences around it."""
+    first = word[0]
+    marks = sum(mark for words, mark in _SETS if word in words)
+    marks += _PUNCTUATED * all(unicodedata.category(letter).startswith("P") for letter in word)
+    marks += _ALPHANUMERIC * first.isalnum() + _UPPER * first.isupper() + _LOWER * first.islower()
+    return marks + _DIGIT * first.isdigit()
 
 
-def _sentence_edges(tokens: _Tokens) -> Iterator[tuple[int, int]]:
-    """Yield the index of the first token of each sentence and of the one after its last."""
-    words, spaced, proposed = tokens
-    quotes = [at for at, word in enumerate(words) if word == '"']
-    begin = 0
-    for start in proposed:
-        end = next(at for at in range(start - 1, -1, -1) if words[at] in _ENDS)
-        following = _after_closing(words, spaced, quotes, end)
-        if following > begin and _begins_sentence(words, end, following):
-            yield begin, following
-            begin = following
-    if begin < len(words):
-        yield begin, len(words)
-
-
-def _after_closing(words: list[str], spaced: list[bool], quotes: list[int], end: int) -> int:
+@nb.njit(nb.int64(nb.int64[::1], nb.boolean[::1], nb.boolean[::1], nb.int64, nb.int64), cache=True, nogil=True)
+def _after_closing(marks, spaced, closed, end, last):  # type: ignore[no-untyped-def]
     """Return the index of the first token after an end mark and the closing marks that follow it."""
-    for at in range(end + 1, len(words)):
-        word = words[at]
-        if word in _ENDS or word in _CLOSING or word in _DASHES:
+    for at in range(end + 1, last):
+        mark = marks[at]
+        if mark & (_END | _CLOSES | _DASHED):
             continue
-        if word not in _AMBIGUOUS:
+        if not mark & _UNSURE:
             return at
-        last = at + 1 == len(words) or spaced[at]
-        if spaced[at - 1] and (not last or (word == '"' and bisect_left(quotes, at) % 2 == 0)):
+        final = at + 1 == last or spaced[at]
+        if spaced[at - 1] and (not final or (mark & _QUOTE and closed[at])):
             return at
-    return len(words)
+    return last
 
 
-def _begins_sentence(words: list[str], end: int, following: int) -> bool:
+@nb.njit(nb.boolean(nb.int64[::1], nb.int64, nb.int64, nb.int64, nb.int64), cache=True, nogil=True)
+def _begins_sentence(marks, first, end, following, last):  # type: ignore[no-untyped-def]
     """Return whether a sentence begins at the token after an end mark and its closing marks."""
-    ahead = words[following : following + _LOOK_AHEAD_TOKENS]
-    if not ahead or ahead[0] in _CONTINUING:
+    if following >= last or marks[following] & _CONTINUES:
         return False
-    letter = next((word[0] for word in ahead if word[0].isalnum()), "")
-    if words[end] in _UNCERTAIN:
-        return letter.isupper()
-    if letter.isdigit() and words[end - 1] in _NUMBERED:
+    letter = 0
+    for at in range(following, min(following + _LOOK_AHEAD_TOKENS, last)):
+        if marks[at] & _ALPHANUMERIC:
+            letter = marks[at]
+            break
+    if marks[end] & _UNCERTAIN_END:
+        return (letter & _UPPER) != 0
+    # Before the first token of a passage is its last one, as in the lists of former versions.
+    before = marks[end - 1] if end > first else marks[last - 1]
+    if letter & _DIGIT and before & _ABBREVIATED:
         return False
-    return not letter.islower() or (words[end] == "." and following == end + 1)
+    return not letter & _LOWER or (marks[end] & _STOP != 0 and following == end + 1)
+
+
+_EDGES = nb.types.UniTuple(nb.int64[::1], 2)
+
+
+@nb.njit(_EDGES(nb.int64[::1], nb.boolean[::1], nb.int64[::1]), cache=True, nogil=True)
+def _divide(marks, spaced, passage_ends):  # type: ignore[no-untyped-def]
+    """Return the end of each sentence and the number of sentences of each passage.
+
+    A sentence is proposed to begin at the first token after an end mark that is not punctuation.
+    """
+    ends, counts = np.empty(len(marks), np.int64), np.zeros(len(passage_ends), np.int64)
+    # Whether an even number of straight quotation marks precedes a token in its passage.
+    closed = np.empty(len(marks), np.bool_)
+    found = first = 0
+    for passage, last in enumerate(passage_ends):
+        before, even = found, True
+        for at in range(first, last):
+            closed[at] = even
+            even ^= (marks[at] & _QUOTE) != 0
+        begin, end, ended = first, first, False
+        for at in range(first, last):
+            if marks[at] & _END:
+                end, ended = at, True
+            elif ended and not marks[at] & _PUNCTUATED:
+                ended = False
+                following = _after_closing(marks, spaced, closed, end, last)
+                if following > begin and _begins_sentence(marks, first, end, following, last):
+                    ends[found], begin = following, following
+                    found += 1
+        if begin < last:
+            ends[found] = last
+            found += 1
+        counts[passage] = found - before
+        first = last
+    return ends[:found].copy(), counts

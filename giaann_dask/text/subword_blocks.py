@@ -14,6 +14,9 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from giaann_dask.text.blocks import (
     CANDIDATE,
     DELIMITER,
@@ -30,7 +33,7 @@ from giaann_dask.text.blocks import (
 )
 from giaann_dask.text.ever_pos import PROBABLE_WORDS, STOPS, EverPos
 from giaann_dask.text.tokenizer import SubwordTokenizer
-from giaann_dask.text.tokens import Sentence, SpacedSentence
+from giaann_dask.text.tokens import SpacedSentence, TaggedText
 
 _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 _SYMBOLS = frozenset("$%&*+=<>@^~|")
@@ -84,8 +87,12 @@ class SubwordBlockBuilder(BlockBuilder):
         """Return the block."""
         return replace(super().build(), own_flags=True)
 
-    def _add_sequence(self, sentence: Sentence) -> None:
-        assert isinstance(sentence, SpacedSentence), "subwords need the spaces between words"
+    def _add_sequences(self, text: TaggedText, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> None:
+        for tokens in zip(begin.tolist(), end.tolist(), strict=True):
+            self._add_sequence(text.between(*tokens))
+
+    def _add_sequence(self, sentence: SpacedSentence) -> None:
+        """Add the subwords of a counted sequence."""
         text = join_words(sentence)
         status, length = TOO_MANY_BYTES, 0
         if len(text.encode("utf-8")) <= self._options.maximum_bytes:
@@ -98,8 +105,8 @@ class SubwordBlockBuilder(BlockBuilder):
             else:
                 status, length = CANDIDATE, len(nouns)
                 self._add_subwords(found, nouns, self._column_names(sentence, found, nouns))
-        self._status.append(status)
-        self._lengths.append(length)
+        self._status.append([status])
+        self._lengths.append([length])
 
     def divide(self, sentence: SpacedSentence, text: str) -> SubwordSequence:
         """Return the subwords of a sequence with their parents and tags, cropped.
@@ -149,21 +156,21 @@ class SubwordBlockBuilder(BlockBuilder):
     def _add_subwords(self, found: SubwordSequence, nouns: Sequence[bool], columns: Iterator[str]) -> None:
         """Add symbols and flags of a sequence; the first subword of each run of nouns is a concept."""
         names = [self._tokenizer.names[number] for number in found.numbers]
-        before = False
-        for name, noun, flag in zip(names, nouns, delimiter_flags(names, found.tags, nouns), strict=True):
-            if noun and not before:
-                self._flags.append(NOUN)
-                self._symbol.append(self._concepts.setdefault(next(columns), len(self._concepts)))
-                self._surface.append(self._surfaces.setdefault(name, len(self._surfaces)))
+        flags, symbols, surfaces, before = delimiter_flags(names, found.tags, nouns), [], [], False
+        for at, (name, noun) in enumerate(zip(names, nouns, strict=True)):
+            opens = noun and not before
+            if opens:
+                flags[at] = NOUN
+                symbols.append(self._concepts.setdefault(next(columns), len(self._concepts)))
             else:
-                self._flags.append(flag)
-                self._symbol.append(self._features.setdefault(name, len(self._features)))
-                self._surface.append(-1)
+                symbols.append(self._features.setdefault(name, len(self._features)))
+            surfaces.append(self._surfaces.setdefault(name, len(self._surfaces)) if opens else -1)
             before = noun
         if self._options.parts_of_speech:
-            start = len(self._flags) - len(names)
-            for at, tag in enumerate(found.tags, start):
-                self._flags[at] |= POS_FLAGS.get(tag.upos, 0)
+            flags = [flag | POS_FLAGS.get(tag.upos, 0) for flag, tag in zip(flags, found.tags, strict=True)]
+        self._flags.append(flags)
+        self._symbol.append(symbols)
+        self._surface.append(surfaces)
 
 
 def join_words(sentence: SpacedSentence) -> str:

@@ -9,10 +9,13 @@ import functools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from giaann_dask.errors import InputFormatError, MissingDependencyError, OptionError, parameter
 from giaann_dask.text.lexicon_tagger import LexiconTagger
 from giaann_dask.text.strings import text_fault
-from giaann_dask.text.tokens import TaggedSentence
+from giaann_dask.text.tokens import SplitText, TaggedSentence, TaggedText
 
 _LEXICON, _GOLD, _SPACY = "lexicon", "gold", "spacy:"
 _UNUSED_COMPONENTS = ("parser", "ner", "senter", "textcat", "entity_linker")
@@ -85,6 +88,24 @@ def make_tagger(name: str) -> Tagger:
     if name == _GOLD:
         return GoldTagger()
     return SpacyTagger(name.removeprefix(_SPACY))
+
+
+def tag_text(name: str, text: SplitText, document: npt.NDArray[np.int64]) -> TaggedText:
+    """Tag split text with the tagger of a name.
+
+    Parameters
+    ----------
+    name : str
+        See `make_tagger`, which raises the errors.
+    text : SplitText
+        Tokens and sentences.
+    document : ndarray
+        Number of the document of each sentence; int64.
+    """
+    tagger = make_tagger(name)
+    if isinstance(tagger, LexiconTagger):
+        return tagger.tag_text(text, document)
+    return TaggedText.of(tagger.tag(list(text.sentences())), text.spaced, document)
 
 
 class GoldTagger:

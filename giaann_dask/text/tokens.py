@@ -1,13 +1,22 @@
-"""Define the value types of the text layer: parts of the input and tagged sentences."""
+"""Define the value types of the text layer: parts of the input, and sentences as arrays and as lists.
+
+Text is held as arrays of numbers of types, so that what depends on a word alone is computed once for each distinct
+word of a text.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from itertools import chain
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 PartKind = Literal["text", "conllu"]
+_T = TypeVar("_T")
 
 
 class TaggedSentence(NamedTuple):
@@ -44,6 +53,137 @@ class SpacedSentence(NamedTuple):
 
 
 Sentence: TypeAlias = TaggedSentence | SpacedSentence
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitText:
+    """Sentences of tokens without tags.
+
+    Attributes
+    ----------
+    types : list of str
+        Distinct tokens, in any order.
+    type_of : ndarray
+        Index of each token in `types`; int64, shape ``(tokens,)``.
+    spaced : ndarray
+        Whether white space follows each token; always true for the last one of a sentence. Bool, ``(tokens,)``.
+    ends : ndarray
+        Number of tokens up to the end of each sentence; int64, shape ``(sentences,)``.
+    passages : ndarray
+        Number of sentences of each passage; int64, shape ``(passages,)``.
+    """
+
+    types: list[str]
+    type_of: npt.NDArray[np.int64]
+    spaced: npt.NDArray[np.bool_]
+    ends: npt.NDArray[np.int64]
+    passages: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, passages: Iterable[Sequence[SpacedSentence]]) -> SplitText:
+        """Return the words of sentences, given by passage, without their tags."""
+        passages = list(passages)
+        sentences = list(chain.from_iterable(passages))
+        types, type_of = number_distinct(chain.from_iterable(sentence.forms for sentence in sentences))
+        return cls(
+            types=types,
+            type_of=type_of,
+            spaced=np.array([space for sentence in sentences for space in sentence.spaces], np.bool_),
+            ends=np.cumsum([len(sentence.forms) for sentence in sentences], dtype=np.int64),
+            passages=np.array([len(passage) for passage in passages], np.int64),
+        )
+
+    def sentences(self) -> Iterator[list[str]]:
+        """Yield the tokens of each sentence."""
+        words = [self.types[number] for number in self.type_of.tolist()]
+        begin = 0
+        for end in self.ends.tolist():
+            yield words[begin:end]
+            begin = end
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaggedText:
+    """Sentences of tagged tokens; tokens of equal form, lemma and tags are numbers of one entry of a table.
+
+    Attributes
+    ----------
+    forms, lemmas, upos, xpos : sequence of str
+        The four fields of `TaggedSentence` for each distinct token, in any order.
+    entry : ndarray
+        Entry of each token in that table; int64, shape ``(tokens,)``.
+    spaced, ends
+        See `SplitText`.
+    document : ndarray
+        Number of the document of each sentence; int64, shape ``(sentences,)``.
+    """
+
+    forms: Sequence[str]
+    lemmas: Sequence[str]
+    upos: Sequence[str]
+    xpos: Sequence[str]
+    entry: npt.NDArray[np.int64]
+    spaced: npt.NDArray[np.bool_]
+    ends: npt.NDArray[np.int64]
+    document: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Return the number of sentences."""
+        return len(self.ends)
+
+    @classmethod
+    def of(
+        cls,
+        sentences: Sequence[Sentence],
+        spaced: npt.NDArray[np.bool_] | None = None,
+        document: npt.NDArray[np.int64] | None = None,
+    ) -> TaggedText:
+        """Return tagged sentences as arrays.
+
+        Parameters
+        ----------
+        sentences : sequence of TaggedSentence or SpacedSentence
+            In order.
+        spaced : ndarray, optional
+            Whether white space follows each token; bool. None for white space after every token.
+        document : ndarray, optional
+            Document of each sentence; int64. None for document 0.
+        """
+        tokens = chain.from_iterable(zip(*sentence[:4], strict=True) for sentence in sentences)
+        table, entry = number_distinct(tokens)
+        forms, lemmas, upos, xpos = zip(*table, strict=True) if table else ((),) * 4
+        ends = np.cumsum([len(sentence.forms) for sentence in sentences], dtype=np.int64)
+        spaced = np.ones(len(entry), np.bool_) if spaced is None else spaced
+        document = np.zeros(len(ends), np.int64) if document is None else document
+        return cls(forms, lemmas, upos, xpos, entry, spaced, ends, document)
+
+    def between(self, begin: int, end: int) -> SpacedSentence:
+        """Return a range of tokens as one sentence."""
+        entries = self.entry[begin:end].tolist()
+        forms, lemmas, upos, xpos = (
+            [field[entry] for entry in entries] for field in (self.forms, self.lemmas, self.upos, self.xpos)
+        )
+        return SpacedSentence(forms, lemmas, upos, xpos, self.spaced[begin:end].tolist())
+
+    def sentences(self) -> Iterator[SpacedSentence]:
+        """Yield each sentence."""
+        begin = 0
+        for end in self.ends.tolist():
+            yield self.between(begin, end)
+            begin = end
+
+
+def number_distinct(values: Iterable[_T]) -> tuple[list[_T], npt.NDArray[np.int64]]:
+    """Return the distinct values in order of first appearance, and the index of each value in them.
+
+    Examples
+    --------
+    >>> number_distinct("abba")
+    (['a', 'b'], array([0, 1, 1, 0]))
+    """
+    index: dict[_T, int] = {}
+    numbers = np.array([index.setdefault(value, len(index)) for value in values], np.int64)
+    return list(index), numbers
 
 
 @dataclass(frozen=True, slots=True)

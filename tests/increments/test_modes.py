@@ -32,7 +32,7 @@ from giaann_dask.spec import PARTS_OF_SPEECH, Specification
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.text.blocks import CANDIDATE, POS_SHIFT, BlockBuilder, FilterOptions
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
-from giaann_dask.text.tokens import TaggedSentence
+from giaann_dask.text.tokens import TaggedSentence, TaggedText
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 
 CPU = torch.device("cpu")
@@ -48,7 +48,7 @@ def encode(text: list[TaggedSentence], parts_of_speech: bool = True, cuts: tuple
     edges = sorted({0, len(text), *(min(cut, len(text)) for cut in cuts)})
     for low, high in pairwise(edges):
         builder = BlockBuilder(EVER, options)
-        builder.add_part([(0, text[low:high])])
+        builder.add_part(TaggedText.of(text[low:high]))
         block = builder.build()
         blocks.append(encode_block(block, vocabulary.extend(summarise(block)), 2))
     return blocks

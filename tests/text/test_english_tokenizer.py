@@ -23,20 +23,20 @@ def reference() -> English:
     pipeline = English()
     for word in splitting._ABBREVIATIONS:
         pipeline.tokenizer.add_special_case(word, [{"ORTH": word}])
-    pipeline.add_pipe("sentencizer", config={"punct_chars": sorted(splitting._ENDS)})
     return pipeline
 
 
 def compare(reference: English, texts: list[str]) -> int:
-    """Assert that tokens, spaces and proposed sentences are those of spaCy; return the number of tokens."""
+    """Assert that tokens and spaces are those of spaCy; return the number of tokens."""
     tokenizer, count = EnglishTokenizer(splitting._ABBREVIATIONS), 0
     for text in texts:
         document = reference(" ".join(text.split()))
-        words, spaced = tokenizer(" ".join(text.split()))
-        assert words == [token.text for token in document], text
-        assert spaced == [token.whitespace_ != "" for token in document], text
-        assert splitting._proposed(words) == [t.i for t in document if t.is_sent_start and t.i], text
-        count += len(words)
+        found = tokenizer([text])
+        assert found.tokens() == [token.text for token in document], text
+        spaced = [token.whitespace_ != "" for token in document]
+        assert found.spaced.tolist()[:-1] == spaced[:-1], text
+        assert found.ends.tolist() == [len(document)]
+        count += len(document)
     return count
 
 
@@ -82,5 +82,17 @@ def test_novels(reference: English, shared_folder: Path) -> None:
 def test_memory_of_chunks_is_bounded() -> None:
     tokenizer = EnglishTokenizer(maximum_chunks=100)
     passage = " ".join(f"word{number}" for number in range(250))
-    assert tokenizer(passage)[0] == passage.split()
-    assert 0 < tokenizer.chunks <= 100
+    assert tokenizer([passage]).tokens() == passage.split()
+    assert tokenizer.chunks == 250
+    assert tokenizer(["word7 word8", "new"]).tokens() == ["word7", "word8", "new"]
+    assert tokenizer.chunks == 3
+
+
+def test_types_are_those_of_the_passages() -> None:
+    tokenizer = EnglishTokenizer()
+    tokenizer(["Other words before."])
+    found = tokenizer(["One cat.", "", "A cat, one cat."])
+    assert sorted(found.types) == [",", ".", "A", "One", "cat", "one"]
+    assert found.tokens() == ["One", "cat", ".", "A", "cat", ",", "one", "cat", "."]
+    assert found.ends.tolist() == [3, 3, 9]
+    assert tokenizer([]).tokens() == tokenizer([" "]).tokens() == []

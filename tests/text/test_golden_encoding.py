@@ -14,7 +14,7 @@ from giaann_dask.increments.connections import connect_batch
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
-from giaann_dask.text.block_tagging import tag_sentences
+from giaann_dask.text.block_tagging import tag_part
 from giaann_dask.text.blocks import CANDIDATE, BlockBuilder, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions, read_parts
@@ -28,7 +28,7 @@ def encode(golden: GoldenSet, part_characters: int) -> tuple[Vocabulary, list[En
     options = FilterOptions(seed_tokens=golden.seed_tokens, maximum_tokens=80)
     for part in read_parts([str(golden.text)], ReadOptions(part_characters=part_characters)):
         builder = BlockBuilder(ever_pos, options)
-        builder.add_part(tag_sentences(part, "gold"))
+        builder.add_part(tag_part(part, "gold"))
         tagged = builder.build()
         blocks.append(encode_block(tagged, vocabulary.extend(summarise(tagged), left), 2))
         left -= len(blocks[-1])

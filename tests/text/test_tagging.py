@@ -20,7 +20,7 @@ from support.examples import examples
 
 from giaann_dask.errors import InputFormatError, MissingDependencyError, OptionError
 from giaann_dask.spec import PARTS_OF_SPEECH
-from giaann_dask.text import lexicon_lemmas, lexicon_tagger, lexicon_words, tag_search
+from giaann_dask.text import lexicon_lemmas, lexicon_words, tag_context, tag_search
 from giaann_dask.text.lexicon_lemmas import find_lemma
 from giaann_dask.text.lexicon_rules import CLOSED, FOLLOWS, UPOS, Reading, read_words
 from giaann_dask.text.lexicon_tagger import LexiconTagger
@@ -184,7 +184,8 @@ def test_tags_depend_on_the_sentence_alone() -> None:
     sentences = [split(line)[0] for line in SENTENCES]
     together = LexiconTagger().tag(sentences)
     for cached in (
-        lexicon_tagger._upos_and_lemma,
+        tag_context.marks_of,
+        tag_context.rule_of,
         lexicon_words.look_up,
         lexicon_lemmas.find_lemma,
     ):

@@ -6,10 +6,12 @@ import base64
 import dataclasses
 import gzip
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,14 +23,14 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.encoding.tokenizing import choose_tokenizer, save_tokenizer
 from giaann_dask.errors import GiaannError, InputFormatError, SpecificationError
-from giaann_dask.text.block_tagging import tag_sentences, tag_spaced_sentences
-from giaann_dask.text.blocks import BlockBuilder, FilterOptions, group_sentences, merge_nouns
+from giaann_dask.text.block_tagging import tag_part
+from giaann_dask.text.blocks import BlockBuilder, FilterOptions, merge_nouns
 from giaann_dask.text.conllu import parse_conllu, parse_spaced_conllu
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.subword_blocks import SubwordBlockBuilder, find_parents, join_words, word_spans
 from giaann_dask.text.tokenizer import SPLIT_PATTERN, SubwordTokenizer
-from giaann_dask.text.tokens import Part, SpacedSentence, TaggedSentence
+from giaann_dask.text.tokens import Part, SpacedSentence, TaggedSentence, TaggedText
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.target import require_tokenizer
 
@@ -45,12 +47,20 @@ def golden_tokenizer(data_folder: Path) -> SubwordTokenizer:
     return SubwordTokenizer.from_file(synthetic_subwords(data_folder).tokenizer)
 
 
+def in_threes(text: TaggedText) -> Iterator[SpacedSentence]:
+    """Yield the sequences of three sentences of each document."""
+    edges = [0, *text.ends.tolist()]
+    for document in sorted(set(text.document.tolist())):
+        numbers = np.flatnonzero(text.document == document).tolist()
+        for first, last in zip(numbers[::3], [*numbers[2::3], numbers[-1]], strict=False):
+            yield text.between(edges[first], edges[last + 1])
+
+
 def test_sequences_of_the_golden_set(data_folder: Path, golden_tokenizer: SubwordTokenizer) -> None:
     golden = synthetic_subwords(data_folder)
     builder = SubwordBlockBuilder(golden_tokenizer, FilterOptions.of(golden.specification))
     parts = read_parts([str(golden.text)], ReadOptions(newdoc=True, group=3))
-    passages = (passage for part in parts for passage in tag_spaced_sentences(part, "gold"))
-    found = [s for _, _, s in group_sentences(passages, 3) if len(s.forms) > 8]
+    found = [s for part in parts for s in in_threes(tag_part(part, "gold")) if len(s.forms) > 8]
     lines = golden.lines()
     assert len(found) == len(lines) + 1, "one has too many bytes"
     for line in lines:
@@ -190,13 +200,13 @@ def test_sequences_of_plain_text(tmp_path: Path, golden_tokenizer: SubwordTokeni
     paragraphs = ("It rained. The miller didn't go out. He slept.", "The next day was dry.")
     part = Part("text", "text", paragraphs, (0, 0))
     builder = BlockBuilder(EverPos(), FilterOptions(seed_tokens=3, maximum_tokens=9, sentences=3, crop=True))
-    builder.add_part(tag_sentences(part, "lexicon"))
+    builder.add_part(tag_part(part, "lexicon"))
     block = builder.build()
     assert block.document_sentences == ((0, 4),)
     assert block.sentence.tolist() == [0, 3], "paragraphs mean nothing, and the last group is short"
     assert block.offsets[1] <= 9, "cropped"
     subwords = SubwordBlockBuilder(golden_tokenizer, FilterOptions(seed_tokens=3, maximum_tokens=80, sentences=4))
-    subwords.add_part(tag_spaced_sentences(part, "lexicon"))
+    subwords.add_part(tag_part(part, "lexicon"))
     names = {"concepts": subwords.build().concepts, "features": subwords.build().features}
     built = subwords.build()
     words = [names["concepts" if noun else "features"][s] for s, noun in zip(built.symbol, built.noun, strict=True)]
@@ -211,7 +221,7 @@ def test_columns_are_named_by_subword_text_or_lemma(golden_tokenizer: SubwordTok
     for names in ("first", "span", "lemma"):
         options = FilterOptions(seed_tokens=3, maximum_tokens=80, column_names=names)
         builder = SubwordBlockBuilder(golden_tokenizer, options)
-        builder.add_part([(0, [sentence])])
+        builder.add_part(TaggedText.of([sentence], np.array(sentence.spaces)))
         block = builder.build()
         found[names] = block.concepts
         lengths.add((*block.offsets.tolist(), *block.features))

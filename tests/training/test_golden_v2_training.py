@@ -19,7 +19,7 @@ from support.golden_v2 import (
 )
 
 import giaann_dask as gd
-from giaann_dask.text.block_tagging import tag_sentences, tag_spaced_sentences
+from giaann_dask.text.block_tagging import tag_part
 from giaann_dask.text.blocks import BlockBuilder, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions, read_parts
@@ -40,10 +40,10 @@ def encode(golden: GoldenSet, part_characters: int) -> tuple[Vocabulary, list[En
     for part in read_parts([str(golden.text)], reading):
         if subwords is None:
             builder = BlockBuilder(EverPos.from_json(golden.ever_pos), options)
-            builder.add_part(tag_sentences(part, "gold"))
+            builder.add_part(tag_part(part, "gold"))
         else:
             builder = SubwordBlockBuilder(subwords, options)
-            builder.add_part(tag_spaced_sentences(part, "gold"))
+            builder.add_part(tag_part(part, "gold"))
         tagged = builder.build()
         mapping = vocabulary.extend(summarise(tagged), left)
         blocks.append(encode_block(tagged, mapping, specification.branches, invented=True))

@@ -23,7 +23,7 @@ from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, BlockBuilder
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
-from giaann_dask.text.tokens import TaggedSentence
+from giaann_dask.text.tokens import TaggedSentence, TaggedText
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 
 
@@ -34,7 +34,7 @@ def encode(
     edges = [0, *sorted(cuts), len(text)]
     for low, high in pairwise(edges):
         builder = BlockBuilder(EVER, OPTIONS)
-        builder.add_part([(0, text[low:high])])
+        builder.add_part(TaggedText.of(text[low:high]))
         block = builder.build()
         blocks.append(encode_block(block, vocabulary.extend(summarise(block), left), 2))
         left = None if left is None else left - len(blocks[-1])
@@ -79,7 +79,7 @@ def sequential_boundaries(text: list[TaggedSentence]) -> list[list[int] | None]:
     vocabulary, found = Vocabulary(), []
     for sentence in text:
         builder = BlockBuilder(EVER, OPTIONS)
-        builder.add_part([(0, [sentence])])
+        builder.add_part(TaggedText.of([sentence]))
         block = builder.build()
         if len(block) == 0:
             continue

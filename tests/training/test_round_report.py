@@ -26,7 +26,7 @@ from giaann_dask.increments.connections import connect_batch
 from giaann_dask.keys import pack_neuron
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
-from giaann_dask.text.block_tagging import tag_sentences
+from giaann_dask.text.block_tagging import tag_part
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, BlockBuilder, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions, read_parts
@@ -44,7 +44,7 @@ def block(tmp_path_factory: pytest.TempPathFactory) -> EncodedBlock:
     path = write_village(tmp_path_factory.mktemp("village") / "village.txt", 120)
     (part,) = read_parts([str(path)], ReadOptions())
     builder = BlockBuilder(EverPos.from_lemminflect(), FilterOptions(seed_tokens=8, maximum_tokens=80))
-    builder.add_part(tag_sentences(part, "lexicon"))
+    builder.add_part(tag_part(part, "lexicon"))
     built = builder.build()
     return encode_block(built, Vocabulary().extend(summarise(built)), 2)
 

@@ -24,7 +24,7 @@ from giaann_dask.keys import pack_neuron
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
-from giaann_dask.text.block_tagging import tag_sentences
+from giaann_dask.text.block_tagging import tag_part
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, BlockBuilder, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions, read_parts
@@ -70,7 +70,7 @@ def encode(path: Path, tagger: str, ever_pos: EverPos) -> list[EncodedBlock]:
     vocabulary, blocks = Vocabulary(), []
     for part in read_parts([str(path)], ReadOptions(part_characters=20_000)):
         builder = BlockBuilder(ever_pos, FilterOptions(seed_tokens=8, maximum_tokens=80))
-        builder.add_part(tag_sentences(part, tagger))
+        builder.add_part(tag_part(part, tagger))
         block = builder.build()
         blocks.append(encode_block(block, vocabulary.extend(summarise(block)), 2))
     return blocks
