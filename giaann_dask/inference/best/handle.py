@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+from collections import deque
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +25,7 @@ from giaann_dask.inference.best.tables import PooledTables, build_tables
 from giaann_dask.inference.best.word_scores import score_text
 from giaann_dask.inference.continuation import Continuation, GeneratedToken, GenerationOptions
 from giaann_dask.inference.token_events import PreparedText, TokenEvent
+from giaann_dask.runs.run import Run
 from giaann_dask.store.network_store import CommitReader
 
 if TYPE_CHECKING:
@@ -145,10 +149,22 @@ def read_tables(path: str, commit: str) -> PooledTables:
     reader = open_commit(path, commit)
 
     def build() -> PooledTables:
-        regions = (open_region(*place) for _, place in region_places(reader))
-        return build_tables(regions, reader.saved_vocabulary().features[1:])
+        places = [place for _, place in region_places(reader)]
+        return build_tables(_read_ahead(places), reader.saved_vocabulary().features[1:])
 
     return open_tables(commit, build)
+
+
+def _read_ahead(places: Sequence[tuple[str, str, list[str]]]) -> Iterator[Run]:
+    """Yield the regions at some places; while one is used, the next one is read."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        following: deque[concurrent.futures.Future[Run]] = deque()
+        for place in places:
+            following.append(pool.submit(open_region, *place))
+            if len(following) > 1:
+                yield following.popleft().result()
+        while following:
+            yield following.popleft().result()
 
 
 def submit_tables(client: Client, reader: CommitReader) -> Future:

@@ -6,29 +6,32 @@ far as words seen once predict them, and to all known words equally. The chain i
 and 1 neighbours in the same way, with three discounts for each length (Chen and Goodman 1998). All of this is derived
 from sums when the table is built, so networks can still be added and subtracted.
 
-`best.kernel` sums the evidence with the weights of `best.scores`.
+`best.context_rows` sorts the counts, and `best.kernel` sums the evidence with the weights of `best.scores`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import EmptyInputError
-from giaann_dask.increments.contexts import CHAIN, CONTEXTS, EXTENDS, NONE, TokenStream, word_key
+from giaann_dask.increments.contexts import CHAIN, CONTEXTS, NONE, TokenStream, word_key
+from giaann_dask.inference.best.context_rows import RowCollector, Rows, count_longer
 from giaann_dask.inference.best.spelling import Spelling
-from giaann_dask.keys import Integers, unpack_target
+from giaann_dask.keys import Integers
 from giaann_dask.runs.run import Run
 
 Floats = npt.NDArray[np.float64]
 
 # Counts that a context is given in advance, spread as the words are by themselves.
 PRIOR_COUNTS = 5.0
+# Kinds of contexts that are sorted at a time.
+_THREADS = 2
 
 
 @register_arrays
@@ -109,20 +112,6 @@ class PooledTables:
         return rows
 
 
-class _Kind(NamedTuple):
-    """Rows of one kind of context, with words by number."""
-
-    keys: Integers
-    pointer: Integers
-    word: Integers
-    counts: Integers
-
-    @property
-    def row(self) -> Integers:
-        """Row of each entry."""
-        return np.repeat(np.arange(len(self.keys)), np.diff(self.pointer))
-
-
 def build_tables(runs: Iterable[Run], words: Sequence[str]) -> PooledTables:
     """Make the tables from the counts of a network, reading one run at a time.
 
@@ -138,32 +127,43 @@ def build_tables(runs: Iterable[Run], words: Sequence[str]) -> PooledTables:
     EmptyInputError
         If nothing was counted.
     """
-    parts: list[list[_Kind]] = [[] for _ in range(EXTENDS + 1)]
+    collector = RowCollector(words)
     for run in runs:
-        for segment, part in _by_segment(run):
-            parts[segment].append(part)
-    kinds = [_joined(part) for part in parts]
-    if not len(kinds[0].word):
+        collector.add(run)
+    places = np.arange(len(collector.word_keys), dtype=np.int32)
+    every = collector.take(0, places)
+    if not len(every.word):
         raise EmptyInputError("no word was counted", "counts of some text", "train it on a text first")
-    return _built(kinds, words)
+    return _built(collector, every, words)
 
 
-def _built(kinds: list[_Kind], words: Sequence[str]) -> PooledTables:
-    """Build the tables of kinds whose words are still keys."""
-    key, count = kinds[0].word, kinds[0].counts
+def _built(collector: RowCollector, every: Rows, words: Sequence[str]) -> PooledTables:
+    """Build the tables of collected rows, given the count of each word, by its place in the collector's keys."""
+    key, count = collector.word_keys[every.word], every.counts
     ranked = np.lexsort((key, -count))
     order = np.empty(len(key), np.int64)
     order[ranked] = np.arange(len(key))
+    number_of = np.full(len(collector.word_keys), NONE, np.int32)
+    number_of[every.word] = order
     name = {word_key(word): word for word in words}
     named = tuple(name[key] for key in key[ranked].tolist())
-    contexts = [_numbered(kind, key, order) for kind in kinds[1 : len(CONTEXTS)]]
     share, _ = _unigram_shares(count[ranked])
+
+    def take(kind: int) -> tuple[Rows, npt.NDArray[np.float32]]:
+        rows = collector.take(kind, number_of)
+        evidence = np.log1p(rows.counts / (PRIOR_COUNTS * share[rows.word])).astype(np.float32)
+        # Counts of other kinds are not needed any more.
+        return (rows if kind <= CHAIN else rows._replace(counts=np.zeros(0, np.int64))), evidence
+
+    # The loops and NumPy release the GIL.
+    with ThreadPoolExecutor(_THREADS) as pool:
+        contexts, evidence = zip(*pool.map(take, range(1, len(CONTEXTS))), strict=True)
     base, unknown = _unigram_shares(np.bincount(contexts[0].word, minlength=len(key)).astype(np.int64))
-    chain = [_chain_shares(_followed(contexts, kinds[EXTENDS], length)) for length in range(CHAIN)]
+    extended = collector.take_extended()
+    chain = [_chain_shares(_followed(contexts, extended, length)) for length in range(CHAIN)]
     once = [word for word, seen in zip(named, count[ranked].tolist(), strict=True) if seen == 1]
-    evidence = [np.log1p(kind.counts / (PRIOR_COUNTS * share[kind.word])).astype(np.float32) for kind in contexts]
-    entries = np.cumsum([0] + [len(kind.word) for kind in contexts])
-    begins = [kind.pointer[:-1] + first for kind, first in zip(contexts, entries[:-1], strict=True)]
+    entries = np.cumsum([0] + [len(rows.word) for rows in contexts])
+    begins = [rows.pointer[:-1] + first for rows, first in zip(contexts, entries[:-1], strict=True)]
     return PooledTables(
         words=named,
         word_keys=key,
@@ -172,50 +172,17 @@ def _built(kinds: list[_Kind], words: Sequence[str]) -> PooledTables:
         share=share,
         unknown=unknown,
         spelling=Spelling.learn(once or named),
-        kind_begin=np.cumsum([0] + [len(kind.keys) for kind in contexts]),
-        keys=np.concatenate([kind.keys for kind in contexts]),
+        kind_begin=np.cumsum([0] + [len(rows.keys) for rows in contexts]),
+        keys=np.concatenate([rows.keys for rows in contexts]),
         pointer=np.append(np.concatenate(begins), entries[-1]),
-        word=np.concatenate([kind.word for kind in contexts]).astype(np.int32),
+        word=np.concatenate([rows.word for rows in contexts]),
         evidence=np.concatenate(evidence),
         discounted=np.concatenate([shares for shares, _ in chain]),
         freed=np.concatenate([freed for _, freed in chain]),
     )
 
 
-def _by_segment(run: Run) -> Iterable[tuple[int, _Kind]]:
-    """Yield the rows of each kind of context of a run; all connections of a source are of one kind, or extend it."""
-    source = np.repeat(run.source, np.diff(run.pointer))
-    segment, neuron, _ = unpack_target(run.target)
-    for kind in np.unique(segment).tolist():
-        chosen = segment == kind
-        sources, counts = np.unique(source[chosen], return_counts=True)
-        pointer = np.append(0, np.cumsum(counts))
-        yield kind, _Kind(sources, pointer, neuron[chosen], run.strength[chosen].astype(np.int64))
-
-
-def _joined(parts: Sequence[_Kind]) -> _Kind:
-    """Return rows of distinct sources together, by source."""
-    none = np.zeros(0, np.int64)
-    keys = np.concatenate([none, *(part.keys for part in parts)])
-    lengths = np.concatenate([none, *(np.diff(part.pointer) for part in parts)])
-    word = np.concatenate([none, *(part.word for part in parts)])
-    count = np.concatenate([none, *(part.counts for part in parts)])
-    if len(parts) > 1:
-        by_entry = np.argsort(np.repeat(keys, lengths), kind="stable")
-        word, count = word[by_entry], count[by_entry]
-        by_row = np.argsort(keys)
-        keys, lengths = keys[by_row], lengths[by_row]
-    return _Kind(keys, np.append(0, np.cumsum(lengths)), word, count)
-
-
-def _numbered(kind: _Kind, word_keys: Integers, order: Integers) -> _Kind:
-    """Return a kind with numbers instead of keys of words, ascending within a row."""
-    word = order[np.searchsorted(word_keys, kind.word)]
-    by_number = np.lexsort((word, kind.row))
-    return _Kind(kind.keys, kind.pointer, word[by_number], kind.counts[by_number])
-
-
-def _followed(contexts: Sequence[_Kind], extends: _Kind, length: int) -> _Kind:
+def _followed(contexts: Sequence[Rows], extended: tuple[Integers, Integers], length: int) -> Rows:
     """Return the counts of a link of the chain: all tokens for the longest, else distinct longer contexts.
 
     Contexts that reach the beginning of a sentence have no longer ones and keep their counts.
@@ -223,14 +190,7 @@ def _followed(contexts: Sequence[_Kind], extends: _Kind, length: int) -> _Kind:
     own = contexts[length]
     if length == CHAIN - 1 or not len(own.keys):
         return own
-    longer = contexts[length + 1]
-    # Where two contexts share a key by chance, the first of those that it extends is taken for both.
-    first = extends.pointer[np.searchsorted(extends.keys, longer.keys)]
-    row = np.searchsorted(own.keys, extends.word[first])[longer.row]
-    words = 1 + max(int(own.word.max()), int(longer.word.max(initial=0)))
-    known, wanted = own.row * words + own.word, row * words + longer.word
-    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    count = np.bincount(at[known[at] == wanted], minlength=len(known)).astype(np.int64)
+    count = count_longer(own, contexts[length + 1], extended)
     return own._replace(counts=np.where(count > 0, count, own.counts))
 
 
@@ -254,7 +214,7 @@ def _unigram_shares(count: Integers) -> tuple[Floats, float]:
     return (count - loss) / total + (freed - unknown) / len(count), unknown
 
 
-def _chain_shares(kind: _Kind) -> tuple[npt.NDArray[np.float32], Floats]:
+def _chain_shares(kind: Rows) -> tuple[npt.NDArray[np.float32], Floats]:
     """Return the discounted share of each entry, and the mass that each row leaves to shorter contexts."""
     if not len(kind.keys):
         return np.zeros(0, np.float32), np.zeros(0)
