@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numba as nb
 import numpy as np
 
 from giaann_dask.dask_types import register_arrays
@@ -23,6 +25,8 @@ from giaann_dask.runs.run import Run, narrow_strength
 
 # Tokens that are counted in one go: bounds the memory of sorting, about 400 bytes for each of them.
 BLOCK_TOKENS = 1 << 18
+# Rows of up to this many targets are sorted by insertion.
+_FEW = 24
 
 
 @register_arrays
@@ -134,17 +138,48 @@ def _pairs(stream: TokenStream, kinds: Sequence[int], block_tokens: int) -> Iter
 
 def _to_run(source: Integers, target: Integers) -> Run:
     """Return the counts of pairs."""
-    order = np.lexsort((target, source))
-    source, target = source[order], target[order]
-    at = _firsts(source, target)
-    return _from_sorted(source[at], target[at], np.diff(np.append(at, len(order))))
+    if not len(source):
+        return Run.empty()
+    # Sorting by one key takes a third of the time of sorting by both; most rows are short.
+    sum_rows: Any = _sum_rows
+    rows, pointer, targets, counts = sum_rows(source, target, np.argsort(source))
+    return Run(rows, pointer, targets, narrow_strength(counts))
 
 
-def _firsts(source: Integers, target: Integers) -> Integers:
-    """Return where each distinct pair of sorted ones begins."""
-    first = np.ones(len(source), np.bool_)
-    first[1:] = (source[1:] != source[:-1]) | (target[1:] != target[:-1])
-    return np.flatnonzero(first)
+@nb.njit(cache=True, nogil=True)
+def _sum_rows(source, target, order):  # type: ignore[no-untyped-def]
+    """Return the sources, the pointer, and the distinct targets of each source with how often each occurs.
+
+    `order` sorts the pairs by source.
+    """
+    rows, pointer = np.empty(len(source), np.int64), np.zeros(len(source) + 1, np.int64)
+    targets, counts = np.empty(len(source), np.int64), np.empty(len(source), np.int64)
+    found = begin = row = 0
+    while begin < len(order):
+        end = begin + 1
+        while end < len(order) and source[order[end]] == source[order[begin]]:
+            end += 1
+        rows[row] = source[order[begin]]
+        if end - begin > _FEW:
+            values = np.sort(target[order[begin:end]])
+        else:
+            values = target[order[begin:end]]
+            for at in range(1, len(values)):
+                value, to = values[at], at
+                while to > 0 and values[to - 1] > value:
+                    values[to] = values[to - 1]
+                    to -= 1
+                values[to] = value
+        for at in range(len(values)):
+            if at and values[at] == values[at - 1]:
+                counts[found - 1] += 1
+            else:
+                targets[found], counts[found] = values[at], 1
+                found += 1
+        row += 1
+        pointer[row] = found
+        begin = end
+    return rows[:row].copy(), pointer[: row + 1].copy(), targets[:found].copy(), counts[:found].copy()
 
 
 def _from_sorted(source: Integers, target: Integers, count: Integers) -> Run:
