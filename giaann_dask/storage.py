@@ -13,7 +13,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Any, cast
 
 import google_crc32c
@@ -22,7 +22,14 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec
 
-from giaann_dask.errors import GiaannError, OptionError, StoreDamagedError, StoreFullError, StoreRefusedError
+from giaann_dask.errors import (
+    GiaannError,
+    OptionError,
+    StoreDamagedError,
+    StoreFullError,
+    StoreRefusedError,
+    StoreUnreachableError,
+)
 
 CHUNK = 262_144
 # The attribute of a group with the checksums of the values of its arrays, where there is one.
@@ -39,6 +46,11 @@ _FULL = (
     "file too large",
     "os error 27",
     "errno 27",
+)
+# What Icechunk and obstore say of a request that came to nothing.
+_UNREACHABLE = (
+    *("dispatch failure", "timed out", "connection refused", "connection reset"),
+    *("error sending request", "error trying to connect"),
 )
 _REFUSED = ("permission denied", "os error 13", "not permitted", "not a directory", "is a directory")
 
@@ -144,10 +156,47 @@ def bytes_on_disk(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
+class ObjectPath(PosixPath):
+    """URL of a prefix in an object store, for the places where a network is named by a path.
+
+    It has the names and parents of a path; nothing on it can be opened as a file.
+
+    Examples
+    --------
+    >>> url = ObjectPath("s3://bucket/networks/village")
+    >>> str(url), url.name, str(url.parent)
+    ('s3://bucket/networks/village', 'village', 's3://bucket/networks')
+    """
+
+    def __str__(self) -> str:
+        """Return the URL."""
+        scheme, _, rest = super().__str__().partition(":/")
+        return f"{scheme}://{rest.lstrip('/')}"
+
+    def __fspath__(self) -> str:
+        """Return the URL."""
+        return str(self)
+
+    def resolve(self, strict: bool = False) -> ObjectPath:
+        """Return the URL itself."""
+        return self
+
+
+def is_object_store(path: str | Path) -> bool:
+    """Return whether a path names an object store.
+
+    Examples
+    --------
+    >>> is_object_store("s3://bucket/village"), is_object_store(Path("s3://bucket/village")), is_object_store("/a")
+    (True, True, False)
+    """
+    return _OBJECT_STORE.match(str(path)) is not None
+
+
 def absolute_place(path: str | Path) -> Path:
     """Return where a store is for processes in any working directory: absolute, with links followed.
 
-    To be called once, where a path is given. What names an object store stays as it is.
+    To be called once, where a path is given. What names an object store becomes an `ObjectPath`.
 
     Raises
     ------
@@ -158,9 +207,11 @@ def absolute_place(path: str | Path) -> Path:
     --------
     >>> absolute_place("/tmp/../networks/village")
     PosixPath('/networks/village')
+    >>> print(absolute_place(Path("s3://bucket/village")))
+    s3://bucket/village
     """
-    if _OBJECT_STORE.match(str(path)):
-        return Path(path)
+    if is_object_store(path):
+        return ObjectPath(str(path))
     try:
         return Path(os.path.realpath(path))
     except (OSError, ValueError) as error:
@@ -172,17 +223,17 @@ def require_folder(path: Path) -> None:
 
     Examples
     --------
-    >>> require_folder(Path("networks/village"))
-    >>> require_folder(Path("s3://bucket/village"))
+    >>> require_folder(Path("corpora/village"))
+    >>> require_folder(ObjectPath("s3://bucket/village"))
     Traceback (most recent call last):
-    giaann_dask.errors.OptionError: s3:/bucket/village names an object store; expected a folder that all workers can \
-read and write; train there and copy the folder afterwards
+    giaann_dask.errors.OptionError: s3://bucket/village names an object store; expected a folder that all workers can \
+read and write; only networks can be in object stores
     """
-    if _OBJECT_STORE.match(str(path)):
+    if is_object_store(path):
         raise OptionError(
-            f"{path} names an object store",
+            f"{ObjectPath(path)} names an object store",
             "a folder that all workers can read and write",
-            "train there and copy the folder afterwards",
+            "only networks can be in object stores",
         )
 
 
@@ -266,6 +317,8 @@ def writing(what: str) -> Iterator[None]:
     except GiaannError:
         raise
     except Exception as error:
+        if is_unreachable(error):
+            raise unreachable(what) from error
         if _matches(error, (errno.EROFS,), _READ_ONLY):
             raise StoreRefusedError(
                 f"{what} could not be written: {_first_line(error)}",
@@ -304,11 +357,30 @@ def reading(what: str) -> Iterator[None]:
     except GiaannError:
         raise
     except Exception as error:
+        if is_unreachable(error):
+            raise unreachable(what) from error
         raise StoreDamagedError(
             f"{what} cannot be read: {_first_line(error)}",
             "an intact store",
             "restore it from a copy",
         ) from error
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Return whether an error, or one that caused it, says that an object store did not respond."""
+    return any(
+        type(seen).__module__.partition(".")[0] in ("icechunk", "obstore", "builtins")
+        and any(sign in str(seen).lower() for sign in _UNREACHABLE)
+        and not isinstance(seen, GiaannError)
+        for seen in _causes(error)
+    )
+
+
+def unreachable(what: str) -> StoreUnreachableError:
+    """Return the error for an object store that does not respond."""
+    return StoreUnreachableError(
+        f"the object store of {what} does not answer", "", "check network and AWS_ENDPOINT_URL, then run it again"
+    )
 
 
 def is_disk_failure(error: BaseException) -> bool:

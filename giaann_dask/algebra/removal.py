@@ -7,8 +7,6 @@ completely.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +35,7 @@ from giaann_dask.store.export import digest_of
 from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.places import scratch_place
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
@@ -136,14 +135,11 @@ def forget_documents(
         place.require()
         reader = store.open(store.head())
         require_order_free(reader)
-        folder = Path(tempfile.mkdtemp(prefix=store.path.name + ".forget-", dir=store.path.parent))
-        try:
-            removed = _train_apart(client, reader, folder / "documents", inputs, sources, observer)
+        with scratch_place(store.path, "forget") as documents:
+            removed = _train_apart(client, reader, documents, inputs, sources, observer)
             entries = _remaining_entries(reader, removed)
             commit = _subtract(client, store, reader, removed, entries, renumber=renumber)
             digest_removed = digest_of(removed)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
         after = store.open(commit)
         digest = digest_of(after)
         purged = store.purge() if purge else 0

@@ -181,7 +181,8 @@ def backup(network: str, destination: str, **values: Any) -> None:
     The copy is a network that every command reads; a later copy writes only what is new. An incomplete copy is not
     visible. With source and destination exchanged, it restores.
     """
-    from giaann_dask.store.backup import NetworkPlace, answering, copy_commit
+    from giaann_dask.store.backup import copy_commit
+    from giaann_dask.store.places import NetworkPlace, answering
     from giaann_dask.workflows.history import history_of, recorded
 
     source, target = NetworkPlace(network), NetworkPlace(destination)

@@ -24,7 +24,8 @@ from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.diagnostics.findings import Finding
 from giaann_dask.errors import ClusterError, GiaannError
 from giaann_dask.runs.packing import unpack
-from giaann_dask.storage import absolute_place
+from giaann_dask.storage import absolute_place, is_object_store
+from giaann_dask.store.lease import read_token
 from giaann_dask.store.locking import LOCK_FILE, LockToken, inspect_folder, locked
 from giaann_dask.store.network_store import NetworkStore
 
@@ -84,7 +85,7 @@ def _check_workers(client: Client, network: Path | None) -> Iterator[Finding]:
 def _check_seen(client: Client, network: Path) -> Finding:
     """Check that all workers see the folder of a network that this process sees."""
     check = "network seen by workers"
-    if not network.is_dir():
+    if not is_object_store(network) and not network.is_dir():
         return Finding(check, "bad", f"this process sees no folder {network}", "check the path")
     with ExitStack() as resources:
         try:
@@ -183,7 +184,8 @@ def check_network(path: Path, all_runs: bool = False) -> Iterator[Finding]:
     else:
         more = "" if decoded == len(manifest.runs) else "; --all-runs decodes all"
         yield Finding("last commit", "good", f"{decoded} of {len(manifest.runs)} runs decoded{more}")
-    if is_locked(path / LOCK_FILE):
+    written = read_token(store.path) is not None if is_object_store(path) else is_locked(path / LOCK_FILE)
+    if written:
         yield Finding("writer", "note", "another process is training it", "wait until that has ended to train it here")
 
 

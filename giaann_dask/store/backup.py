@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,21 +26,17 @@ from giaann_dask.errors import (
     StoreDamagedError,
     StoreExistsError,
     StoreMissingError,
-    StoreUnreachableError,
-    StoreWriteError,
     parameter,
 )
 from giaann_dask.runs.packing import unpack
 from giaann_dask.storage import reading, writing
-from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.network_store import BRANCH, CommitReader
+from giaann_dask.store.places import NetworkPlace, answering
 
 # Where a copy is written and compared before the branch that is read moves to it.
 _INCOMING = "incoming"
 _ORIGIN = "giaann_copy_of"
 _CONCURRENT_ENTRIES = 32
-# What Icechunk says of a request that came to nothing.
-_UNREACHABLE_SIGNS = ("dispatch failure", "timed out", "connection refused", "connection reset")
 
 
 @dataclass(frozen=True)
@@ -91,131 +85,6 @@ class _Entries:
         for key in sorted(self.digests):
             whole.update(key.encode() + b"\0" + self.digests[key])
         return whole.hexdigest()
-
-
-class NetworkPlace:
-    """Location of a network: a folder, or a prefix in an S3 bucket.
-
-    Parameters
-    ----------
-    name : str
-        Path of a folder, or ``s3://BUCKET/PREFIX``. Credentials, region and endpoint of S3 come from the
-        environment (``AWS_ACCESS_KEY_ID``, ``AWS_REGION``, ``AWS_ENDPOINT_URL`` and so on).
-
-    Raises
-    ------
-    OptionError
-        If there is no bucket or prefix, or the scheme is unknown.
-
-    Examples
-    --------
-    >>> str(NetworkPlace("s3://bucket/village"))
-    's3://bucket/village'
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        scheme, separator, rest = name.partition("://")
-        self._bucket, _, self._prefix = rest.partition("/") if separator else ("", "", "")
-        if separator and (scheme != "s3" or not self._bucket or not self._prefix.strip("/")):
-            raise OptionError(f"the place {name!r}", "a folder or s3://BUCKET/PREFIX", "name one of these")
-
-    def __str__(self) -> str:
-        """Return the name."""
-        return self._name
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder, None for a bucket."""
-        return None if self._bucket else Path(self._name)
-
-    def storage(self) -> icechunk.Storage:
-        """Return Icechunk's storage of the place."""
-        use_icechunk()
-        if self.folder is not None:
-            return icechunk.local_filesystem_storage(str(self.folder))
-        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        return icechunk.s3_storage(
-            bucket=self._bucket,
-            prefix=self._prefix.strip("/"),
-            region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
-            endpoint_url=endpoint,
-            allow_http=(endpoint or "").startswith("http://"),
-            force_path_style=endpoint is not None,
-            from_env=True,
-        )
-
-    def exists(self) -> bool:
-        """Return whether a network exists, perhaps an empty one."""
-        if self.folder is not None and not (self.folder / "refs").exists():
-            return False
-        try:
-            return icechunk.Repository.exists(self.storage())
-        except icechunk.IcechunkError as error:
-            if self.folder is not None or _is_unreachable(error):
-                raise
-            raise StoreMissingError(
-                f"the bucket of {self} cannot be read",
-                "a bucket that is there, and the right to read it",
-                "check the name and AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL",
-            ) from error
-
-    def repository(self, *, make: bool = False) -> icechunk.Repository:
-        """Return the repository.
-
-        Parameters
-        ----------
-        make : bool
-            Whether to make an empty one where there is none.
-
-        Raises
-        ------
-        StoreMissingError
-            If there is none and none is to be made.
-        StoreExistsError
-            If something else is in the folder.
-        """
-        if self.exists():
-            with reading(f"network {self}"):
-                return icechunk.Repository.open(self.storage())
-        if not make:
-            raise StoreMissingError(f"there is no network at {self}", "a network or a copy of one", "check the name")
-        folder = self.folder
-        if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise StoreExistsError(f"{folder} exists and is no network", "a new path", "name one where nothing is")
-        with writing(f"network {self}"):
-            if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
-            return icechunk.Repository.create(self.storage())
-
-
-@contextmanager
-def answering() -> Iterator[None]:
-    """Translate errors of a remote store that does not respond; other errors pass unchanged.
-
-    Raises
-    ------
-    StoreUnreachableError
-        If it does not.
-    """
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, StoreWriteError) or not _is_unreachable(error):
-            raise
-        raise StoreUnreachableError(
-            "the store on another machine does not answer", "", "check network and AWS_ENDPOINT_URL, then copy again"
-        ) from error
-
-
-def _is_unreachable(error: BaseException) -> bool:
-    """Return whether an error, or one that caused it, is one of the network."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, icechunk.IcechunkError) and any(sign in str(seen) for sign in _UNREACHABLE_SIGNS):
-            return True
-        seen = seen.__cause__ or seen.__context__
-    return False
 
 
 @answering()

@@ -5,7 +5,8 @@ same network, and what a worker writes there is lost to the others. So the proce
 into the lock file before every commit and before every check of the workers, and a worker that does not find it there
 writes nothing. A copy of the folder has the tokens of its time only. Tokens are removed with the lock: a task that is
 left over from a killed process writes nothing either once another process has taken the lock. The folder of a network
-that does not exist yet is removed again when no network is made in it. `giaann_dask.cluster.sharing` checks workers.
+that does not exist yet is removed again when no network is made in it. In an object store a lease object takes the
+place of the lock file (`lease`). `giaann_dask.cluster.sharing` checks workers.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
-from giaann_dask.errors import StoreExistsError, StoreUnsharedError, StoreWriteError
-from giaann_dask.storage import require_folder, writing
+from giaann_dask.errors import GiaannError, StoreExistsError, StoreUnsharedError, StoreWriteError
+from giaann_dask.storage import absolute_place, is_object_store, writing
+from giaann_dask.store.lease import Lease, read_token
+from giaann_dask.store.places import NetworkPlace
 
 LOCK_FILE = "writer.lock"
 # Where a new network is made before it is moved to its place; left by a process that was killed while it did.
@@ -64,20 +67,25 @@ class FolderState:
     path : str
         The path with all links followed.
     there : bool
-        Whether the folder exists.
+        Whether the folder exists, or the object store can be read.
     tokens : tuple of str
-        Lines of the lock file; none where there is no file or it cannot be read.
+        Lines of the lock file, or the token of the lease; none where there is none or it cannot be read.
+    reason : str
+        Why an object store cannot be read.
     """
 
     host: str
     path: str
     there: bool
     tokens: tuple[str, ...]
+    reason: str = ""
 
     def problem(self, expected: LockToken) -> str:
         """Return a description of the problem, or ""; without an expected token, any folder is accepted."""
         if self.there and (not expected.token or expected.token in self.tokens):
             return ""
+        if is_object_store(expected.path):
+            return f"sees another lease at {expected.path}" if self.there else f"cannot read it: {self.reason}"
         followed = "" if self.path == expected.path else f" (there {self.path})"
         return f"sees {'another folder' if self.there else 'no folder'} at {expected.path}{followed}"
 
@@ -85,6 +93,12 @@ class FolderState:
 def inspect_folder(path: str) -> FolderState:
     """Return the state of a folder as this process sees it; nothing is created or changed."""
     tokens: tuple[str, ...] = ()
+    if is_object_store(path):
+        try:
+            token = read_token(absolute_place(path))
+        except (GiaannError, OSError) as error:
+            return FolderState(socket.gethostname(), path, False, (), str(error))
+        return FolderState(socket.gethostname(), path, True, () if token is None else (token,))
     with suppress(OSError, UnicodeDecodeError), open(os.path.join(path, LOCK_FILE), encoding="ascii") as file:
         tokens = tuple(file.read(_TOKENS * (2 * _TOKEN_BYTES + 1)).split())
     return FolderState(socket.gethostname(), os.path.realpath(path), os.path.isdir(path), tokens)
@@ -102,8 +116,19 @@ def require_place(expected: LockToken) -> None:
         raise StoreUnsharedError(f"this process {problem}", SHARED, REMEDY)
 
 
-class WriteLock:
-    """Write lock of a network that this process has acquired; made by `locked`.
+class WriteLock(Protocol):
+    """Right of this process to write a network, from `locked`."""
+
+    @property
+    def path(self) -> Path:
+        """Place of the network."""
+
+    def mark(self) -> LockToken:
+        """Return a token by which workers recognise the place; raise a `StoreWriteError` if the right was lost."""
+
+
+class _FolderLock:
+    """Locked folder of a network.
 
     Parameters
     ----------
@@ -142,6 +167,19 @@ class WriteLock:
             self._file.truncate(0)
 
 
+class _LeasedPlace:
+    """Leased place of a network in an object store."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.path = lease.path
+        self._lease = lease
+
+    def mark(self) -> LockToken:
+        """Return the token of the lease, which has to be valid still."""
+        self._lease.require()
+        return LockToken(str(self.path), self._lease.token)
+
+
 def is_vacant(path: Path) -> bool:
     """Return whether a network can be made at a path: it does not exist, or has only the remains of an attempt.
 
@@ -150,6 +188,8 @@ def is_vacant(path: Path) -> bool:
     StoreExistsError
         If the path has other content.
     """
+    if is_object_store(path):
+        return not NetworkPlace(str(path)).exists()
     if not path.exists():
         return True
     if path.is_dir():
@@ -191,12 +231,18 @@ def locked(path: Path) -> Iterator[WriteLock]:
     StoreExistsError
         If the path exists and is no network.
     """
-    require_folder(path)
+    if is_object_store(path):
+        lease = Lease(path)
+        try:
+            yield _LeasedPlace(lease)
+        finally:
+            lease.release()
+        return
     is_vacant(path)
     made = _missing(path)
     try:
         with _open_locked(path) as file:
-            held = WriteLock(path, file)
+            held = _FolderLock(path, file)
             # Tokens of a process that was killed.
             held.unmark()
             try:

@@ -3,7 +3,8 @@
 One commit is the specification, the dictionaries, the ledger of counted text, the manifest and the runs. Runs are
 immutable and written once, so the cost of a commit is that of what is new, and a crash at any moment leaves the last
 commit readable. Workers write runs through forked sessions (`run_io`); the driver merges these and commits. Storage
-on a local filesystem is safe for one committer at a time, which a lock enforces (`locking`).
+on a local filesystem is safe for one committer at a time, which a lock enforces (`locking`); in object stores
+(`places`) a commit is a conditional request, too.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from giaann_dask.errors import (
     StoreFormatError,
     StoreMissingError,
     StoreRefusedError,
+    StoreWriteError,
 )
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.runs.placement import Placement
@@ -41,10 +43,10 @@ from giaann_dask.storage import (
     append_values,
     checksum_of,
     create_array,
+    is_object_store,
     read_array,
     read_json,
     reading,
-    require_folder,
     seal_arrays,
     write_json,
     writing,
@@ -52,6 +54,7 @@ from giaann_dask.storage import (
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.locking import UNFINISHED, WriteLock, clear_attempt, is_vacant, locked
 from giaann_dask.store.manifest import Manifest
+from giaann_dask.store.places import NetworkPlace
 from giaann_dask.store.run_io import StoredEntries, fork_session, merge_written
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
@@ -189,21 +192,19 @@ class NetworkStore:
     Parameters
     ----------
     path : str or Path
-        Folder of an existing network.
+        Folder or URL (``s3://BUCKET/PREFIX``) of an existing network.
     branch : str
         Branch whose last commit is the head, and that new commits are made on.
 
     Raises
     ------
-    OptionError
-        If the path names an object store.
-    StoreMissingError, StoreDamagedError
+    StoreMissingError, StoreDamagedError, StoreUnreachableError
         If there is none, or if it cannot be opened.
 
     Attributes
     ----------
     path : Path
-        The folder, absolute.
+        The folder, absolute, or the `giaann_dask.storage.ObjectPath`.
     branch : str
         Branch of the head.
     held : WriteLock or None
@@ -214,11 +215,15 @@ class NetworkStore:
         self.path = absolute_place(path)
         self.branch = branch
         self.held: WriteLock | None = None
-        require_folder(self.path)
-        if not self.path.is_dir() or not (self.path / "refs").exists():
-            raise StoreMissingError(f"there is no network at {path}", "a folder that train has made", "check the path")
+        place = NetworkPlace(str(self.path))
+        there = (self.path / "refs").exists() if place.folder is not None else place.exists()
+        if not there:
+            raise StoreMissingError(
+                f"there is no network at {path}", "a place where train has made one", "check the path"
+            )
         with reading(f"network {path}"):
-            self._opened = _open_repository(self.path)
+            config = icechunk.RepositoryConfig(caching=icechunk.CachingConfig(**_CACHED))
+            self._opened = icechunk.Repository.open(place.storage(), config=config)
 
     @property
     def _repository(self) -> icechunk.Repository:
@@ -268,12 +273,18 @@ class NetworkStore:
         with locked(place) if held is None else nullcontext(held):
             if not is_vacant(place) and not cls(place).blank():
                 raise StoreExistsError(f"{place} is a network already", "a new path", "name one where nothing is")
+            if is_object_store(place):
+                with writing(f"network {place}"):
+                    repository = NetworkPlace(str(place)).repository(make=True)
+                    _write_empty(repository, manifest, ever_pos, tokenizer)
+                return cls(place)
             clear_attempt(place)
             # Icechunk begins in empty folders only, and readers are to see a whole network or none.
             new = place / UNFINISHED
             with writing(f"network {place}"), _removed_on_failure(new):
                 new.mkdir()
-                _write_empty(new, manifest, ever_pos, tokenizer)
+                repository = NetworkPlace(str(new)).repository(make=True)
+                _write_empty(repository, manifest, ever_pos, tokenizer)
                 for part in sorted(new.iterdir(), key=lambda part: part.name == "refs"):
                     part.rename(place / part.name)
                 new.rmdir()
@@ -561,7 +572,17 @@ class NetworkStore:
             _write_assigned(root, change.placement.assigned)
             _write_header(root, new)
             message = f"{new.sequences} sequences, {new.connections} connections"
-            return str(session.commit(message, metadata={_CHECKSUM: checksum_of(message.encode())}))
+            if self.held is not None:
+                # A lease that was lost since the runs were written.
+                self.held.mark()
+            try:
+                return str(session.commit(message, metadata={_CHECKSUM: checksum_of(message.encode())}))
+            except icechunk.ConflictError as error:
+                raise StoreWriteError(
+                    f"another process has committed to network {self.path} since this one began",
+                    "one writer at a time",
+                    "run the same command again; everything committed before is intact",
+                ) from error
 
 
 class CommitChange:
@@ -738,10 +759,10 @@ def _require_text(path: Path) -> None:
         raise StoreRefusedError(received, "a path in UTF-8", "rename the folder, or name one in UTF-8")
 
 
-def _write_empty(path: Path, manifest: Manifest, ever_pos: EverPos, tokenizer: SubwordTokenizer | None) -> None:
-    """Write an empty network into an empty folder."""
-    use_icechunk()
-    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(path)))
+def _write_empty(
+    repository: icechunk.Repository, manifest: Manifest, ever_pos: EverPos, tokenizer: SubwordTokenizer | None
+) -> None:
+    """Write an empty network into an empty repository."""
     session = repository.writable_session(BRANCH)
     root = zarr.open_group(session.store, mode="a")
     root.create_group("runs")
@@ -753,12 +774,6 @@ def _write_empty(path: Path, manifest: Manifest, ever_pos: EverPos, tokenizer: S
         write_json(root, _TOKENIZER, tokenizer.content)
     _write_header(root, manifest)
     session.commit("created")
-
-
-def _open_repository(path: Path) -> icechunk.Repository:
-    use_icechunk()
-    config = icechunk.RepositoryConfig(caching=icechunk.CachingConfig(**_CACHED))
-    return icechunk.Repository.open(icechunk.local_filesystem_storage(str(path)), config=config)
 
 
 def _write_header(root: zarr.Group, manifest: Manifest) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import icechunk
@@ -21,8 +21,9 @@ from giaann_dask.storage import writing
 from giaann_dask.store.locking import LockToken, require_place
 
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
-# Entries that are read concurrently, which takes half the time of one after the other.
-_CONCURRENT_READS = 16
+# Entries that are read or written concurrently: from disks this takes half the time of one after the other, in object
+# stores a small part of it.
+_CONCURRENT = 16
 
 
 class StoredEntries:
@@ -54,8 +55,8 @@ class StoredEntries:
 
     async def _gather(self, names: Sequence[str]) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
-        for begin in range(0, len(names), _CONCURRENT_READS):
-            some = names[begin : begin + _CONCURRENT_READS]
+        for begin in range(0, len(names), _CONCURRENT):
+            some = names[begin : begin + _CONCURRENT]
             values = await asyncio.gather(
                 *(self._store.get(self._prefix + name, default_buffer_prototype()) for name in some)
             )
@@ -109,13 +110,22 @@ def write_run(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
     # Before the fork is opened, which would create a missing folder.
     require_place(place)
     opened: icechunk.ForkSession = pickle.loads(packed_fork)
+    tables = zip(packed._fields, packed, strict=True)
+    entries = {f"{name}/{key}": value for name, table in tables for key, value in table.entries.items()}
     with writing("the network"):
         # A group of its own, so that a run can be listed and deleted as one.
         sync(opened.store.set(f"runs/{identity}/zarr.json", Buffer.from_bytes(_GROUP)))
-        for name, table in zip(packed._fields, packed, strict=True):
-            for key, value in table.entries.items():
-                sync(opened.store.set(f"runs/{identity}/{name}/{key}", Buffer.from_bytes(value)))
+        sync(_set_all(opened.store, f"runs/{identity}/", entries))
     return pickle.dumps(opened)
+
+
+async def _set_all(store: Any, prefix: str, entries: Mapping[str, bytes]) -> None:
+    """Write entries below a prefix, metadata before the chunks that it describes."""
+    for metadata in (True, False):
+        names = [name for name in entries if name.endswith("zarr.json") == metadata]
+        for begin in range(0, len(names), _CONCURRENT):
+            some = names[begin : begin + _CONCURRENT]
+            await asyncio.gather(*(store.set(prefix + name, Buffer.from_bytes(entries[name])) for name in some))
 
 
 def merge_written(session: icechunk.Session, written: bytes) -> None:

@@ -12,7 +12,6 @@ from giaann_dask.errors import SpecificationError, parameter
 from giaann_dask.increments.scaling import require_sums
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
-from giaann_dask.storage import require_folder
 from giaann_dask.store.locking import is_vacant
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import BRANCH, NetworkStore
@@ -125,10 +124,9 @@ def open_store(path: Path, branch: str = BRANCH) -> NetworkStore | None:
     ------
     StoreExistsError
         If the path has other files.
-    OptionError
-        If the path names an object store.
+    StoreUnreachableError
+        If an object store does not respond.
     """
-    require_folder(path)
     if is_vacant(path):
         return None
     store = NetworkStore(path, branch)

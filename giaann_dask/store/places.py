@@ -1,0 +1,232 @@
+"""Locate networks: folders, and prefixes in the buckets of object stores.
+
+Icechunk reads and writes the networks; obstore handles the single objects beside them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import icechunk
+
+from giaann_dask.errors import (
+    OptionError,
+    StoreExistsError,
+    StoreMissingError,
+    StoreWriteError,
+)
+from giaann_dask.storage import bytes_on_disk, is_object_store, is_unreachable, reading, unreachable, writing
+from giaann_dask.store.icechunk_process import use_icechunk
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_SCHEMES = ("s3", "gs", "az")
+_AZURE_ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
+
+
+class NetworkPlace:
+    """Location of a network: a folder, or a prefix in a bucket of S3, Google Cloud Storage or Azure.
+
+    Parameters
+    ----------
+    name : str
+        Path of a folder, ``s3://BUCKET/PREFIX``, ``gs://BUCKET/PREFIX`` or ``az://CONTAINER/PREFIX``. Credentials,
+        region and endpoint come from the environment (``AWS_ACCESS_KEY_ID``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``,
+        ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_NAME`` and so on).
+
+    Raises
+    ------
+    OptionError
+        If there is no bucket or prefix, or the scheme is unknown.
+
+    Examples
+    --------
+    >>> str(NetworkPlace("s3://bucket/village"))
+    's3://bucket/village'
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._scheme, separator, rest = name.partition("://")
+        self._bucket, _, self._prefix = rest.partition("/") if separator else ("", "", "")
+        if separator and (self._scheme not in _SCHEMES or not self._bucket or not self._prefix.strip("/")):
+            raise OptionError(
+                f"the place {name!r}",
+                "a folder, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX",
+                "name one of these",
+            )
+
+    def __str__(self) -> str:
+        """Return the name."""
+        return self._name
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder, None for a bucket."""
+        return None if self._bucket else Path(self._name)
+
+    def storage(self) -> icechunk.Storage:
+        """Return Icechunk's storage of the place."""
+        use_icechunk()
+        if self.folder is not None:
+            return icechunk.local_filesystem_storage(str(self.folder))
+        prefix = self.key
+        if self._scheme == "gs":
+            return icechunk.gcs_storage(bucket=self._bucket, prefix=prefix, from_env=True)
+        if self._scheme == "az":
+            account = _require_variable(_AZURE_ACCOUNT, self)
+            return icechunk.azure_storage(account=account, container=self._bucket, prefix=prefix, from_env=True)
+        endpoint = _s3_endpoint()
+        return icechunk.s3_storage(
+            bucket=self._bucket,
+            prefix=prefix,
+            region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+            endpoint_url=endpoint,
+            allow_http=(endpoint or "").startswith("http://"),
+            force_path_style=endpoint is not None,
+            from_env=True,
+        )
+
+    def objects(self) -> ObjectStore:
+        """Return the client of the bucket, for single objects.
+
+        Raises
+        ------
+        ImportError
+            If obstore is not installed.
+        """
+        import obstore.store
+
+        options: Any = {}
+        if self._scheme == "s3" and (endpoint := _s3_endpoint()) is not None:
+            options = {"endpoint": endpoint, "client_options": {"allow_http": endpoint.startswith("http://")}}
+        return obstore.store.from_url(f"{self._scheme}://{self._bucket}", **options)
+
+    @property
+    def key(self) -> str:
+        """Prefix of all keys of the network in the bucket, without a slash at its end."""
+        return self._prefix.strip("/")
+
+    def entries(self) -> Iterator[tuple[list[str], int]]:
+        """Yield the keys of a batch of objects of the network, and their bytes together."""
+        with answering(f"network {self}"):
+            for batch in self.objects().list(f"{self.key}/"):
+                yield [each["path"] for each in batch], sum(int(each["size"]) for each in batch)
+
+    def size(self) -> int:
+        """Return the bytes of all files or objects."""
+        if self.folder is not None:
+            return bytes_on_disk(self.folder)
+        return sum(nbytes for _, nbytes in self.entries())
+
+    def exists(self) -> bool:
+        """Return whether a network exists, perhaps an empty one."""
+        if self.folder is not None and not (self.folder / "refs").exists():
+            return False
+        try:
+            return icechunk.Repository.exists(self.storage())
+        except icechunk.IcechunkError as error:
+            if self.folder is not None or is_unreachable(error):
+                raise
+            raise StoreMissingError(
+                f"the bucket of {self} cannot be read",
+                "a bucket that is there, and the right to read it",
+                "check the name and AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL",
+            ) from error
+
+    def repository(self, *, make: bool = False, config: icechunk.RepositoryConfig | None = None) -> icechunk.Repository:
+        """Return the repository.
+
+        Parameters
+        ----------
+        make : bool
+            Whether to make an empty one where there is none.
+        config : icechunk.RepositoryConfig, optional
+            Options of Icechunk.
+
+        Raises
+        ------
+        StoreMissingError
+            If there is none and none is to be made.
+        StoreExistsError
+            If something else is in the folder.
+        """
+        if self.exists():
+            with reading(f"network {self}"):
+                return icechunk.Repository.open(self.storage(), config=config)
+        if not make:
+            raise StoreMissingError(f"there is no network at {self}", "a network or a copy of one", "check the name")
+        folder = self.folder
+        if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise StoreExistsError(f"{folder} exists and is no network", "a new path", "name one where nothing is")
+        with writing(f"network {self}"):
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+            return icechunk.Repository.create(self.storage(), config=config)
+
+
+@contextmanager
+def answering(what: str = "the network") -> Iterator[None]:
+    """Translate errors of an object store that does not respond; other errors pass unchanged.
+
+    Raises
+    ------
+    StoreUnreachableError
+        If it does not.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, StoreWriteError) or not is_unreachable(error):
+            raise
+        raise unreachable(what) from error
+
+
+@contextmanager
+def scratch_place(path: Path, purpose: str) -> Iterator[Path]:
+    """Yield a place beside a network that all who see the network see, and remove what is there at the end.
+
+    Parameters
+    ----------
+    path : Path
+        Place of the network.
+    purpose : str
+        Part of the name.
+    """
+    name = f"{path.name}.{purpose}-"
+    if not is_object_store(path):
+        folder = Path(tempfile.mkdtemp(prefix=name, dir=path.parent))
+        try:
+            yield folder / "network"
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return
+    place = path.parent / (name + secrets.token_hex(4))
+    try:
+        yield place
+    finally:
+        left = NetworkPlace(str(place))
+        with suppress(Exception):
+            for keys, _ in left.entries():
+                left.objects().delete(keys)
+
+
+def _s3_endpoint() -> str | None:
+    """Return the address of an S3-compatible server, None for Amazon's."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+
+
+def _require_variable(name: str, place: NetworkPlace) -> str:
+    """Return an environment variable that a place needs."""
+    value = os.environ.get(name)
+    if not value:
+        raise OptionError(f"{place} without {name}", f"the environment variable {name}", "set it")
+    return value
