@@ -369,7 +369,7 @@ def reading(what: str) -> Iterator[None]:
 def is_unreachable(error: BaseException) -> bool:
     """Return whether an error, or one that caused it, says that an object store did not respond."""
     return any(
-        type(seen).__module__.partition(".")[0] in ("icechunk", "obstore", "builtins")
+        type(seen).__module__.partition(".")[0] in ("icechunk", "obstore")
         and any(sign in str(seen).lower() for sign in _UNREACHABLE)
         and not isinstance(seen, GiaannError)
         for seen in _causes(error)

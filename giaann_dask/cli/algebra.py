@@ -12,6 +12,7 @@ from giaann_dask.cli.options import (
     INPUTS,
     LOCAL,
     NETWORK,
+    NETWORK_PATH,
     cluster_options,
     common_options,
     output_options,
@@ -24,8 +25,8 @@ from giaann_dask.cli.spelling import Command
 
 
 @click.command(cls=Command)
-@click.argument("networks", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the sum, a new network.")
+@click.argument("networks", nargs=-1, required=True, type=NETWORK_PATH)
+@click.option("--out", required=True, type=NETWORK_PATH, help="Folder or URL of the sum, a new network.")
 @click.option(
     "--overlap",
     type=click.Choice(["refuse", "once"]),

@@ -16,6 +16,7 @@ from giaann_dask.cli.options import (
     INPUTS,
     LOCAL,
     NETWORK,
+    NETWORK_PATH,
     TAGGER,
     as_files,
     beam_options,
@@ -119,7 +120,7 @@ def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **valu
 
 @giaann_dask.command()
 @INPUTS
-@click.option("--network", required=True, type=click.Path(path_type=Path), help="Folder of the network, new or not.")
+@click.option("--network", required=True, type=NETWORK_PATH, help="Folder or URL of the network, new or not.")
 @click.option("--branch", metavar="NAME", help="Branch of the network that commits are made on.  [default: main]")
 @training_options
 @text_options

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from giaann_dask.cli.logs import log_options
-from giaann_dask.cli.options import silence_dask
+from giaann_dask.cli.options import NETWORK_PATH, silence_dask
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer
 from giaann_dask.cli.spelling import Command, section
@@ -28,7 +28,7 @@ _MARKS = {"good": "[green]good[/]", "note": "[yellow]note[/]", "bad": "[bold red
 
 
 @click.command(cls=Command)
-@click.option("--network", type=click.Path(path_type=Path), help="Also check whether this network can be read.")
+@click.option("--network", type=NETWORK_PATH, help="Also check whether this network can be read.")
 @click.option("--all-runs", is_flag=True, help="Decode all runs of its last commit instead of a sample.")
 @section("Cluster")("--scheduler", metavar="ADDRESS", help="Also check the cluster of this scheduler.")
 @section("Cluster")("--scheduler-file", metavar="FILE", help="Likewise, of the scheduler that wrote this file.")

@@ -52,7 +52,20 @@ def as_files(context: click.Context, parameter: click.Parameter, value: tuple[st
     return Files(value)
 
 
-NETWORK = click.argument("network", type=click.Path(path_type=Path))
+class _NetworkPath(click.ParamType[Path]):
+    """Folder or URL of a network; a URL keeps its two slashes."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return a path, or a `giaann_dask.storage.ObjectPath`."""
+        from giaann_dask.storage import ObjectPath, is_object_store
+
+        return ObjectPath(value) if is_object_store(value) else Path(value)
+
+
+NETWORK_PATH = _NetworkPath()
+NETWORK = click.argument("network", type=NETWORK_PATH)
 INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", callback=as_files)
 
 

@@ -5,7 +5,6 @@ These are parts of the command ``evaluate`` (`commands`).
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from giaann_dask.cli.event_files import event_log
@@ -65,7 +64,7 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
         *("perplexity", "bits_per_byte"),
         *("every_token", "seconds", "tokens_per_second"),
     )
-    answer(counts, values["as_json"], [f"network {Path(network.path)}", *shown, *report.lines()])
+    answer(counts, values["as_json"], [f"network {network.path}", *shown, *report.lines()])
 
 
 class Compared(NamedTuple):

@@ -52,7 +52,7 @@ def read_token(path: Path) -> str | None:
 
 
 class Lease:
-    """Lease of a place that this process holds and renews in a thread; made by `acquire`.
+    """Lease of a place that this process acquires, holds and renews in a thread.
 
     Parameters
     ----------
@@ -87,9 +87,14 @@ class Lease:
         self._thread = threading.Thread(target=self._renew, name="giaann-lease", daemon=True)
         self._thread.start()
 
+    @property
+    def lost(self) -> bool:
+        """Whether another process has taken the lease, or it could not be renewed in time."""
+        return self._lost or time.monotonic() > self._until
+
     def require(self) -> None:
-        """Raise a `StoreWriteError` if the lease has been lost or could not be renewed in time."""
-        if self._lost or time.monotonic() > self._until:
+        """Raise a `StoreWriteError` if the lease has been lost."""
+        if self.lost:
             raise StoreWriteError(
                 f"the lease of network {self.path} was lost",
                 f"an object store that answers within {self._seconds:.0f} s",
@@ -175,6 +180,9 @@ class _LeaseObject:
 
     def put(self, content: bytes, mode: Any) -> Any:
         """Write the object if it does not exist (mode "create") or still has a version; return the new version."""
+        if mode != "create":
+            # Of an object without versions only the tag says which one it is.
+            mode = {name: value for name, value in mode.items() if value is not None}
         return self._objects.put(self._key, content, mode=mode)
 
     def delete(self) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _SCHEMES = ("s3", "gs", "az")
+_NO_REGION = "region must be set"
 _AZURE_ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
 
 
@@ -134,8 +135,14 @@ class NetworkPlace:
         try:
             return icechunk.Repository.exists(self.storage())
         except icechunk.IcechunkError as error:
-            if self.folder is not None or is_unreachable(error):
+            if self.folder is not None:
                 raise
+            if _NO_REGION in str(error).lower():
+                raise OptionError(
+                    f"{self} without a region", "the environment variable AWS_REGION", "set it"
+                ) from error
+            if is_unreachable(error):
+                raise unreachable(f"network {self}") from error
             raise StoreMissingError(
                 f"the bucket of {self} cannot be read",
                 "a bucket that is there, and the right to read it",

@@ -90,12 +90,16 @@ def test_standard_output_that_is_full(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "standard output: No space left" in capsys.readouterr().err
 
 
-def test_addresses_are_no_inputs() -> None:
+def test_addresses_are_no_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     for address in ("s3://bucket/book.txt", "https://example.org/*.txt"):
         with pytest.raises(InputMissingError, match="is an address"):
             resolve_inputs([address])
-    with pytest.raises(OptionError, match="object store"):
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(OptionError, match="AWS_REGION"):
         NetworkStore("s3://bucket/net")
+    with pytest.raises(OptionError, match="object store"):
+        gd.encode("The cat sat on the mat.", "s3://bucket/corpus")
 
 
 def test_a_file_that_is_not_a_scheduler_file(tmp_path: Path) -> None:

@@ -276,7 +276,7 @@ class LostPlace(NetworkPlace):
 
 
 def test_a_copy_to_a_store_that_does_not_answer(network: NetworkStore) -> None:
-    with pytest.raises(StoreUnreachableError, match="then copy again"):
+    with pytest.raises(StoreUnreachableError, match="then run it again"):
         copy_commit(place_of(network), LostPlace("s3://bucket/village"))
 
 

@@ -1,0 +1,237 @@
+"""Networks in an object store: the server of `moto` stands for S3."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from distributed import Client
+
+import giaann_dask as gd
+from giaann_dask.cli import run
+from giaann_dask.data import sample_test_text, sample_text
+from giaann_dask.errors import (
+    OptionError,
+    StoreExistsError,
+    StoreMissingError,
+    StoreUnreachableError,
+    StoreUnsharedError,
+    StoreWriteError,
+)
+from giaann_dask.storage import ObjectPath, absolute_place
+from giaann_dask.store.lease import Lease
+from giaann_dask.store.locking import LockToken, inspect_folder, is_vacant, locked, require_place
+from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.store.places import NetworkPlace
+
+pytest.importorskip("moto.server", reason="needs moto's server")
+pytest.importorskip("obstore", reason="needs obstore")
+
+
+SEEDED = gd.GenerationOptions(tokens=8, sampling=gd.SamplingOptions(seed=1))
+
+
+class Requests(logging.Handler):
+    """Requests that the server has answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+    def since(self, begin: int, method: str) -> int:
+        """Return how many requests of a method came after the first `begin` ones."""
+        return sum(f'"{method} ' in line for line in self.lines[begin:])
+
+
+@pytest.fixture(scope="module")
+def requests() -> Iterator[Requests]:
+    """The requests to a server with the bucket ``bucket``, whose address is in the environment."""
+    from moto.server import ThreadedMotoServer
+
+    handler, logger = Requests(), logging.getLogger("werkzeug")
+    level, propagate = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    server = ThreadedMotoServer("127.0.0.1", 0)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+            patch.delenv(name, raising=False)
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "alice")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        patch.setenv("AWS_REGION", "us-east-1")
+        urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/bucket", method="PUT")).close()
+        yield handler
+    server.stop()
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = propagate
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with gd.connect(workers=0) as made:
+        yield made
+
+
+def export(network: gd.Network, folder: Path, name: str) -> bytes:
+    path = folder / f"{name}.npz"
+    network.export(path)
+    return path.read_bytes()
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("profile", ["v1", "best"])
+def test_training_in_a_bucket_equals_training_in_a_folder(profile: str, requests: Requests, tmp_path: Path) -> None:
+    place = f"s3://bucket/networks/{profile}"
+    with gd.connect(workers=2) as workers:
+        for text in (sample_text(), sample_test_text()):
+            network = gd.train(text, place, client=workers, profile=profile)
+            folder = gd.train(text, tmp_path / "net", client=workers, profile=profile)
+        asked = {"client": workers, "options": SEEDED}
+        answers = [each.generate("The old miller carried", **asked).text for each in (network, folder)]
+        assert answers[0] == answers[1]
+    opened = gd.open(place)
+    assert export(opened, tmp_path, "bucket") == export(folder, tmp_path, "folder")
+    assert opened.generate("The old miller carried", options=SEEDED).text == answers[1]
+    assert [commit.message for commit in opened.log()] == [commit.message for commit in folder.log()]
+    assert opened.describe()["bytes_on_disk"] == NetworkPlace(place).size() > 50_000
+    assert f"{opened.path}" == place
+    assert not [key for keys, _ in NetworkPlace("s3://bucket/networks").entries() for key in keys if "lease" in key]
+
+
+def test_requests_of_a_commit_and_of_an_answer_are_bounded(requests: Requests, client: Client) -> None:
+    rule = gd.Specification(regions=2)
+    gd.train(sample_text(), "s3://bucket/counted", client=client, specification=rule)
+    begun = len(requests.lines)
+    gd.train(sample_test_text(), "s3://bucket/counted", client=client, specification=rule)
+    # Two runs, their counts, the arrays of the network that have grown, and Icechunk's own files.
+    assert requests.since(begun, "PUT") < 80
+    begun = len(requests.lines)
+    gd.open("s3://bucket/counted").generate("The old miller carried")
+    assert requests.since(begun, "PUT") == 0
+    assert requests.since(begun, "GET") < 120
+
+
+def test_a_commit_that_came_first_is_kept(requests: Requests, client: Client) -> None:
+    network = gd.train(sample_text(), "s3://bucket/contested", client=client)
+    first, second = NetworkStore(network.path), NetworkStore(network.path)
+    head = first.open(first.head())
+    sessions = [store.begin() for store in (first, second)]
+    from giaann_dask.store.network_store import CommitChange
+
+    change = CommitChange(head.manifest(), head.vocabulary(), head.ledger(), head.placement())
+    kept = first.commit(sessions[0], [], head, change)
+    with pytest.raises(StoreWriteError, match="another process has committed"):
+        second.commit(sessions[1], [], head, change)
+    assert first.head() == kept
+
+
+def test_a_second_writer_is_refused_until_the_lease_ends(requests: Requests, caplog: pytest.LogCaptureFixture) -> None:
+    path = ObjectPath("s3://bucket/leased")
+    with locked(path) as held:
+        token = held.mark()
+        assert held.mark() == token
+        require_place(token)
+        with pytest.raises(StoreWriteError, match="is being trained by process"), locked(path):
+            pass
+        with pytest.raises(StoreUnsharedError, match="another lease"):
+            require_place(LockToken(str(path), "other"))
+    with pytest.raises(StoreUnsharedError, match="another lease"):
+        require_place(token)
+    objects, key = NetworkPlace(str(path)).objects(), "leased.writer.lease"
+    objects.put(key, json.dumps({"owner": "process 1 on lost", "token": "a", "until": time.time() - 1}).encode())
+    with caplog.at_level(logging.WARNING), locked(path):
+        assert "process 1 on lost had ended" in caplog.text
+    objects.put(key, b"no lease at all")
+    with pytest.raises(StoreWriteError, match="an unknown process"), locked(path):
+        pass
+    objects.delete(key)
+
+
+def test_a_lease_is_renewed_and_its_loss_is_noticed(requests: Requests) -> None:
+    path = ObjectPath("s3://bucket/renewed")
+    lease = Lease(path, seconds=0.6)
+    try:
+        time.sleep(1.2)
+        lease.require()
+        with pytest.raises(StoreWriteError, match="is being trained"):
+            Lease(path)
+        # As another process does that believes it to have ended.
+        content = {"owner": "another", "token": "b", "until": time.time() + 60}
+        NetworkPlace(str(path)).objects().put("renewed.writer.lease", json.dumps(content).encode())
+        deadline = time.monotonic() + 10
+        while not lease.lost and time.monotonic() < deadline:
+            time.sleep(0.05)
+        with pytest.raises(StoreWriteError, match="lease of network s3://bucket/renewed was lost"):
+            lease.require()
+    finally:
+        lease.release()
+    assert inspect_folder(str(path)).tokens == ("b",), "a lease of another process stays"
+    NetworkPlace(str(path)).objects().delete("renewed.writer.lease")
+
+
+def test_forgetting_in_a_bucket_leaves_nothing_beside_it(requests: Requests, client: Client, tmp_path: Path) -> None:
+    rule = gd.Specification(flags="canonical", regions=2)
+    place = "s3://bucket/forgetful"
+    for text in (sample_text(), sample_test_text()):
+        gd.train(text, place, client=client, specification=rule)
+    gd.forget(place, sample_test_text(), client=client)
+    alone = gd.train(sample_text(), tmp_path / "alone", client=client, specification=rule)
+    assert export(gd.open(place), tmp_path, "one") == export(alone, tmp_path, "two")
+    kept = [each["path"] for batch in NetworkPlace(place).objects().list() for each in batch]
+    assert {key.split("/")[0] for key in kept if key.startswith("forgetful")} == {"forgetful"}
+
+
+def test_a_place_without_a_network(requests: Requests, capsys: pytest.CaptureFixture[str]) -> None:
+    assert is_vacant(ObjectPath("s3://bucket/empty"))
+    with pytest.raises(StoreMissingError, match="there is no network at s3://bucket/empty"):
+        gd.open("s3://bucket/empty")
+    with pytest.raises(StoreMissingError, match="bucket of s3://none/empty cannot be read"):
+        gd.open("s3://none/empty")
+    assert run(["inspect", "s3://bucket/empty"]) == 2
+    assert capsys.readouterr().err.startswith("giaann-dask: there is no network at s3://bucket/empty")
+
+
+def test_a_network_is_not_created_twice(requests: Requests, client: Client) -> None:
+    network = gd.train(sample_text(), "s3://bucket/once", client=client)
+    store = NetworkStore(network.path)
+    reader = store.open(store.head())
+    with pytest.raises(StoreExistsError):
+        NetworkStore.create(network.path, reader.manifest(), reader.ever_pos())
+
+
+def test_an_object_store_that_does_not_answer(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(StoreUnreachableError, match="does not answer"), locked(ObjectPath("s3://bucket/far")):
+        pass
+    state = inspect_folder("s3://bucket/far")
+    assert not state.there
+    assert "does not answer" in state.problem(LockToken("s3://bucket/far", "a"))
+
+
+def test_urls_of_azure_name_an_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(OptionError, match="AZURE_STORAGE_ACCOUNT_NAME"):
+        NetworkPlace("az://container/net").storage()
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    assert "container" in str(NetworkPlace("az://container/net").storage())
+    assert "bucket" in str(NetworkPlace("gs://bucket/net").storage())
+
+
+def test_urls_stay_urls() -> None:
+    place = absolute_place("s3://bucket/networks/village")
+    assert isinstance(place, ObjectPath)
+    assert str(place) == str(absolute_place(place)) == str(place.resolve()) == "s3://bucket/networks/village"
+    assert str(place.parent / "other") == "s3://bucket/networks/other"
