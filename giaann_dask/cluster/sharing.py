@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from giaann_dask.cluster.waiting import ask_workers, query_scheduler
 from giaann_dask.errors import ClusterError, StoreMissingError, StoreUnsharedError
-from giaann_dask.store.locking import REMEDY, SHARED, FolderState, LockToken, WriteLock, inspect_folder
+from giaann_dask.store.locking import FolderState, LockToken, WriteLock, inspect_folder, unshared
 from giaann_dask.store.network_store import CommitReader, NetworkStore
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class SharedPlace:
         """
         blind, responded = look_from_workers(self._client, self.held.mark())
         if blind:
-            raise _unshared(blind)
+            raise _unshared(blind, self.path)
         self._checked |= responded
 
     def retire_blind(self, present: Set[str]) -> None:
@@ -88,7 +88,7 @@ class SharedPlace:
         self._checked |= responded
         if not blind:
             return
-        error = _unshared(blind)
+        error = _unshared(blind, self.path)
         if not present - blind.keys():
             raise error
         _LOG.warning("retired from the cluster: %s", error)
@@ -145,15 +145,20 @@ def _check_workers(client: Client, expected: LockToken, workers: Set[str] | None
     return {worker: response for worker, response in responses.items() if isinstance(response, FolderState)}
 
 
-def _unshared(blind: Mapping[str, str]) -> StoreUnsharedError:
+def _unshared(blind: Mapping[str, str], path: Path) -> StoreUnsharedError:
     named = [blind[worker] for worker in sorted(blind)]
     more = f", and {len(named) - _NAMED} more likewise" if len(named) > _NAMED else ""
-    return StoreUnsharedError(", ".join(named[:_NAMED]) + more, SHARED, REMEDY)
+    return unshared(", ".join(named[:_NAMED]) + more, path)
 
 
 @contextmanager
-def naming_worker() -> Iterator[None]:
+def naming_worker(path: str = "") -> Iterator[None]:
     """Name the worker in the error of a task that cannot access a network.
+
+    Parameters
+    ----------
+    path : str
+        Place of the network, if the remedy depends on it.
 
     Raises
     ------
@@ -167,12 +172,12 @@ def naming_worker() -> Iterator[None]:
         if worker is None:
             raise
         host = socket.gethostname()
-        raise StoreUnsharedError(f"worker {worker} on host {host}: {error.received}", SHARED, REMEDY) from error
+        raise unshared(f"worker {worker} on host {host}: {error.received}", path) from error
 
 
 def open_commit(path: str, commit: str) -> CommitReader:
     """Open a commit in a task; the parameters are those of `NetworkStore` and `NetworkStore.open`."""
-    with naming_worker():
+    with naming_worker(path):
         store = NetworkStore(path)
     return store.open(commit)
 

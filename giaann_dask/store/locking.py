@@ -36,8 +36,6 @@ _PARTS = {LOCK_FILE, UNFINISHED, "chunks", "manifests", "snapshots", "transactio
 _TOKEN_BYTES, _TOKENS = 16, 256
 # A folder that another process removes while this one takes the lock is made again so often.
 _ATTEMPTS = 10
-SHARED = "one folder that this process and all workers see"
-REMEDY = "put it on a file system that all of them share, under the same path, or start the workers on this machine"
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,22 @@ def require_place(expected: LockToken) -> None:
         If it sees another one, or none, or the lock was released.
     """
     if problem := inspect_folder(expected.path).problem(expected):
-        raise StoreUnsharedError(f"this process {problem}", SHARED, REMEDY)
+        raise unshared(f"this process {problem}", expected.path)
+
+
+def unshared(problem: str, path: str | Path) -> StoreUnsharedError:
+    """Return the error for a process that does not see the place of a network as the process with the lock does."""
+    if is_object_store(path):
+        return StoreUnsharedError(
+            problem,
+            "an object store that this process and all workers reach",
+            "start the workers with the same credentials, region and endpoint in their environment",
+        )
+    return StoreUnsharedError(
+        problem,
+        "one folder that this process and all workers see",
+        "put it on a file system that all of them share, under the same path, or start the workers on this machine",
+    )
 
 
 class WriteLock(Protocol):

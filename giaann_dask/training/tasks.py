@@ -302,7 +302,7 @@ def open_columns(path: str, commit: str) -> Placement:
 
 def _open_commit(path: str, commit: str, needed: Sequence[str] = ()) -> CommitReader:
     """Open a commit, or the last one where it has been forgotten since, with the runs that are needed of it."""
-    with naming_worker():
+    with naming_worker(path):
         store = NetworkStore(path)
         try:
             return store.open(commit)
