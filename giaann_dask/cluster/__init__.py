@@ -47,6 +47,7 @@ _MODULES = {
     "timeout_s": "giaann_dask.cluster.waiting",
     "trim_memory": "giaann_dask.cluster.memory_budget",
     "wait_all": "giaann_dask.cluster.waiting",
+    "worker_memory_limit": "giaann_dask.cluster.memory_budget",
 }
 
 __all__ = [
@@ -71,6 +72,7 @@ __all__ = [
     "task_key",
     "timeout_s",
     "wait_all",
+    "worker_memory_limit",
 ]
 
 __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import dask
-from distributed import Client, Worker
+from distributed import Client, Worker, get_worker
 from distributed.spill import SpillBuffer
 from distributed.system import MEMORY_LIMIT
 from tornado.ioloop import PeriodicCallback
@@ -68,6 +68,15 @@ def region_budget(limit: int) -> int:
     256
     """
     return int(_REGION_SHARE * limit)
+
+
+def worker_memory_limit() -> int | None:
+    """Return the memory limit of the worker that runs this task, in bytes; None without a limit or outside of tasks."""
+    try:
+        limit = get_worker().memory_manager.memory_limit
+    except ValueError:
+        return None
+    return int(limit) if limit else None
 
 
 def spill_within_budget(worker: Worker) -> None:

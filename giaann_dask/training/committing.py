@@ -58,7 +58,7 @@ def load_regions(store: NetworkStore, commit: str, regions: Regions) -> None:
     """Load the runs of a commit into the regions as references that are read from the store when needed."""
     manifest = store.open(commit).manifest()
     for run in manifest.runs:
-        regions.continue_from(run, _reading(regions, store, commit, run.identity))
+        regions.continue_from(run, _reading(regions, store, commit, run.region, run.identity))
     regions.continue_counts(known_counts(manifest))
     _open_columns(regions, store, commit)
 
@@ -104,7 +104,9 @@ def commit_regions(
     # Counting the distinct entries of a region reads its runs, so it is done once at the end.
     countings = submit_counts(regions, kept, sizes, place) if last else []
     new = [run for _, run in kept if not run.stored]
-    written = _write(regions, store, place, session, new)
+    # Unique: data of a session that was not committed may have been removed since.
+    attempt = uuid.uuid4().hex
+    written = _write(regions, store, (*place, attempt), session, new)
     placement = _placement(regions, snapshot)
     counts = counts_of(countings)
     runs_of = Counter(region for region, _ in kept)
@@ -129,7 +131,11 @@ def commit_regions(
     commit = store.commit(session, results(written), store.open(place[1]), change)
     if last:
         return commit
-    stored = {run.identity: _reading(regions, store, commit, run.identity) for run in new}
+    stored = {
+        run.identity: _reading(regions, store, commit, region, run.identity, attempt)
+        for region, run in kept
+        if not run.stored
+    }
     regions.settle(snapshot, stored, empty)
     _open_columns(regions, store, commit)
     return commit
@@ -161,20 +167,18 @@ def _place(store: NetworkStore) -> tuple[str, str]:
 def _write(
     regions: Regions,
     store: NetworkStore,
-    place: tuple[str, str],
+    place: tuple[str, str, str],
     session: icechunk.Session,
     new: Sequence[RunReference],
 ) -> list[Future]:
     """Submit tasks that write runs into forks of a session, which are merged into it."""
-    # The keys are unique: data of a session that was not committed may have been removed since.
-    attempt = uuid.uuid4().hex
     fork = store.fork(session) if new else b""
     return [
         regions.submit(
             "commit",
             tasks.write_stored,
-            *(fork, run.identity, run.future),
-            key_of=(*place, attempt, run.identity, run.future.key),
+            *(fork, run.identity, place[2], run.future),
+            key_of=(*place, run.identity, run.future.key),
         )
         for run in new
     ]
@@ -190,13 +194,18 @@ def _sizes(runs: Sequence[tuple[int, RunReference]]) -> list[RunSize]:
     return sizes_of([run for _, run in runs])
 
 
-def _reading(regions: Regions, store: NetworkStore, commit: str, identity: str) -> Callable[[], Future]:
-    return partial(_open, regions, store, commit, identity)
+def _reading(
+    regions: Regions, store: NetworkStore, commit: str, region: int, identity: str, attempt: str = ""
+) -> Callable[[], Future]:
+    return partial(_open, regions, store, commit, region, identity, attempt)
 
 
-def _open(regions: Regions, store: NetworkStore, commit: str, identity: str) -> Future:
+def _open(regions: Regions, store: NetworkStore, commit: str, region: int, identity: str, attempt: str) -> Future:
+    """Submit the task that has a run of a commit, on the owner of its region, which may have written it just now."""
     path = str(store.path)
-    return regions.submit("open", tasks.open_run, path, commit, identity, key_of=(path, commit, identity))
+    return regions.submit_at_owner(
+        region, "open", tasks.open_run, path, commit, identity, attempt, key_of=(path, commit, identity)
+    )
 
 
 def _open_columns(regions: Regions, store: NetworkStore, commit: str) -> None:

@@ -272,6 +272,12 @@ class Regions:
         self.tasks += 1
         return self._client.submit(function, *arguments, key=task_key(name, key_of), **self.roles.storing())
 
+    def submit_at_owner(self, region: int, name: str, function: object, *arguments: object, key_of: object) -> Future:
+        """Submit a task whose result is stored on the owner of a region."""
+        self.tasks += 1
+        key = task_key(name, key_of)
+        return self._client.submit(function, *arguments, key=key, **self._owners.at_owner(region))
+
     def _integrate(self, region: int, increments: Sequence[Future], awaited: set[str]) -> Future:
         # On compute workers: idle storage workers would fetch a whole increment for one part of it.
         computing = self.roles.computing()
@@ -279,9 +285,8 @@ class Regions:
             self._client.submit(tasks.route, part, region, key=task_key("route", part.key, region), **computing)
             for part in increments
         ]
-        self.tasks += len(routed) + 1
-        key = task_key("integrate", _keys(routed))
-        future = self._client.submit(tasks.integrate, *routed, key=key, **self._owners.at_owner(region))
+        self.tasks += len(routed)
+        future = self.submit_at_owner(region, "integrate", tasks.integrate, *routed, key_of=_keys(routed))
         name = _identity(region, self.rounds, self.rounds)
         added = RunReference(name, 0, self.rounds, self.rounds, self._measure(future), future)
         runs = self._runs[region]

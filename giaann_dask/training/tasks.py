@@ -30,6 +30,7 @@ from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.store.run_io import write_run
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER
 from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.training.kept_runs import KEPT
 from giaann_dask.training.selection import (
     ColumnTouches,
     SelectionOptions,
@@ -281,18 +282,21 @@ def count_more(path: str, commit: str, stored: Sequence[str], *runs: PackedRegio
         )
 
 
-def write_stored(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
+def write_stored(fork: bytes, identity: str, attempt: str, packed: PackedRegionRun) -> bytes:
     """Write a run into the store, on the worker that has it (`giaann_dask.store.run_io.write_run`)."""
     with naming_worker():
-        return write_run(fork, identity, packed)
+        written = write_run(fork, identity, packed)
+    KEPT.keep(attempt, identity, packed)
+    return written
 
 
-def open_run(path: str, commit: str, identity: str) -> PackedRegionRun:
-    """Read a run of a commit; the lineage of later runs begins at the store.
+def open_run(path: str, commit: str, identity: str, attempt: str = "", home: int | None = None) -> PackedRegionRun:
+    """Read a run of a commit, or take over what this process has written; the lineage of later runs begins here.
 
     A run never changes, so where the commit has been forgotten since, the last one will do.
     """
-    return _open_commit(path, commit, [identity]).run(identity)
+    kept = KEPT.take(attempt, identity)
+    return _open_commit(path, commit, [identity]).run(identity) if kept is None else kept
 
 
 def open_columns(path: str, commit: str) -> Placement:

@@ -1,0 +1,72 @@
+"""Keep runs that a worker has written in its memory until the task that continues from the store takes them over.
+
+After a commit, the lineage of a run begins at the store, so that it can be computed again without the text. The task
+that stands for it would read it from the store, though its bytes are still in the memory of its region's owner. So
+the task that writes a run leaves it here, and the task that opens it on the same worker takes it. What is not here, as
+on another worker or after a restart, is read.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from giaann_dask.cluster import data_budget, worker_memory_limit
+from giaann_dask.runs.packing import PackedRegionRun
+
+# Of the data budget of a worker: runs that are kept here cannot be spilled.
+_SHARE = 1 / 4
+
+
+@dataclass
+class KeptRuns:
+    """Runs that were written in one attempt to commit.
+
+    Attributes
+    ----------
+    taken, missed : int
+        Runs that were taken over from memory since the process began, and runs that were not here.
+    """
+
+    taken: int = 0
+    missed: int = 0
+    _attempt: str = ""
+    _runs: dict[str, PackedRegionRun] = field(default_factory=dict)
+    _nbytes: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def keep(self, attempt: str, identity: str, packed: PackedRegionRun) -> None:
+        """Keep a run that was written, if there is memory for it; forget those of other attempts.
+
+        Parameters
+        ----------
+        attempt : str
+            Name of the attempt to commit; no two are the same.
+        identity : str
+            Name of the run.
+        packed : PackedRegionRun
+            The run.
+        """
+        limit = worker_memory_limit()
+        nbytes = packed.connections.nbytes + packed.neurons.nbytes
+        with self._lock:
+            if attempt != self._attempt:
+                self._attempt, self._runs, self._nbytes = attempt, {}, 0
+            if not limit or self._nbytes + nbytes <= _SHARE * data_budget(limit):
+                self._runs[identity] = packed
+                self._nbytes += nbytes
+
+    def take(self, attempt: str, identity: str) -> PackedRegionRun | None:
+        """Return a run of an attempt and forget it; None if it is not here."""
+        with self._lock:
+            found = self._runs.pop(identity, None) if attempt and attempt == self._attempt else None
+            if found is None:
+                self.missed += 1
+            else:
+                self.taken += 1
+                self._nbytes -= found.connections.nbytes + found.neurons.nbytes
+        return found
+
+
+KEPT = KeptRuns()
+"""The runs that this process keeps."""
