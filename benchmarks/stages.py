@@ -36,7 +36,8 @@ from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.splitting import Splitter
-from giaann_dask.text.tagging import make_tagger
+from giaann_dask.text.tagging import make_tagger, tag_text
+from giaann_dask.text.tokens import TaggedText
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 from giaann_dask.training.tasks import add_runs
 
@@ -63,17 +64,17 @@ def encode_text(text: str, watch: Stopwatch) -> tuple[Vocabulary, list[EncodedBl
     """Read, split, tag and encode in this process."""
     specification = Specification()
     limits = FilterOptions(seed_tokens=specification.seed_tokens, maximum_tokens=specification.maximum_tokens)
-    ever_pos, tagger, vocabulary = EverPos.from_lemminflect(), make_tagger("lexicon"), Vocabulary()
+    ever_pos, vocabulary = EverPos.from_lemminflect(), Vocabulary()
+    make_tagger("lexicon")
     blocks, words = [], 0
     for part in read_parts([text]):
-        passages = watch.time("split and tokenise", Splitter().split, part.passages)
-        sentences = [sentence for passage in passages for sentence in passage]
-        words += sum(map(len, sentences))
-        tagged = watch.time("tag", tagger.tag, sentences)
+        split = watch.time("split and tokenise", Splitter().split_text, part.passages)
+        words += len(split.type_of)
+        tagged = watch.time("tag", tag_text, "lexicon", split, np.zeros(len(split.ends), np.int64))
 
-        def collect(tagged: Any = tagged) -> TaggedBlock:
+        def collect(tagged: TaggedText = tagged) -> TaggedBlock:
             builder = BlockBuilder(ever_pos, limits)
-            builder.add_part([(0, tagged)])
+            builder.add_part(tagged)
             return builder.build()
 
         block = watch.time("collect", collect)

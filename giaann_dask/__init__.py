@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from giaann_dask.lazy import lazy_exports
+from giaann_dask.user_cache import provide_code_cache
 
 if TYPE_CHECKING:
     from giaann_dask.algebra.comparison import NetworkDifference
@@ -109,5 +110,7 @@ __all__ = [
     "start_cluster",
     "train",
 ]
+
+provide_code_cache()
 
 __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

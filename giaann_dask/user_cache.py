@@ -1,9 +1,13 @@
-"""Find the user's folder for files that can be made again."""
+"""Find folders for files that can be made again: cached files of this package, and compiled code."""
 
 from __future__ import annotations
 
 import os
+import stat
+import tempfile
 from pathlib import Path
+
+_NUMBA = "NUMBA_CACHE_DIR"
 
 
 def user_cache() -> Path:
@@ -11,4 +15,40 @@ def user_cache() -> Path:
 
     Without ``XDG_CACHE_HOME`` it is in ``~/.cache``.
     """
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "giaann_dask"
+    return _cache_home() / "giaann_dask"
+
+
+def provide_code_cache() -> None:
+    """Name a temporary folder for compiled code where neither the package's folder nor the user's can be written.
+
+    Numba refuses to compile there. Called when the package is imported, before Numba reads its environment.
+    """
+    if _NUMBA in os.environ or _is_writable(Path(__file__).parent) or _is_writable(_cache_home() / "numba"):
+        return
+    folder = Path(tempfile.gettempdir(), f"giaann-dask-{os.getuid()}")
+    try:
+        folder.mkdir(mode=0o700)
+    except OSError:
+        if not _is_private(folder):
+            folder = Path(tempfile.mkdtemp(prefix="giaann-dask-"))
+    os.environ[_NUMBA] = str(folder)
+
+
+def _cache_home() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+
+
+def _is_writable(folder: Path) -> bool:
+    """Return whether files can be made in a folder, which may have to be made itself."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return os.access(folder, os.W_OK)
+
+
+def _is_private(folder: Path) -> bool:
+    """Return whether a folder is this user's alone: compiled code of others would be run."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077

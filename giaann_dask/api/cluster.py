@@ -98,22 +98,28 @@ def use_client(client: ClientLike | None = None) -> Iterator[Client]:
     OptionError
         If the client is asynchronous, or of another kind.
     ClusterError
-        If no scheduler answers at the address.
+        If no scheduler answers at the address, or the cluster has other versions than this process.
     """
     from distributed import Client
 
+    from giaann_dask.cluster.versions import require_versions
     from giaann_dask.dask_types import register
 
     register()
     if client is None:
-        yield current_client() or _start_default()
+        current = current_client()
+        if current is not None:
+            require_versions(current)
+        yield current or _start_default()
     elif isinstance(client, Client):
-        yield require_synchronous(client)
+        require_versions(require_synchronous(client))
+        yield client
     elif isinstance(client, str):
         with connect(client) as joined:
             yield joined
     elif hasattr(client, "scheduler_address"):
         with Client(client, set_as_default=False) as joined:
+            require_versions(joined)
             yield joined
     else:
         raise OptionError(

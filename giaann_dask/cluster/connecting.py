@@ -16,12 +16,14 @@ from typing import Any
 
 import dask
 from distributed import Client, Scheduler, SpecCluster, TimeoutError, Worker
+from distributed.versions import VersionMismatchWarning
 
 from giaann_dask.cluster.fork_server import METHOD_KEY, begin_fork_server, environment_of_workers, forks, imports_main
 from giaann_dask.cluster.memory_budget import worker_allocator
 from giaann_dask.cluster.options import ClusterOptions
 from giaann_dask.cluster.resilience import RestartingNanny, scheduler_arguments, set_defaults
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
+from giaann_dask.cluster.versions import require_versions
 from giaann_dask.dask_types import register
 from giaann_dask.device import select_device
 from giaann_dask.errors import ClusterError, GiaannError, InputFormatError, InputMissingError, OptionError, parameter
@@ -36,7 +38,11 @@ BOTH_ROLES = {STORAGE: 1, COMPUTE: 1}
 
 
 def connect(
-    scheduler: str | None = None, *, workers: int | None = None, options: ClusterOptions | None = None
+    scheduler: str | None = None,
+    *,
+    workers: int | None = None,
+    options: ClusterOptions | None = None,
+    same_versions: bool = True,
 ) -> Client:
     """Connect to a Dask cluster, starting one on this machine when no scheduler is named.
 
@@ -48,6 +54,8 @@ def connect(
         Worker processes to start.
     options : ClusterOptions, optional
         All options, instead of the two above.
+    same_versions : bool
+        Whether a running cluster must have the versions of this process (`giaann_dask.cluster.versions`).
 
     Returns
     -------
@@ -57,7 +65,7 @@ def connect(
     Raises
     ------
     ClusterError
-        If the scheduler does not respond in time, or no cluster can be started here.
+        If the scheduler does not respond in time, has other versions, or no cluster can be started here.
     InputMissingError, InputFormatError
         If the scheduler file does not exist, or names no address.
 
@@ -70,7 +78,7 @@ def connect(
     chosen = options or ClusterOptions(scheduler=scheduler, workers=workers)
     register()
     if chosen.scheduler is not None or chosen.scheduler_file is not None:
-        return _join(chosen)
+        return _join(chosen, same_versions=same_versions)
     _require_device(chosen)
     kept = worker_allocator(chosen.memory_bytes, chosen.workers or _default_workers())
     with warnings.catch_warnings(), kept, _starting():
@@ -219,7 +227,8 @@ def _scheduler_arguments(options: ClusterOptions) -> dict[str, Any]:
     return {**scheduler_arguments(options.hang_timeout_s), "dashboard": options.dashboard is not None}
 
 
-def _join(options: ClusterOptions) -> Client:
+def _join(options: ClusterOptions, *, same_versions: bool) -> Client:
+    """Connect to the running cluster that options name."""
     if options.scheduler_file is not None and not Path(options.scheduler_file).is_file():
         raise InputMissingError(
             f"there is no scheduler file {options.scheduler_file}",
@@ -228,13 +237,29 @@ def _join(options: ClusterOptions) -> Client:
         )
     address = options.scheduler or _address(str(options.scheduler_file))
     try:
-        client = Client(address, timeout=options.connect_timeout_s)
+        with warnings.catch_warnings():
+            # `require_versions` says the same in one line, where it matters.
+            warnings.simplefilter("ignore", VersionMismatchWarning)
+            client = Client(address, timeout=options.connect_timeout_s)
+    except TypeError as error:
+        # Of an address tls:// or wss:// without certificates.
+        raise ClusterError(
+            f"the address {address} needs certificates: {error}",
+            "distributed.comm.tls with ca-file, and client.key and client.cert, in Dask's configuration",
+            "write them into ~/.config/dask/distributed.yaml, or set DASK_DISTRIBUTED__COMM__TLS__CA_FILE and so on",
+        ) from error
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
             f"no scheduler answers at {address}{_named_by(options)}",
             "the address of a running Dask scheduler",
             "check the address, or leave it out to start workers on this machine",
         ) from error
+    if same_versions:
+        try:
+            require_versions(client)
+        except ClusterError:
+            client.close()
+            raise
     _log_cluster("joined", client)
     return client
 

@@ -58,7 +58,7 @@ def check_cluster(options: ClusterOptions, network: Path | None = None) -> Itera
         Folder that its workers should see.
     """
     try:
-        with connect(options=options) as client, lost_cluster():
+        with connect(options=options, same_versions=False) as client, lost_cluster():
             yield from _check_workers(client, network)
     except GiaannError as error:
         remedy = f"{error.remedy}; see that firewalls let the scheduler's port and those of workers through"

@@ -1,0 +1,112 @@
+"""A cluster with other versions, or without certificates, is refused in one line before work begins."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import giaann_dask as gd
+from giaann_dask import user_cache
+from giaann_dask.cluster.versions import require_versions
+from giaann_dask.errors import ClusterError
+
+OURS = {
+    "giaann_dask": "2", "python": "3.11.7.final.0", "dask": "1", "distributed": "1", "numpy": "2", "cloudpickle": "3",
+}  # fmt: skip
+    "giaann_dask": "2",
+    "python": "3.11.7.final.0",
+    "dask": "1",
+    "distributed": "1",
+    "numpy": "2",
+    "cloudpickle": "3",
+}
+
+
+class Cluster:
+    """A client of a cluster whose processes report some versions."""
+
+    def __init__(self, scheduler: dict[str, Any], *workers: dict[str, Any]) -> None:
+        self.scheduler = SimpleNamespace(address="tcp://a:1")
+        self._reported = {"client": OURS, "scheduler": OURS | scheduler, "asked": 0}
+        self._workers = {f"tcp://a:{number}": OURS | found for number, found in enumerate(workers, 2)}
+        self.asked = 0
+
+    def _get_versions(self) -> None:
+        raise AssertionError
+
+    def sync(self, _: object, **__: object) -> dict[str, Any]:
+        self.asked += 1
+        named = {name: {"packages": self._reported[name]} for name in ("client", "scheduler")}
+        return {**named, "workers": {name: {"packages": found} for name, found in self._workers.items()}}
+
+
+def test_equal_versions_are_asked_for_once() -> None:
+    cluster = Cluster({"python": "3.11.9.final.0"}, {})
+    for _ in range(2):
+        require_versions(cluster)  # type: ignore[arg-type]
+    assert cluster.asked == 1
+
+
+def test_what_differs_is_named_with_its_place() -> None:
+    cluster = Cluster({"giaann_dask": None}, {}, {"giaann_dask": "1"}, {"python": "3.12.0"}, {"dask": "0"})
+    with pytest.raises(ClusterError) as failure:
+        require_versions(cluster)  # type: ignore[arg-type]
+    said = str(failure.value)
+    assert "the scheduler has giaann_dask none, not 2; worker tcp://a:3 has giaann_dask 1, not 2" in said
+    assert "worker tcp://a:4 has python 3.12, not 3.11, and 1 more" in said
+    assert "install giaann-dask 2" in said
+
+
+def test_similar_packages_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    require_versions(Cluster({}, {"numpy": "1"}))  # type: ignore[arg-type]
+    assert caplog.messages == ["worker tcp://a:2 has numpy 1, not 2"]
+
+
+def test_an_address_that_needs_certificates() -> None:
+    with pytest.raises(ClusterError, match=r"tls://127.0.0.1:9 needs certificates.*ca-file"):
+        gd.connect("tls://127.0.0.1:9")
+
+
+def test_compiled_code_has_a_folder_where_nothing_else_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    user_cache.provide_code_cache()
+    assert "NUMBA_CACHE_DIR" not in os.environ, "the package's folder can be written"
+    monkeypatch.setattr(user_cache, "_is_writable", lambda _: False)
+    for _ in range(2):
+        monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+        user_cache.provide_code_cache()
+        folder = Path(os.environ["NUMBA_CACHE_DIR"])
+        assert folder == tmp_path / f"giaann-dask-{os.getuid()}"
+        assert folder.stat().st_mode & 0o077 == 0
+    # Compiled code that others could have put there is not used.
+    folder.chmod(0o777)
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    user_cache.provide_code_cache()
+    assert Path(os.environ["NUMBA_CACHE_DIR"]) != folder
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+
+
+def test_importing_compiles_where_the_installation_and_the_home_are_read_only(tmp_path: Path) -> None:
+    root = Path(gd.__file__).parents[1]
+    view = f'mount --make-rprivate / && mount --bind {root} {root} && mount -o remount,ro,bind {root} && exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", view, "sh", sys.executable, "-c"]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(root), "TMPDIR": str(tmp_path)}
+    probe = subprocess.run([*command, "pass"], env=environment, capture_output=True, check=False, timeout=60)
+    if probe.returncode:
+        pytest.skip("needs the right to mount (root)")
+    done = subprocess.run(
+        [*command, "from giaann_dask.text.splitting import Splitter; print(Splitter().split(['A cat. It ran.']))"],
+        env=environment, capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[[['A', 'cat', '.'], ['It', 'ran', '.']]]"
