@@ -19,13 +19,6 @@ from giaann_dask.errors import ClusterError
 OURS = {
     "giaann_dask": "2", "python": "3.11.7.final.0", "dask": "1", "distributed": "1", "numpy": "2", "cloudpickle": "3",
 }  # fmt: skip
-    "giaann_dask": "2",
-    "python": "3.11.7.final.0",
-    "dask": "1",
-    "distributed": "1",
-    "numpy": "2",
-    "cloudpickle": "3",
-}
 
 
 class Cluster:
