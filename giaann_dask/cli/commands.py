@@ -64,9 +64,9 @@ def giaann_dask() -> None:
         giaann-dask generate my.network "The old miller carried the"
         giaann-dask draw my.network --out picture.svg
 
-    An INPUT is a text file, a .gz of one, a folder, a glob, CoNLL-U (.conllu), JSON lines
-    (.jsonl), a Hugging Face dataset (hf:NAME), - for plain text from standard input or, where
-    noted, an encoded corpus.
+    An INPUT is a text file, also compressed, a folder, a glob, CoNLL-U (.conllu), JSON lines
+    (.jsonl), a URL, a Hugging Face dataset (hf:NAME), @FILE for a list of inputs, - for plain
+    text from standard input or, where noted, an encoded corpus.
     """  # noqa: D301 - click looks for the character, not for its escape
 
 

@@ -19,12 +19,15 @@ from giaann_dask.errors import EmptyInputError, InputMissingError, OptionError
 from giaann_dask.lazy import import_optional
 from giaann_dask.text.lines import STANDARD_INPUT, StandardInput, holds_text, is_pipe, unreadable
 from giaann_dask.text.memory_inputs import MemoryInput, Source
+from giaann_dask.text.remote_inputs import COMPRESSED, RemoteInput, find_files, names_url, suffix_of
 
 _LOG = logging.getLogger(__name__)
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".markdown")
 CONLLU_SUFFIXES = (".conllu",)
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 DATASET_PREFIX = "hf:"
+# Before the name of a file that names inputs.
+_LIST = "@"
 _SHOWN_CHARACTERS = 60
 # Linux allows no path of more bytes.
 _LONGEST_NAME = 4096
@@ -52,7 +55,7 @@ class DatasetInput:
         return DATASET_PREFIX + (self.name if self.config is None else f"{self.name}:{self.config}")
 
 
-Input: TypeAlias = Path | StandardInput | DatasetInput | MemoryInput
+Input: TypeAlias = Path | StandardInput | RemoteInput | DatasetInput | MemoryInput
 
 
 class Files(tuple[str, ...]):
@@ -95,7 +98,9 @@ def names_input(text: str) -> bool:
         return False
     if any(map(str.isspace, text)):
         return os.path.exists(text)
-    return text.startswith(DATASET_PREFIX) or content_suffix(text) in _KNOWN_SUFFIXES or os.path.exists(text)
+    if names_url(text) or text.startswith(DATASET_PREFIX):
+        return True
+    return content_suffix(text) in _KNOWN_SUFFIXES or os.path.exists(text)
 
 
 def resolve_inputs(inputs: Sequence[Source | os.PathLike[str]]) -> list[Input]:
@@ -107,12 +112,14 @@ def resolve_inputs(inputs: Sequence[Source | os.PathLike[str]]) -> list[Input]:
         A file is read with any suffix (an unknown one as plain text). A folder expands to the
         files below it with a known suffix, sorted, without hidden ones. A pattern (``*``, ``?``,
         ``[a-z]``, ``**``) expands to its matches, sorted. ``-`` is standard input, ``./-`` a file of
-        that name. ``hf:NAME[:CONFIG]`` is a dataset. Broken links and pipes found by a folder or
+        that name. A URL is a file, or with a pattern or the URL of a folder several, which fsspec opens
+        (``https://...``, ``s3://...``, ``zip://*.txt::books.zip``). ``@FILE`` stands for the inputs that a file names,
+        one a line. ``hf:NAME[:CONFIG]`` is a dataset. Broken links and pipes found by a folder or
         pattern are skipped with a warning.
 
     Returns
     -------
-    list of Path, StandardInput, DatasetInput or MemoryInput
+    list of Path, StandardInput, RemoteInput, DatasetInput or MemoryInput
 
     Raises
     ------
@@ -123,7 +130,7 @@ def resolve_inputs(inputs: Sequence[Source | os.PathLike[str]]) -> list[Input]:
     InputFormatError
         If the name of such a file ends in ``.gz`` and the file is not gzip.
     MissingDependencyError
-        If a dataset is named and the package ``datasets`` is not installed.
+        If a dataset is named and the package ``datasets`` is not installed, or the package for a URL is not.
     """
     # A string is itself a sequence of strings, but means one input here.
     given = [inputs] if isinstance(inputs, str) else inputs
@@ -139,10 +146,10 @@ def resolve_inputs(inputs: Sequence[Source | os.PathLike[str]]) -> list[Input]:
             resolved.append(_parse_dataset(each))
         elif each and os.path.exists(each):
             resolved.extend(_expand(Path(each), named=True))
-        elif "://" in each:
-            raise InputMissingError(
-                f"the input {each!r} is an address", "files of this machine, or hf:NAME", "copy the files here first"
-            )
+        elif names_url(each):
+            resolved.extend(find_files(each, _KNOWN_SUFFIXES))
+        elif each.startswith(_LIST) and os.path.isfile(each.removeprefix(_LIST)):
+            resolved.extend(resolve_inputs(_listed(Path(each.removeprefix(_LIST)))))
         elif glob.has_magic(each):
             resolved.extend(_match(each))
         else:
@@ -187,6 +194,20 @@ def require_rereadable(inputs: Sequence[Source | os.PathLike[str]], reason: str)
             )
 
 
+def _listed(file: Path) -> list[str]:
+    """Return the inputs that a file names, one a line; blank lines and lines that begin with ``#`` are left out."""
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputMissingError(
+            f"the list {str(file)!r} cannot be read ({error})", "names of inputs in UTF-8, one a line", "correct it"
+        ) from error
+    found = [line for line in lines if line and not line.startswith("#")]
+    if not found:
+        raise EmptyInputError(f"the list {str(file)!r} names no input", "one name a line", "add some")
+    return found
+
+
 def _missing(given: str) -> InputMissingError:
     """Return the error for a path that does not exist, or is a link to one that does not."""
     if os.path.islink(given):
@@ -200,14 +221,14 @@ def _missing(given: str) -> InputMissingError:
 
 
 def content_suffix(name: str) -> str:
-    """Return the suffix of a file name in lower case, without a suffix ``.gz``.
+    """Return the suffix of a file name in lower case, without that of a compression.
 
     Examples
     --------
     >>> content_suffix("Dev.conllu.GZ")
     '.conllu'
     """
-    return Path(name.lower().removesuffix(".gz")).suffix
+    return suffix_of(name)
 
 
 def _parse_dataset(given: str) -> DatasetInput:
@@ -235,7 +256,7 @@ def _expand(path: Path, *, named: bool) -> list[Path]:
         if named and not files:
             raise InputMissingError(
                 f"the folder {str(path)!r} holds no file to read",
-                f"files that end in {' '.join(_KNOWN_SUFFIXES)}, compressed (.gz) or not",
+                f"files that end in {' '.join(_KNOWN_SUFFIXES)}, compressed ({' '.join(COMPRESSED)}) or not",
             )
         return files
     if not named and _is_skipped(path):

@@ -6,8 +6,10 @@ decompressing and decoding name the file and the line. `inputs` finds files; `re
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import os
 import select
 import stat
@@ -18,9 +20,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
-from giaann_dask.errors import InputEncodingError, InputFormatError, InputMissingError, parameter
+from giaann_dask.errors import GiaannError, InputEncodingError, InputFormatError, InputMissingError, parameter
+from giaann_dask.lazy import import_optional
+from giaann_dask.text.remote_inputs import RemoteInput
 
 STANDARD_INPUT = "-"
 # Timeout of one poll, after which the event is checked.
@@ -138,8 +142,8 @@ class LineReader:
 
     Parameters
     ----------
-    path : Path or StandardInput
-        File; decompressed when its name ends in ``.gz``.
+    path : Path, StandardInput or RemoteInput
+        File; decompressed when its name ends in ``.gz``, ``.bz2``, ``.xz`` or ``.zst``.
     line_characters : int
         Maximum length of a line.
     stop : threading.Event, optional
@@ -162,7 +166,9 @@ class LineReader:
         If a line is not UTF-8 or holds a NUL byte.
     """
 
-    def __init__(self, path: Path | StandardInput, line_characters: int, stop: Event | None = None) -> None:
+    def __init__(
+        self, path: Path | StandardInput | RemoteInput, line_characters: int, stop: Event | None = None
+    ) -> None:
         self.path = path
         self._stop = stop
         self.number = 0
@@ -238,12 +244,12 @@ def holds_text(path: Path) -> bool:
 
 
 @contextmanager
-def open_bytes(path: Path | StandardInput, stop: Event | None = None) -> Iterator[BinaryIO]:
-    """Open a file or standard input for reading bytes; decompress a file whose name ends in ``.gz``.
+def open_bytes(path: Path | StandardInput | RemoteInput, stop: Event | None = None) -> Iterator[BinaryIO]:
+    """Open a file or standard input for reading bytes; decompress a file by the suffix of its name.
 
     Parameters
     ----------
-    path : Path or StandardInput
+    path : Path, StandardInput or RemoteInput
         Input to open; a pipe is opened without waiting for a writer.
     stop : threading.Event, optional
         When it is set, waiting for a pipe or standard input ends with `ReadingStopped`.
@@ -252,9 +258,27 @@ def open_bytes(path: Path | StandardInput, stop: Event | None = None) -> Iterato
     ------
     InputMissingError
         If it cannot be opened.
+    MissingDependencyError
+        If it is compressed by zstd and the package zstandard is not installed.
     """
     if isinstance(path, StandardInput):
         with open_standard_input(stop) as stream:
+            yield stream
+        return
+    with _opened(path, stop) as raw:
+        decompress = _DECOMPRESSORS.get(Path(path.name.lower()).suffix)
+        if decompress is None:
+            yield raw
+            return
+        with decompress(raw) as unpacked:
+            yield cast(BinaryIO, unpacked)
+
+
+@contextmanager
+def _opened(path: Path | RemoteInput, stop: Event | None) -> Iterator[BinaryIO]:
+    """Open a file as it is stored."""
+    if isinstance(path, RemoteInput):
+        with path.open() as stream:
             yield stream
         return
     try:
@@ -262,11 +286,46 @@ def open_bytes(path: Path | StandardInput, stop: Event | None = None) -> Iterato
     except OSError as error:
         raise unreadable(path, error) from error
     with raw:
-        if not path.name.lower().endswith(".gz"):
-            yield raw
-            return
-        with gzip.GzipFile(fileobj=raw, mode="rb") as unzipped:
-            yield cast(BinaryIO, unzipped)
+        yield raw
+
+
+class _ZstdBytes(io.RawIOBase):
+    """Raw stream of what a zstd stream of one or more frames holds; its end inside a frame is an error."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._decompressor = import_optional("zstandard", "remote").ZstdDecompressor()
+        self._frame: Any = None
+        self._packed = self._unpacked = b""
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Decompress at least one byte; return the number of bytes, 0 at the end."""
+        while not self._unpacked:
+            self._packed = self._packed or self._raw.read(_BLOCK_BYTES)
+            if not self._packed:
+                if self._frame is not None:
+                    raise EOFError("the last frame has no end")
+                return 0
+            self._frame = self._frame or self._decompressor.decompressobj()
+            self._unpacked = self._frame.decompress(self._packed)
+            self._packed = self._frame.unused_data
+            if self._frame.eof:
+                self._frame = None
+        count = min(len(buffer), len(self._unpacked))
+        buffer[:count], self._unpacked = self._unpacked[:count], self._unpacked[count:]
+        return count
+
+
+_DECOMPRESSORS: dict[str, Callable[[BinaryIO], Any]] = {
+    ".gz": lambda raw: gzip.GzipFile(fileobj=raw, mode="rb"),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+    ".zst": lambda raw: io.BufferedReader(_ZstdBytes(raw)),
+}
 
 
 def unreadable(path: Path, error: OSError) -> InputMissingError:
@@ -282,11 +341,23 @@ def _read_bytes(read: Callable[[int], bytes], size: int, place: str) -> bytes:
     """Read up to `size` bytes; errors name the place."""
     try:
         return read(size)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputFormatError(
-            f"{place}: the compressed data is damaged or cut short ({error})",
-            "gzip",
-            "compress the file again, or give it a name that does not end in .gz",
-        ) from error
-    except OSError as error:
-        raise InputFormatError(f"{place} cannot be read ({error.strerror or error})", "", "check the disk") from error
+    except (GiaannError, MemoryError):
+        raise
+    except Exception as error:
+        # bz2 raises an OSError without a number, and zstandard an error of its own.
+        numbered = isinstance(error, OSError) and error.errno is not None
+        packed = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
+        if isinstance(error, packed) or type(error).__module__.startswith("zstandard") or _is_bz2(error, place):
+            raise InputFormatError(
+                f"{place}: the compressed data is damaged or cut short ({error})",
+                "data as the suffix of the name says",
+                "compress the file again, or give it a name without that suffix",
+            ) from error
+        said = error.strerror if numbered and isinstance(error, OSError) else error
+        remedy = "check the disk" if numbered else "check disk and network"
+        raise InputFormatError(f"{place} cannot be read ({said})", "", remedy) from error
+
+
+def _is_bz2(error: Exception, place: str) -> bool:
+    """Return whether an error of reading a place comes of damaged bz2 data."""
+    return isinstance(error, OSError) and error.errno is None and ".bz2" in place.lower()

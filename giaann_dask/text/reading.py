@@ -41,6 +41,7 @@ from giaann_dask.text.inputs import (
 )
 from giaann_dask.text.lines import LineReader, StandardInput
 from giaann_dask.text.memory_inputs import MemoryInput, Source, conllu_sentences
+from giaann_dask.text.remote_inputs import RemoteInput
 from giaann_dask.text.strings import text_fault
 from giaann_dask.text.tokens import Part, PartKind
 
@@ -123,7 +124,7 @@ def read_parts(inputs: Sequence[Source | os.PathLike[str]], options: ReadOptions
     Parameters
     ----------
     inputs : sequence of str, path or MemoryInput
-        Files, folders, patterns, ``-``, ``hf:NAME[:CONFIG]`` or texts; see `resolve_inputs`.
+        Files, folders, patterns, URLs, ``-``, ``hf:NAME[:CONFIG]`` or texts; see `resolve_inputs`.
     options : ReadOptions, optional
         Options of reading them.
 
@@ -192,7 +193,7 @@ def _group_passages(passages: Iterable[_Passage], limit: int, empty: Part) -> It
         yield replace(empty, passages=tuple(texts), documents=tuple(documents))
 
 
-def _text_passages(path: Path | StandardInput, document: int, options: ReadOptions) -> Iterator[_Passage]:
+def _text_passages(path: Path | StandardInput | RemoteInput, document: int, options: ReadOptions) -> Iterator[_Passage]:
     """Yield the paragraphs of a plain text file."""
     # A single carriage return also ends a line (old Macintosh files).
     lines = (piece for line in LineReader(path, options.line_characters, options.stop) for piece in line.split("\r"))
@@ -262,7 +263,7 @@ def _conllu_passages(
         yield _Passage("\n".join(group), document)
 
 
-def _conllu_sentences(path: Path, options: ReadOptions) -> Iterator[tuple[str, bool]]:
+def _conllu_sentences(path: Path | RemoteInput, options: ReadOptions) -> Iterator[tuple[str, bool]]:
     """Yield the lines of each sentence with words, including comments, and whether it begins a document."""
     reader = LineReader(path, options.line_characters, options.stop)
     lines: list[str] = []
@@ -340,7 +341,7 @@ def _document_sentences(texts: MemoryInput, options: ReadOptions) -> Iterator[tu
             yield sentence, number == 0
 
 
-def _json_records(path: Path, options: ReadOptions) -> Iterator[_Record]:
+def _json_records(path: Path | RemoteInput, options: ReadOptions) -> Iterator[_Record]:
     """Yield the records of a file of JSON lines; skip blank lines."""
     reader = LineReader(path, options.line_characters, options.stop)
     for line in reader:

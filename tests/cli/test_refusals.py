@@ -21,14 +21,12 @@ from giaann_dask.diagnostics.progress import terminal_bars
 from giaann_dask.errors import (
     ClusterError,
     InputFormatError,
-    InputMissingError,
     OptionError,
     StoreRefusedError,
     StoreWriteError,
 )
 from giaann_dask.storage import require_writable, writing
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.text.inputs import resolve_inputs
 
 
 @pytest.mark.parametrize(
@@ -90,10 +88,7 @@ def test_standard_output_that_is_full(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "standard output: No space left" in capsys.readouterr().err
 
 
-def test_addresses_are_no_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    for address in ("s3://bucket/book.txt", "https://example.org/*.txt"):
-        with pytest.raises(InputMissingError, match="is an address"):
-            resolve_inputs([address])
+def test_a_network_in_an_object_store_needs_a_region_and_a_corpus_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(OptionError, match="AWS_REGION"):

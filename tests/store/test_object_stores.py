@@ -16,6 +16,7 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import (
+    InputMissingError,
     OptionError,
     StoreExistsError,
     StoreMissingError,
@@ -219,6 +220,19 @@ def test_an_object_store_that_does_not_answer(requests: Requests, monkeypatch: p
     state = inspect_folder("s3://bucket/far")
     assert not state.there
     assert "does not answer" in state.problem(LockToken("s3://bucket/far", "a"))
+
+
+def test_text_in_a_bucket(requests: Requests, client: Client, tmp_path: Path) -> None:
+    objects = NetworkPlace("s3://bucket/text").objects()
+    for name, path in (("a.txt", sample_text()), ("more/b.txt", sample_test_text())):
+        objects.put(f"text/{name}", path.read_bytes())
+    objects.put("text/c.pdf", b"no text")
+    local = gd.train(gd.Files([sample_text(), sample_test_text()]), tmp_path / "local", client=client)
+    for given in ("s3://bucket/text", "s3://bucket/text/**/*.txt"):
+        network = gd.train(given, tmp_path / str(len(given)), client=client)
+        assert export(network, tmp_path, "remote") == export(local, tmp_path, "local")
+    with pytest.raises(InputMissingError, match="no file at 's3://bucket/text/none"):
+        gd.train("s3://bucket/text/none.txt", tmp_path / "none", client=client)
 
 
 def test_urls_of_azure_name_an_account(monkeypatch: pytest.MonkeyPatch) -> None:

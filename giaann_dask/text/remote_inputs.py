@@ -1,0 +1,166 @@
+"""Open text at URLs by fsspec: web servers, object stores, archives and whatever else it has a file system for.
+
+Credentials and endpoints of object stores come from the environment, as those of networks do
+(`giaann_dask.store.places`).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO, cast
+
+from giaann_dask.errors import GiaannError, InputMissingError, MissingDependencyError
+
+# Protocols of object stores, which one client serves.
+_OBJECT_STORES = ("s3", "gs", "az")
+_SEPARATOR = "://"
+_CHAIN = "::"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteInput:
+    """File at a URL.
+
+    Attributes
+    ----------
+    url : str
+        As fsspec names it; a file of an archive as ``zip://FILE::URL``.
+    """
+
+    url: str
+    _opened: tuple[Any, str] = field(compare=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """Last part of the path, whose suffix tells the format."""
+        return PurePosixPath(self._opened[1].partition("?")[0]).name
+
+    def __str__(self) -> str:
+        """Return the URL."""
+        return self.url
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """Open the file for reading bytes.
+
+        Raises
+        ------
+        InputMissingError
+            If it cannot be opened.
+        """
+        files, path = self._opened
+        with _answering(self.url):
+            stream = files.open(path, "rb")
+        # Its own lines have no maximum length.
+        with io.BufferedReader(stream) as buffered:
+            yield cast(BinaryIO, buffered)
+
+
+def names_url(text: str) -> bool:
+    """Return whether a string without white space names a URL.
+
+    Examples
+    --------
+    >>> names_url("https://example.org/book.txt"), names_url("zip://*.txt::books.zip"), names_url("books/a.txt")
+    (True, True, False)
+    """
+    return _SEPARATOR in text and not any(map(str.isspace, text))
+
+
+def find_files(url: str, suffixes: tuple[str, ...]) -> list[RemoteInput]:
+    """Return the files at a URL, sorted: the file itself, those that a pattern matches, or those below a folder.
+
+    Parameters
+    ----------
+    url : str
+        URL of a file or folder, or with a pattern (``*``, ``?``, ``[a-z]``, ``**``) in its first part.
+    suffixes : tuple of str
+        Suffixes of the files that are taken from a folder, as `suffix_of` returns them.
+
+    Raises
+    ------
+    InputMissingError
+        If there is no such file, or it cannot be reached.
+    MissingDependencyError
+        If the package for the protocol is not installed.
+    """
+    import fsspec.core
+
+    with _answering(url):
+        files, path = _object_store(url) or fsspec.core.url_to_fs(url)
+        protocol, _, rest = url.partition(_SEPARATOR)
+        # A query of a web address is no pattern.
+        if protocol not in ("http", "https") and any(mark in rest.partition(_CHAIN)[0] for mark in "*?["):
+            found = sorted(each for each in files.glob(path) if not files.isdir(each))
+        elif protocol not in ("http", "https") and files.isdir(path):
+            found = sorted(each for each in files.find(path) if suffix_of(each) in suffixes)
+        else:
+            found = [path] if files.exists(path) else []
+    if not found:
+        raise InputMissingError(f"there is no file at {url!r}", "a file, a folder of text or a pattern", "correct it")
+    chain = _CHAIN + url.partition(_CHAIN)[2] if _CHAIN in url else ""
+    return [
+        RemoteInput(url if each == path else f"{protocol}{_SEPARATOR}{each}{chain}", (files, each)) for each in found
+    ]
+
+
+def suffix_of(name: str) -> str:
+    """Return the suffix of a file name in lower case, without that of a compression.
+
+    Examples
+    --------
+    >>> suffix_of("Dev.conllu.GZ"), suffix_of("books/a.txt.zst")
+    ('.conllu', '.txt')
+    """
+    path = PurePosixPath(name.lower())
+    return PurePosixPath(path.stem).suffix if path.suffix in COMPRESSED else path.suffix
+
+
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+"""Suffixes of files that are decompressed while they are read."""
+
+
+def _object_store(url: str) -> tuple[Any, str] | None:
+    """Return the file system and the path of a URL of an object store, None for another URL."""
+    protocol, _, path = url.partition(_SEPARATOR)
+    if protocol not in _OBJECT_STORES:
+        return None
+    import obstore.fsspec
+
+    connect: Any = obstore.fsspec.FsspecStore
+    options: dict[str, Any] = {}
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if protocol == "s3" and endpoint:
+        options = {
+            "config": {"endpoint": endpoint},
+            "client_options": {"allow_http": endpoint.startswith("http://")},
+        }
+    return connect(protocol, **options), path
+
+
+@contextmanager
+def _answering(url: str) -> Iterator[None]:
+    """Translate the errors of file systems, whose types depend on the protocol."""
+    try:
+        yield
+    except GiaannError:
+        raise
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{url!r} needs a package that is not installed ({error})",
+            "the package for its protocol",
+            "pip install 'giaann-dask[remote]', or the package that fsspec names",
+        ) from error
+    except FileNotFoundError as error:
+        raise InputMissingError(f"there is no file at {url!r}", "", "correct the address") from error
+    except Exception as error:
+        raise InputMissingError(
+            f"{url!r} cannot be read ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
+            "an address that answers",
+            "check the address, the network and the credentials in the environment",
+        ) from error
