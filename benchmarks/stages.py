@@ -31,7 +31,8 @@ from giaann_dask.runs.packing import pack, unpack
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
-from giaann_dask.text.blocks import CANDIDATE, BlockBuilder, FilterOptions, TaggedBlock
+from giaann_dask.text.block_building import BlockBuilder
+from giaann_dask.text.blocks import CANDIDATE, FilterOptions, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block

@@ -24,7 +24,7 @@ from giaann_dask.inference.v1.pull_batch import PullBatch
 from giaann_dask.keys import pack_neuron
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
-from giaann_dask.text.blocks import BlockBuilder
+from giaann_dask.text.block_building import BlockBuilder
 from giaann_dask.text.segmentation import encode_block
 from giaann_dask.text.tokens import TaggedSentence
 from giaann_dask.text.vocabulary import Vocabulary, summarise

@@ -10,7 +10,8 @@ from itertools import chain
 
 import numpy as np
 
-from giaann_dask.text.blocks import BlockBuilder, FilterOptions, RawBlockBuilder, TaggedBlock
+from giaann_dask.text.block_building import BlockBuilder, RawBlockBuilder
+from giaann_dask.text.blocks import FilterOptions, TaggedBlock
 from giaann_dask.text.conllu import parse_spaced_conllu
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.splitting import Splitter

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.text.block_building import BlockBuilder
 from giaann_dask.text.blocks import (
     CANDIDATE,
     DELIMITER,
@@ -27,7 +28,6 @@ from giaann_dask.text.blocks import (
     PROBABLE,
     TOO_MANY_BYTES,
     TOO_SHORT,
-    BlockBuilder,
     FilterOptions,
     TaggedBlock,
 )

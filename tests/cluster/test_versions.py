@@ -13,6 +13,7 @@ import pytest
 
 import giaann_dask as gd
 from giaann_dask import user_cache
+from giaann_dask.cluster import versions
 from giaann_dask.cluster.versions import require_versions
 from giaann_dask.errors import ClusterError
 
@@ -56,9 +57,11 @@ def test_what_differs_is_named_with_its_place() -> None:
     assert "install giaann-dask 2" in said
 
 
-def test_similar_packages_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_similar_packages_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(versions._LOG, "warning", lambda form, *given: said.append(form % given))
     require_versions(Cluster({}, {"numpy": "1"}))  # type: ignore[arg-type]
-    assert caplog.messages == ["worker tcp://a:2 has numpy 1, not 2"]
+    assert said == ["worker tcp://a:2 has numpy 1, not 2"]
 
 
 def test_an_address_that_needs_certificates() -> None:

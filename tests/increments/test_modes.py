@@ -30,7 +30,8 @@ from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import PARTS_OF_SPEECH, Specification
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.text.blocks import CANDIDATE, POS_SHIFT, BlockBuilder, FilterOptions
+from giaann_dask.text.block_building import BlockBuilder
+from giaann_dask.text.blocks import CANDIDATE, POS_SHIFT, FilterOptions
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.tokens import TaggedSentence, TaggedText
 from giaann_dask.text.vocabulary import Vocabulary, summarise

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
+from giaann_dask.text.block_building import BlockBuilder, RawBlockBuilder, merge_nouns
 from giaann_dask.text.blocks import (
     CANDIDATE,
     DELIMITER,
@@ -19,11 +20,8 @@ from giaann_dask.text.blocks import (
     POS_FLAGS,
     PROBABLE,
     TOO_SHORT,
-    BlockBuilder,
     FilterOptions,
-    RawBlockBuilder,
     TaggedBlock,
-    merge_nouns,
 )
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.tokens import TaggedSentence, TaggedText

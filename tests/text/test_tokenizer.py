@@ -23,8 +23,9 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.encoding.tokenizing import choose_tokenizer, save_tokenizer
 from giaann_dask.errors import GiaannError, InputFormatError, SpecificationError
+from giaann_dask.text.block_building import BlockBuilder, merge_nouns
 from giaann_dask.text.block_tagging import tag_part
-from giaann_dask.text.blocks import BlockBuilder, FilterOptions, merge_nouns
+from giaann_dask.text.blocks import FilterOptions
 from giaann_dask.text.conllu import parse_conllu, parse_spaced_conllu
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions, read_parts

@@ -19,8 +19,9 @@ from support.golden_v2 import (
 )
 
 import giaann_dask as gd
+from giaann_dask.text.block_building import BlockBuilder
 from giaann_dask.text.block_tagging import tag_part
-from giaann_dask.text.blocks import BlockBuilder, FilterOptions
+from giaann_dask.text.blocks import FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block

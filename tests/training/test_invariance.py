@@ -21,7 +21,8 @@ from giaann_dask.keys import unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_runs, plan_compaction
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
-from giaann_dask.text.blocks import CANDIDATE, BlockBuilder
+from giaann_dask.text.block_building import BlockBuilder
+from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.tokens import TaggedSentence, TaggedText
 from giaann_dask.text.vocabulary import Vocabulary, summarise

@@ -26,8 +26,9 @@ from giaann_dask.increments.connections import connect_batch
 from giaann_dask.keys import pack_neuron
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
+from giaann_dask.text.block_building import BlockBuilder
 from giaann_dask.text.block_tagging import tag_part
-from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, BlockBuilder, FilterOptions
+from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
