@@ -15,11 +15,13 @@ import secrets
 import socket
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from giaann_dask.errors import MissingDependencyError, StoreWriteError
+from giaann_dask.errors import GiaannError, MissingDependencyError, StoreRefusedError, StoreWriteError
+from giaann_dask.storage import is_unreachable
 from giaann_dask.store.places import NetworkPlace, answering
 
 _LOG = logging.getLogger(__name__)
@@ -65,7 +67,7 @@ class Lease:
     ------
     StoreWriteError
         If another process has it.
-    StoreUnreachableError, StoreMissingError, MissingDependencyError
+    StoreUnreachableError, StoreRefusedError, MissingDependencyError
         If the object store cannot be written.
 
     Attributes
@@ -80,7 +82,7 @@ class Lease:
         self._seconds = seconds
         self._object = _LeaseObject(path)
         self._lost = False
-        with answering():
+        with answering(f"network {path}"), _writing(path):
             self._version = self._acquire()
         self._until = time.monotonic() + seconds
         self._stop = threading.Event()
@@ -151,10 +153,35 @@ class Lease:
                 self._version = self._object.put(self._content(), self._version)
                 self._until = begun + self._seconds
             except (NotFoundError, PreconditionError):
-                self._lost = True
-                return
+                # The answer to an earlier renewal may have been lost.
+                found = self._object.read()
+                if found is None or found.token != self.token:
+                    self._lost = True
+                    return
+                self._version = found.version
             except Exception as error:
+                # The next attempt may succeed; `require` knows when it is too late.
                 _LOG.warning("the lease of network %s could not be renewed: %s", self.path, error)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Translate the other errors of an object store that refuses to write."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except GiaannError:
+        raise
+    # Where nothing is found, obstore raises an error of Python.
+    except (BaseError, OSError) as error:
+        if is_unreachable(error):
+            raise
+        raise StoreRefusedError(
+            f"network {path} cannot be written: {str(error).splitlines()[0]}",
+            "a bucket that is there, and the right to write to it",
+            "check the name, the credentials and the region in the environment",
+        ) from error
 
 
 class _LeaseObject:

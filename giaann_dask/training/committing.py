@@ -106,7 +106,9 @@ def commit_regions(
     new = [run for _, run in kept if not run.stored]
     # Unique: data of a session that was not committed may have been removed since.
     attempt = uuid.uuid4().hex
-    written = _write(regions, store, (*place, attempt), session, new)
+    # Nothing is opened after the last commit, so workers keep nothing for it.
+    keep = "" if last else attempt
+    written = _write(regions, store, (*place, attempt, keep), session, new)
     placement = _placement(regions, snapshot)
     counts = counts_of(countings)
     runs_of = Counter(region for region, _ in kept)
@@ -167,7 +169,7 @@ def _place(store: NetworkStore) -> tuple[str, str]:
 def _write(
     regions: Regions,
     store: NetworkStore,
-    place: tuple[str, str, str],
+    place: tuple[str, str, str, str],
     session: icechunk.Session,
     new: Sequence[RunReference],
 ) -> list[Future]:
@@ -177,7 +179,7 @@ def _write(
         regions.submit(
             "commit",
             tasks.write_stored,
-            *(fork, run.identity, place[2], run.future),
+            *(fork, run.identity, place[3], run.future),
             key_of=(*place, run.identity, run.future.key),
         )
         for run in new

@@ -41,7 +41,7 @@ class KeptRuns:
         Parameters
         ----------
         attempt : str
-            Name of the attempt to commit; no two are the same.
+            Name of the attempt to commit; no two are the same. Empty if nothing will be opened after it.
         identity : str
             Name of the run.
         packed : PackedRegionRun
@@ -52,7 +52,7 @@ class KeptRuns:
         with self._lock:
             if attempt != self._attempt:
                 self._attempt, self._runs, self._nbytes = attempt, {}, 0
-            if not limit or self._nbytes + nbytes <= _SHARE * data_budget(limit):
+            if attempt and (not limit or self._nbytes + nbytes <= _SHARE * data_budget(limit)):
                 self._runs[identity] = packed
                 self._nbytes += nbytes
 

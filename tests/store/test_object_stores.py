@@ -20,6 +20,7 @@ from giaann_dask.errors import (
     OptionError,
     StoreExistsError,
     StoreMissingError,
+    StoreRefusedError,
     StoreUnreachableError,
     StoreUnsharedError,
     StoreWriteError,
@@ -223,6 +224,25 @@ def test_an_object_store_that_does_not_answer(requests: Requests, monkeypatch: p
     state = inspect_folder("s3://bucket/far")
     assert not state.there
     assert "does not answer" in state.problem(LockToken("s3://bucket/far", "a"))
+
+
+def test_a_lease_whose_renewal_was_not_confirmed_is_kept(requests: Requests) -> None:
+    lease = Lease(ObjectPath("s3://bucket/unconfirmed"), seconds=0.9)
+    try:
+        # As if the answer to a renewal had been lost: the object has another version than this process knows.
+        lease._object.put(lease._content(), lease._object.read().version)  # type: ignore[union-attr]
+        time.sleep(1.5)
+        lease.require()
+    finally:
+        lease.release()
+    assert inspect_folder("s3://bucket/unconfirmed").tokens == ()
+
+
+def test_a_bucket_that_cannot_be_written(requests: Requests, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(StoreRefusedError, match="network s3://none/net cannot be written"):
+        Lease(ObjectPath("s3://none/net"))
+    assert run(["train", str(sample_text()), "--network", "s3://none/net", "--workers", "0"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_text_in_a_bucket(requests: Requests, client: Client, tmp_path: Path) -> None:

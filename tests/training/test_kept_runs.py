@@ -40,7 +40,10 @@ def test_a_run_is_taken_over_once_and_only_in_the_attempt_that_wrote_it() -> Non
     kept.keep("b", "00001.0-1", second)
     assert kept.take("a", "00001.0-1") is None, "those of an earlier attempt are forgotten"
     assert kept.take("b", "00001.0-1") is second
-    assert (kept.taken, kept.missed) == (2, 4)
+    kept.keep("c", "00001.0-1", first)
+    kept.keep("", "00002.0-1", second)
+    assert kept.take("c", "00001.0-1") is None, "the last commit forgets all, and keeps nothing"
+    assert (kept.taken, kept.missed) == (2, 5)
 
 
 def test_no_more_is_kept_than_the_memory_limit_allows(monkeypatch: pytest.MonkeyPatch) -> None:
