@@ -193,6 +193,25 @@ def is_object_store(path: str | Path) -> bool:
     return _OBJECT_STORE.match(str(path)) is not None
 
 
+def s3_endpoint() -> str | None:
+    """Return the address of an S3-compatible server that the environment names, None for Amazon's."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+
+
+def object_store_options(scheme: str) -> dict[str, Any]:
+    """Return the keyword arguments with which clients of obstore reach the stores that the environment names.
+
+    Parameters
+    ----------
+    scheme : str
+        Of the URL, such as ``"s3"``.
+    """
+    endpoint = s3_endpoint() if scheme == "s3" else None
+    if endpoint is None:
+        return {}
+    return {"config": {"endpoint": endpoint}, "client_options": {"allow_http": endpoint.startswith("http://")}}
+
+
 def absolute_place(path: str | Path) -> Path:
     """Return where a store is for processes in any working directory: absolute, with links followed.
 

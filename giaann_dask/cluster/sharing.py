@@ -158,7 +158,7 @@ def naming_worker(path: str = "") -> Iterator[None]:
     Parameters
     ----------
     path : str
-        Place of the network, if the remedy depends on it.
+        Place of the network that may be missing.
 
     Raises
     ------
@@ -171,8 +171,10 @@ def naming_worker(path: str = "") -> Iterator[None]:
         worker = _worker()
         if worker is None:
             raise
-        host = socket.gethostname()
-        raise unshared(f"worker {worker} on host {host}: {error.received}", path) from error
+        problem = f"worker {worker} on host {socket.gethostname()}: {error.received}"
+        if isinstance(error, StoreUnsharedError):
+            raise StoreUnsharedError(problem, error.expected, error.remedy) from error
+        raise unshared(problem, path) from error
 
 
 def open_commit(path: str, commit: str) -> CommitReader:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from giaann_dask.errors import GiaannError, MissingDependencyError, StoreRefusedError, StoreWriteError
-from giaann_dask.storage import is_unreachable
+from giaann_dask.storage import is_unreachable, unreachable
 from giaann_dask.store.places import NetworkPlace, answering
 
 _LOG = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Lease:
         self._seconds = seconds
         self._object = _LeaseObject(path)
         self._lost = False
-        with answering(f"network {path}"), _writing(path):
+        with _writing(path):
             self._version = self._acquire()
         self._until = time.monotonic() + seconds
         self._stop = threading.Event()
@@ -166,7 +166,7 @@ class Lease:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Translate the other errors of an object store that refuses to write."""
+    """Translate the errors of an object store that does not respond or refuses to write."""
     from obstore.exceptions import BaseError
 
     try:
@@ -176,7 +176,7 @@ def _writing(path: Path) -> Iterator[None]:
     # Where nothing is found, obstore raises an error of Python.
     except (BaseError, OSError) as error:
         if is_unreachable(error):
-            raise
+            raise unreachable(f"network {path}") from error
         raise StoreRefusedError(
             f"network {path} cannot be written: {str(error).splitlines()[0]}",
             "a bucket that is there, and the right to write to it",

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import icechunk
 
@@ -22,7 +22,16 @@ from giaann_dask.errors import (
     StoreMissingError,
     StoreWriteError,
 )
-from giaann_dask.storage import bytes_on_disk, is_object_store, is_unreachable, reading, unreachable, writing
+from giaann_dask.storage import (
+    bytes_on_disk,
+    is_object_store,
+    is_unreachable,
+    object_store_options,
+    reading,
+    s3_endpoint,
+    unreachable,
+    writing,
+)
 from giaann_dask.store.icechunk_process import use_icechunk
 
 if TYPE_CHECKING:
@@ -85,7 +94,7 @@ class NetworkPlace:
         if self._scheme == "az":
             account = _require_variable(_AZURE_ACCOUNT, self)
             return icechunk.azure_storage(account=account, container=self._bucket, prefix=prefix, from_env=True)
-        endpoint = _s3_endpoint()
+        endpoint = s3_endpoint()
         return icechunk.s3_storage(
             bucket=self._bucket,
             prefix=prefix,
@@ -106,10 +115,7 @@ class NetworkPlace:
         """
         import obstore.store
 
-        options: Any = {}
-        if self._scheme == "s3" and (endpoint := _s3_endpoint()) is not None:
-            options = {"endpoint": endpoint, "client_options": {"allow_http": endpoint.startswith("http://")}}
-        return obstore.store.from_url(f"{self._scheme}://{self._bucket}", **options)
+        return obstore.store.from_url(f"{self._scheme}://{self._bucket}", **object_store_options(self._scheme))
 
     @property
     def key(self) -> str:
@@ -224,11 +230,6 @@ def scratch_place(path: Path, purpose: str) -> Iterator[Path]:
         with suppress(Exception):
             for keys, _ in left.entries():
                 left.objects().delete(keys)
-
-
-def _s3_endpoint() -> str | None:
-    """Return the address of an S3-compatible server, None for Amazon's."""
-    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
 def _require_variable(name: str, place: NetworkPlace) -> str:

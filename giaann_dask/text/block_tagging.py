@@ -40,15 +40,17 @@ def tag_part(part: Part, tagger: str | None) -> TaggedText:
     OptionError
         If there is no tagger of that name.
     """
+    documents = np.array(part.documents, np.int64)
     if part.kind == "conllu":
         passages = [parse_spaced_conllu(passage, part.source) for passage in part.passages]
-        text = SplitText.of(passages)
         if tagger == GOLD:
-            document = np.repeat(np.array(part.documents, np.int64), text.passages)
-            return TaggedText.of(list(chain.from_iterable(passages)), text.spaced, document)
+            sentences = list(chain.from_iterable(passages))
+            spaced = np.array([space for sentence in sentences for space in sentence.spaces], np.bool_)
+            return TaggedText.of(sentences, spaced, np.repeat(documents, np.array([*map(len, passages)], np.int64)))
+        text = SplitText.of(passages)
     else:
         text = Splitter().split_text(part.passages)
-    document = np.repeat(np.array(part.documents, np.int64), text.passages)
+    document = np.repeat(documents, text.passages)
     if tagger is not None:
         return tag_text(tagger, text, document)
     none = [""] * len(text.types)

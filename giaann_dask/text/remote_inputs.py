@@ -7,7 +7,6 @@ Credentials and endpoints of object stores come from the environment, as those o
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -94,10 +93,11 @@ def find_files(url: str, suffixes: tuple[str, ...]) -> list[RemoteInput]:
     with _answering(url):
         files, path = _object_store(url) or fsspec.core.url_to_fs(url)
         protocol, _, rest = url.partition(_SEPARATOR)
-        # A query of a web address is no pattern.
-        if protocol not in ("http", "https") and any(mark in rest.partition(_CHAIN)[0] for mark in "*?["):
+        # A query of a web address is no pattern, and a page is no folder.
+        lists = protocol not in ("http", "https")
+        if lists and any(mark in rest.partition(_CHAIN)[0] for mark in "*?["):
             found = sorted(each for each in files.glob(path) if not files.isdir(each))
-        elif protocol not in ("http", "https") and files.isdir(path):
+        elif lists and files.isdir(path):
             found = sorted(each for each in files.find(path) if suffix_of(each) in suffixes)
         else:
             found = [path] if files.exists(path) else []
@@ -132,15 +132,10 @@ def _object_store(url: str) -> tuple[Any, str] | None:
         return None
     import obstore.fsspec
 
+    from giaann_dask.storage import object_store_options
+
     connect: Any = obstore.fsspec.FsspecStore
-    options: dict[str, Any] = {}
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if protocol == "s3" and endpoint:
-        options = {
-            "config": {"endpoint": endpoint},
-            "client_options": {"allow_http": endpoint.startswith("http://")},
-        }
-    return connect(protocol, **options), path
+    return connect(protocol, **object_store_options(protocol)), path
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import re
 import threading
 import unicodedata
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice
 from typing import Any
 
 import numba as nb
@@ -91,10 +91,8 @@ class Splitter:
             has no sentences.
         """
         text = self.split_text(passages)
-        words = [text.types[number] for number in text.type_of.tolist()]
-        sentences = [words[begin:end] for begin, end in pairwise([0, *text.ends.tolist()])]
-        bounds = pairwise([0, *np.cumsum(text.passages).tolist()])
-        return [sentences[first:last] for first, last in bounds]
+        sentences = text.sentences()
+        return [list(islice(sentences, count)) for count in text.passages.tolist()]
 
     def split_text(self, passages: Sequence[str]) -> SplitText:
         """Return the tokens and sentences of passages as arrays."""

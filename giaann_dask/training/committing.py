@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import icechunk
 from distributed import Future
@@ -52,6 +53,25 @@ class Progress:
     vocabulary: Vocabulary
     ledger: Ledger
     rewritten: bool = False
+
+
+class _Attempt(NamedTuple):
+    """Attempt to commit.
+
+    Attributes
+    ----------
+    path, before : str
+        The network, and its last commit.
+    name : str
+        Unique: data of a session that was not committed may have been removed since.
+    kept_for : str
+        The name, under which workers keep what they write until it is opened; empty for a commit that nothing follows.
+    """
+
+    path: str
+    before: str
+    name: str
+    kept_for: str
 
 
 def load_regions(store: NetworkStore, commit: str, regions: Regions) -> None:
@@ -104,11 +124,9 @@ def commit_regions(
     # Counting the distinct entries of a region reads its runs, so it is done once at the end.
     countings = submit_counts(regions, kept, sizes, place) if last else []
     new = [run for _, run in kept if not run.stored]
-    # Unique: data of a session that was not committed may have been removed since.
-    attempt = uuid.uuid4().hex
-    # Nothing is opened after the last commit, so workers keep nothing for it.
-    keep = "" if last else attempt
-    written = _write(regions, store, (*place, attempt, keep), session, new)
+    name = uuid.uuid4().hex
+    attempt = _Attempt(*place, name, "" if last else name)
+    written = _write(regions, store, attempt, session, new)
     placement = _placement(regions, snapshot)
     counts = counts_of(countings)
     runs_of = Counter(region for region, _ in kept)
@@ -134,7 +152,7 @@ def commit_regions(
     if last:
         return commit
     stored = {
-        run.identity: _reading(regions, store, commit, region, run.identity, attempt)
+        run.identity: _reading(regions, store, commit, region, run.identity, attempt.kept_for)
         for region, run in kept
         if not run.stored
     }
@@ -169,7 +187,7 @@ def _place(store: NetworkStore) -> tuple[str, str]:
 def _write(
     regions: Regions,
     store: NetworkStore,
-    place: tuple[str, str, str, str],
+    attempt: _Attempt,
     session: icechunk.Session,
     new: Sequence[RunReference],
 ) -> list[Future]:
@@ -179,8 +197,8 @@ def _write(
         regions.submit(
             "commit",
             tasks.write_stored,
-            *(fork, run.identity, place[3], run.future),
-            key_of=(*place, run.identity, run.future.key),
+            *(fork, run.identity, attempt.kept_for, run.future),
+            key_of=(*attempt, run.identity, run.future.key),
         )
         for run in new
     ]
