@@ -453,12 +453,17 @@ class RowReader:
     """Read rows of a packed run by source neuron, decoding only the chunks of their targets.
 
     Sources and numbers of targets are read at once. Of the segments, which also say where the changes of strength
-    begin, all chunks up to the last row are read. Decoded chunks are kept.
+    begin, all chunks up to the last row are read. Decoded chunks are kept until `release`.
 
     Parameters
     ----------
     read : callable
         Reads entries of the run.
+
+    Attributes
+    ----------
+    source, row_targets : ndarray
+        Source neurons, ascending, and how many distinct targets each has; int64, shape ``(rows,)``.
 
     Raises
     ------
@@ -468,11 +473,13 @@ class RowReader:
 
     def __init__(self, read: ReadEntries) -> None:
         self._read = read
-        self._strength = np.int32 if read_header(read([GROUP_KEY]))["strength_bits"] == 32 else np.int64
+        header = read_header(read([GROUP_KEY]))
+        self._strength = np.int32 if header["strength_bits"] == 32 else np.int64
+        self._size = header["connections"]
         column, feature, counts = _decoded(read, (*_SOURCE_ARRAYS, "row_targets"))
         require_intact(len(column) == len(feature) == len(counts), "the rows of a run contradict each other")
-        self._source, self._targets = pack_neuron(column, feature), counts.astype(np.int64)
-        self._ends = np.concatenate([[0], np.cumsum(self._targets)])
+        self.source, self.row_targets = pack_neuron(column, feature), counts.astype(np.int64)
+        self._ends = np.concatenate([[0], np.cumsum(self.row_targets)])
         names = (*TARGET_ARRAYS, "strength", "strength_change")
         self._layouts = dict(zip(names, _layouts(read, names)[1], strict=True))
         self._chunks: dict[str, npt.NDArray[Any]] = {}
@@ -489,7 +496,7 @@ class RowReader:
         """
         from giaann_dask.runs.target_sets import TargetSets, spread_targets
 
-        rows = slice(*np.searchsorted(self._source, [low, high]).tolist())
+        rows = slice(*np.searchsorted(self.source, [low, high]).tolist())
         if rows.start >= rows.stop:
             return replace(Run.empty(), strength=np.zeros(0, self._strength))
         begin, end = int(self._ends[rows.start]), int(self._ends[rows.stop])
@@ -500,17 +507,33 @@ class RowReader:
         changes = self._connections_before(begin) - begin
         change = self._values("strength_change", changes, changes + size - (end - begin))
         sets = TargetSets(
-            self._targets[rows],
+            self.row_targets[rows],
             target_key(column, feature, branch),
             segments.astype(np.uint32),
             strength.astype(np.int64),
             change.astype(np.uint64),
         )
         pointer = np.zeros(rows.stop - rows.start + 1, np.int64)
-        run = Run(self._source[rows], pointer, np.empty(size, np.int64), np.empty(size, self._strength))
+        run = Run(self.source[rows], pointer, np.empty(size, np.int64), np.empty(size, self._strength))
         intact = spread_targets(sets, run.pointer, run.target, run.strength)
         require_intact(intact, "the targets, segments and strengths of a run contradict each other")
         return run
+
+    def release(self) -> None:
+        """Let decoded chunks go; what is needed of them again is read again."""
+        self._chunks.clear()
+
+    def require_complete(self) -> None:
+        """Check that the run has as many connections as it says, which reads its segments.
+
+        Raises
+        ------
+        StoreDamagedError
+            If it has not, or has targets of no row.
+        """
+        targets = int(self._ends[-1])
+        found = self._layouts["target_segments"].length, self._connections_before(targets)
+        require_intact(found == (targets, self._size), f"a run has {found} targets and connections")
 
     def _values(self, name: str, begin: int, end: int) -> npt.NDArray[Any]:
         """Return the values of an array from one place to another."""

@@ -13,7 +13,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from giaann_dask.increments.contexts import CONTEXTS, EXTENDS, word_key
 from giaann_dask.keys import unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packing import unpack
-from giaann_dask.runs.renaming import ABSENT, Renaming, rank_names, rename_sources
+from giaann_dask.runs.renaming import ABSENT, Renaming, rank_names
 from giaann_dask.runs.run import Run, divide_run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import replacing, writing
@@ -34,6 +34,9 @@ from giaann_dask.store.network_store import CommitReader
 from giaann_dask.store.ordered_connections import OrderedConnections, ordered_connections
 from giaann_dask.store.table_files import BLOCK, SUFFIXES, Compression, Table, replacing_table
 from giaann_dask.text.vocabulary import Vocabulary
+
+# Connections whose coordinates are computed in one go.
+_CONVERTED = 1 << 16
 
 
 def read_whole(reader: CommitReader, observer: Observer = ignore) -> Run:
@@ -192,7 +195,7 @@ class _Contents(NamedTuple):
 
     columns: Mapping[str, ColumnArray]
     dictionaries: Callable[[], Mapping[str, Any]]
-    neurons: Callable[[OrderedConnections], Table]
+    neurons: Callable[[OrderedConnections, Path], AbstractContextManager[Table]]
     renaming: Renaming | None = None
 
 
@@ -201,7 +204,7 @@ def export_network(
 ) -> Exported:
     """Write a commit to a table of coordinate arrays, and its dictionaries and neurons to files next to it.
 
-    No more than one region is in memory at a time; besides the files, 16 bytes a connection are on the disk meanwhile.
+    A part of one region is in memory at a time; besides the files, 16 bytes a connection are on the disk meanwhile.
 
     Parameters
     ----------
@@ -241,8 +244,8 @@ def export_network(
         with ordered_connections(reader, folder, observer, contents.renaming) as connections:
             rows = computed_table(contents.columns, len(connections), connections.blocks)
             table.write(rows, compression, observer)
-            with writing(str(files.neurons)):
-                neurons.write(contents.neurons(connections), compression)
+            with writing(str(files.neurons)), contents.neurons(connections, folder) as own:
+                neurons.write(own, compression)
         with writing(str(files.dictionaries)):
             save_dictionaries(names, contents.dictionaries())
     return files
@@ -254,13 +257,13 @@ def digest_of(reader: CommitReader) -> str:
     Networks with the same digest have the same connections, dictionaries and counts. It is taken of the dictionaries
     as sorted JSON, and of the columns of neurons and connections in blocks of `BLOCK` rows, in the order of the export.
     """
-    contents, digest = _contents(reader), hashlib.sha256()
+    contents, digest, folder = _contents(reader), hashlib.sha256(), Path(tempfile.gettempdir())
     digest.update(json.dumps(contents.dictionaries(), sort_keys=True).encode())
-    with ordered_connections(reader, Path(tempfile.gettempdir()), renaming=contents.renaming) as connections:
-        for table in (
-            computed_table(contents.columns, len(connections), connections.blocks),
-            contents.neurons(connections),
-        ):
+    with (
+        ordered_connections(reader, folder, renaming=contents.renaming) as connections,
+        contents.neurons(connections, folder) as neurons,
+    ):
+        for table in (computed_table(contents.columns, len(connections), connections.blocks), neurons):
             digest.update(json.dumps([list(table.types), table.rows]).encode())
             for block in table.blocks(list(table.types)):
                 for values in block.values():
@@ -273,7 +276,14 @@ def computed_table(columns: Mapping[str, ColumnArray], rows: int, runs: Callable
 
     def blocks(names: Sequence[str]) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
         for run in runs(BLOCK):
-            yield {name: columns[name].of(run).astype(columns[name].dtype) for name in names}
+            block = {name: np.empty(len(run), columns[name].dtype) for name in names}
+            filled = 0
+            # The temporary arrays of a whole block would take several times its memory.
+            for part in divide_run(run, _CONVERTED):
+                for name, values in block.items():
+                    values[filled : filled + len(part)] = columns[name].of(part)
+                filled += len(part)
+            yield block
 
     return Table({name: np.dtype(column.dtype) for name, column in columns.items()}, rows, blocks)
 
@@ -284,14 +294,13 @@ def _contents(reader: CommitReader) -> _Contents:
         return _Contents(context_columns(), lambda: context_dictionaries(reader), _word_counts)
     renaming = None
     if specification.is_order_free:
-        renaming = rank_names(reader.saved_vocabulary(), [_read_neurons(reader).source])
+        neurons_of = (reader.rows(run.identity, "neurons").source for run in reader.manifest().runs)
+        renaming = rank_names(reader.saved_vocabulary(), neurons_of)
 
-    def neurons(_: OrderedConnections) -> Table:
-        # Read again: kept while the connections are written, they would take memory.
-        own = _read_neurons(reader)
-        if renaming is not None:
-            own = rename_sources(own, renaming)
-        return computed_table(neuron_columns(), len(own), partial(divide_run, own))
+    @contextmanager
+    def neurons(_: OrderedConnections, folder: Path) -> Iterator[Table]:
+        with ordered_connections(reader, folder, renaming=renaming, table="neurons") as own:
+            yield computed_table(neuron_columns(), len(own), own.blocks)
 
     return _Contents(connection_columns(specification), lambda: dictionaries(reader, renaming), neurons, renaming)
 
@@ -322,11 +331,12 @@ def context_columns() -> dict[str, ColumnArray]:
     }
 
 
-def _word_counts(connections: OrderedConnections) -> Table:
-    """Return the table of the words by key, and how often each occurs."""
+@contextmanager
+def _word_counts(connections: OrderedConnections, _folder: Path) -> Iterator[Table]:
+    """Yield the table of the words by key, and how often each occurs."""
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for block in connections.blocks(BLOCK):
         kind, target, _ = unpack_target(block.target)
         found.append((target[kind == 0], block.strength[kind == 0].astype(np.int64)))
     key, count = (np.concatenate(part) for part in zip(*found, strict=True))
-    return Table.of({"key": key, "count": count})
+    yield Table.of({"key": key, "count": count})

@@ -33,7 +33,8 @@ from giaann_dask.errors import (
     StoreRefusedError,
     StoreWriteError,
 )
-from giaann_dask.runs.packing import PackedRegionRun, PackedRun
+from giaann_dask.runs.packed_arrays import GROUP_KEY
+from giaann_dask.runs.packing import PackedRegionRun, PackedRun, RowReader
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun
 from giaann_dask.storage import (
@@ -726,6 +727,20 @@ class CommitReader:
         connections, neurons = (StoredEntries(self._store, f"runs/{identity}/{name}/") for name in RegionRun._fields)
         return connections, neurons
 
+    def rows(self, identity: str, table: str = "connections") -> RowReader:
+        """Return a reader of the rows of a run's ``connections`` or ``neurons``.
+
+        Raises
+        ------
+        StoreDamagedError
+            If the run is missing or does not decode.
+        """
+        entries = self.entries(identity)[RegionRun._fields.index(table)]
+        with reading(f"network {self.path}"):
+            if not entries.read([GROUP_KEY]):
+                raise self._missing(identity, table)
+            return RowReader(entries.read)
+
     def _table(self, identity: str, name: str) -> PackedRun:
         with reading(f"network {self.path}"):
             try:
@@ -736,10 +751,13 @@ class CommitReader:
                     raise
                 entries = {}
             if not entries:
-                raise StoreDamagedError(
-                    f"network {self.path} has no {name} of run {identity}", "every run that its manifest names", RESTORE
-                )
+                raise self._missing(identity, name)
             return PackedRun.from_entries(entries)
+
+    def _missing(self, identity: str, name: str) -> StoreDamagedError:
+        return StoreDamagedError(
+            f"network {self.path} has no {name} of run {identity}", "every run that its manifest names", RESTORE
+        )
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""Iterate over all connections of a commit by source neuron, with one region in memory at a time.
+"""Iterate over all connections of a commit by source neuron, with a part of one region in memory at a time.
 
-The runs of each region are merged and written to a temporary file, which is then read in blocks of one order that does
-not depend on regions. `export` and `export` use it.
+The runs of each region are read and merged in blocks of rows, and written to a temporary file, which is then read in
+blocks of one order that does not depend on regions.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import mmap
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
@@ -17,16 +18,21 @@ import numpy as np
 
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.keys import Integers
-from giaann_dask.runs.merging import merge_encoded
+from giaann_dask.runs.merging import merge_encoded, merge_runs
 from giaann_dask.runs.packed_arrays import require_intact
-from giaann_dask.runs.packing import unpack
-from giaann_dask.runs.renaming import Renaming, rename_run
+from giaann_dask.runs.packing import RowReader, unpack
+from giaann_dask.runs.renaming import Renaming, rename_run, rename_sources
 from giaann_dask.runs.run import Run
+from giaann_dask.storage import reading
 from giaann_dask.store.manifest import StoredRun
 from giaann_dask.store.network_store import CommitReader
 
 # Strengths that are converted in one go.
 _WRITTEN = 1 << 16
+# Connections that are read from the files in one go: every page that is touched counts as memory until it is let go.
+_GATHERED = 1 << 17
+# Targets of the rows that are decoded in one go: some 50 bytes each.
+_READ = 1 << 19
 
 
 class OrderedConnections:
@@ -68,12 +74,17 @@ class OrderedConnections:
             first = self._end[rows] - self._length[rows]
             begin, end = np.maximum(first, low), np.minimum(self._end[rows], high)
             pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - begin)])
-            place = np.repeat(self._start[rows] + begin - first - pointer[:-1], end - begin) + np.arange(high - low)
-            target, strength = (file[place] for file in files)
+            place = np.repeat(self._start[rows] + begin - first - pointer[:-1], end - begin)
+            target, strength = np.empty(high - low, np.int64), np.empty(high - low, np.int64)
+            for at in range(0, high - low, _GATHERED):
+                part = slice(at, min(at + _GATHERED, high - low))
+                place[part] += np.arange(part.start, part.stop)
+                for values, file in zip((target, strength), files, strict=True):
+                    np.take(file, place[part], out=values[part], mode="clip")
+                for each in maps:
+                    # The pages that were read would count as memory of this process; they stay in the page cache.
+                    each.madvise(mmap.MADV_DONTNEED)
             yield Run(self._source[rows], pointer, target, strength)
-            for each in maps:
-                # The pages that were read would count as memory of this process; the file stays in the page cache.
-                each.madvise(mmap.MADV_DONTNEED)
 
 
 def read_region(reader: CommitReader, region: int) -> Run:
@@ -86,9 +97,61 @@ def read_runs(reader: CommitReader, runs: Sequence[StoredRun]) -> Run:
     return merge_encoded([reader.connections(run.identity) for run in runs], unpack)
 
 
+def read_blocks(
+    reader: CommitReader, runs: Sequence[StoredRun], table: str = "connections", size: int = _READ
+) -> Iterator[Run]:
+    """Yield the sum of some runs of one region in blocks of rows, without decoding more of them at a time.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit.
+    runs : sequence of StoredRun
+        Runs of the commit.
+    table : {"connections", "neurons"}
+        Which of their tables.
+    size : int
+        Distinct targets of the rows of a block, about; a row is never divided.
+
+    Yields
+    ------
+    Run
+        Rows of ascending source neurons.
+
+    Raises
+    ------
+    StoreDamagedError
+        If they do not decode.
+    """
+    with reading(f"network {reader.path}"):
+        readers = [reader.rows(run.identity, table) for run in runs]
+        for each in readers:
+            each.require_complete()
+            each.release()
+        for low, high in pairwise(_block_bounds(readers, size)):
+            yield merge_runs([each.between(low, high) for each in readers])
+            for each in readers:
+                each.release()
+
+
+def _block_bounds(readers: Sequence[RowReader], size: int) -> list[int]:
+    """Return source neurons where blocks begin that have about so many targets, and the end of the last one."""
+    source = np.concatenate([np.zeros(0, np.int64), *(each.source for each in readers)])
+    if not len(source):
+        return []
+    order = np.argsort(source, kind="stable")
+    targets = np.cumsum(np.concatenate([each.row_targets for each in readers])[order])
+    first = np.searchsorted(targets, np.arange(0, targets[-1], size))
+    return [*np.unique(source[order[first]]).tolist(), int(source.max()) + 1]
+
+
 @contextmanager
 def ordered_connections(
-    reader: CommitReader, folder: Path, observer: Observer = ignore, renaming: Renaming | None = None
+    reader: CommitReader,
+    folder: Path,
+    observer: Observer = ignore,
+    renaming: Renaming | None = None,
+    table: str = "connections",
 ) -> Iterator[OrderedConnections]:
     """Lay all connections of a commit down in a temporary file, while the context lasts.
 
@@ -102,6 +165,8 @@ def ordered_connections(
         Notified of every run read.
     renaming : Renaming, optional
         New identifiers of the neurons, in whose order the connections are; the stored ones by default.
+    table : {"connections", "neurons"}
+        The neurons' own strengths instead, whose targets are segments and branches.
 
     Raises
     ------
@@ -109,18 +174,18 @@ def ordered_connections(
         If the runs of a region do not decode, or a neuron belongs to two regions.
     """
     stored = reader.manifest().runs
+    rename = rename_run if table == "connections" else rename_sources
     sources, lengths, done = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
     with tempfile.TemporaryFile(dir=folder) as target, tempfile.TemporaryFile(dir=folder) as strength:
         for runs in reader.manifest().runs_by_region().values():
-            total = read_runs(reader, runs)
-            if renaming is not None:
-                total = rename_run(total, renaming)
-            # Not `tofile`, whose error on a full disk does not say what it is.
-            target.write(np.ascontiguousarray(total.target).data)
-            for begin in range(0, len(total), _WRITTEN):
-                strength.write(total.strength[begin : begin + _WRITTEN].astype(np.int64).data)
-            sources.append(total.source)
-            lengths.append(np.diff(total.pointer))
+            for block in read_blocks(reader, runs, table):
+                total = block if renaming is None else rename(block, renaming)
+                # Not `tofile`, whose error on a full disk does not say what it is.
+                target.write(np.ascontiguousarray(total.target).data)
+                for begin in range(0, len(total), _WRITTEN):
+                    strength.write(total.strength[begin : begin + _WRITTEN].astype(np.int64).data)
+                sources.append(total.source)
+                lengths.append(np.diff(total.pointer))
             done += len(runs)
             observer(StageAdvanced("read", done, len(stored), "runs"))
         target.flush()

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import Integers, pack_neuron, unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packing import RowReader
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.storage import reading
 from giaann_dask.store.connection_table import ConnectionTable, best_of_pairs
@@ -80,9 +79,9 @@ def read_column(reader: CommitReader, column: int, regions: Collection[int] | No
     """
     wanted = reader.placement().regions_of_column(column) if regions is None else regions
     ends = pack_neuron([column, column + 1], 0).tolist()
-    tables = [reader.entries(run.identity) for run in reader.manifest().runs if run.region in wanted]
+    runs = [run.identity for run in reader.manifest().runs if run.region in wanted]
     with reading(f"network {reader.path}"):
-        parts = [RegionRun(*(RowReader(table.read).between(*ends) for table in both)) for both in tables]
+        parts = [RegionRun(*(reader.rows(run, table).between(*ends) for table in RegionRun._fields)) for run in runs]
     return RegionRun(*(merge_runs([part[at] for part in parts]) for at in range(len(RegionRun._fields))))
 
 

@@ -19,14 +19,14 @@ from giaann_dask.errors import StoreDamagedError, StoreExistsError, StoreWriteEr
 from giaann_dask.events import Event, StageAdvanced
 from giaann_dask.keys import pack_neuron, pack_target
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packing import pack
+from giaann_dask.runs.packing import RowReader, pack
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import writing
 from giaann_dask.store import export, table_files
 from giaann_dask.store.export import ColumnArray, computed_table, connection_columns
 from giaann_dask.store.manifest import Manifest, StoredRun
-from giaann_dask.store.ordered_connections import ordered_connections
+from giaann_dask.store.ordered_connections import ordered_connections, read_blocks
 from giaann_dask.store.table_files import SUFFIXES, Compression, Table, replacing_table
 
 
@@ -35,7 +35,12 @@ def reader_of(regions: dict[int, list[Run]]) -> Any:
     runs = {f"{region}.{number}": pack(run) for region, parts in regions.items() for number, run in enumerate(parts)}
     stored = tuple(StoredRun(name, int(name.partition(".")[0]), 0, 0, len(run), 0) for name, run in runs.items())
     manifest = Manifest(specification=Specification(), runs=stored)
-    return SimpleNamespace(manifest=lambda: manifest, connections=runs.__getitem__)
+
+    def rows(identity: str, table: str) -> RowReader:
+        entries = runs[identity].entries
+        return RowReader(lambda names: {name: entries[name] for name in names if name in entries})
+
+    return SimpleNamespace(path="network", manifest=lambda: manifest, rows=rows)
 
 
 def random_regions(seed: int, neurons: int, regions: int, wide: bool) -> dict[int, list[Run]]:
@@ -78,6 +83,22 @@ def test_blocks_of_any_size_are_all_connections_in_order(
                 found = np.concatenate([np.zeros(0), *(getattr(block, name) for block in blocks)])
                 assert np.array_equal(found, getattr(whole, name))
     assert list(folder.iterdir()) == []
+
+
+@given(st.integers(0, 2**32), st.integers(0, 30), st.booleans(), st.integers(1, 40))
+def test_regions_are_read_in_blocks_of_rows(seed: int, neurons: int, wide: bool, size: int) -> None:
+    runs = random_regions(seed, neurons, 1, wide)
+    reader = reader_of(runs)
+    blocks = list(read_blocks(reader, reader.manifest().runs, "connections", size))
+    whole = merge_runs(runs[0])
+    # Every block has at most so many targets beyond its first row, of each run.
+    assert all(block.rows == 1 or len(block) - block.pointer[1] <= 3 * 2 * (size + 16) for block in blocks)
+    assert len(blocks) <= max(whole.rows, 1)
+    assert np.array_equal(np.concatenate([whole.source[:0], *(block.source for block in blocks)]), whole.source)
+    for name in ("target", "strength"):
+        found = np.concatenate([np.zeros(0, np.int64), *(getattr(block, name) for block in blocks)])
+        assert np.array_equal(found, getattr(whole, name))
+    assert all(np.array_equal(np.diff(block.pointer) > 0, np.ones(block.rows, bool)) for block in blocks)
 
 
 @pytest.mark.parametrize("compression", ["default", "none"])

@@ -88,5 +88,5 @@ class _StoredRegion:
     def _readers(self) -> list[RowReader]:
         """Return the readers of the runs, which have read the source neurons."""
         if self._rows is None:
-            self._rows = [RowReader(self._reader.entries(identity)[0].read) for identity in self._place[2]]
+            self._rows = [self._reader.rows(identity) for identity in self._place[2]]
         return self._rows
