@@ -18,9 +18,10 @@ from benchmarks.choose_weights import choose_weights
 from giaann_dask.errors import EmptyInputError, OptionError
 from giaann_dask.increments.context_counts import count_contexts
 from giaann_dask.increments.contexts import EXTENDS, TokenStream
-from giaann_dask.inference.best.kernel import score_tokens
+from giaann_dask.inference.best.kernel import distribution
 from giaann_dask.inference.best.ngram import backoff_matches, kneser_ney
 from giaann_dask.inference.best.scores import NAMES, PooledModel, PoolingOptions
+from giaann_dask.inference.best.span_kernel import MOST_RANK, score_tokens
 from giaann_dask.inference.best.spelling import Spelling
 from giaann_dask.inference.best.tables import build_tables
 from giaann_dask.keys import pack_target, unpack_target
@@ -125,12 +126,32 @@ def test_scores_do_not_depend_on_where_scoring_begins() -> None:
     options = PoolingOptions().with_weights(np.full(len(NAMES) + 3, 0.1))
     model, stream = model_of(synthetic("train")[:60], options), TokenStream.from_documents(synthetic("test")[:10])
     text, table, pooling = model.text(stream), model.evidence, options.pooling
-    logs, best, rank = score_tokens(text, table, pooling, 0, len(stream), np.zeros(0))
+    logs, rank = score_tokens(text, table, pooling, 0, len(stream))
     middle = len(stream) // 3
-    parts = [score_tokens(text, table, pooling, *ends, np.zeros(0)) for ends in ((0, middle), (middle, len(stream)))]
+    parts = [score_tokens(text, table, pooling, *ends) for ends in ((0, middle), (middle, len(stream)))]
     assert np.concatenate([part[0] for part in parts]).tobytes() == logs.tobytes()
-    assert np.concatenate([part[1] for part in parts]).tolist() == best.tolist()
-    assert np.concatenate([part[2] for part in parts]).tolist() == rank.tolist()
+    assert np.concatenate([part[1] for part in parts]).tolist() == rank.tolist()
+
+
+@examples(40)
+@given(SOME, OTHERS, WEIGHTS, st.integers(0, 4), st.sampled_from([0, 2, 50]))
+def test_scores_of_spans_are_those_of_single_tokens(
+    trained: Documents, text: Documents, weights: list[float], chain: int, remembered: int
+) -> None:
+    options = PoolingOptions(chain=chain, remembered_tokens=remembered).with_weights(3 * np.array(weights))
+    model, stream = model_of([*trained, *text[::2]], options), TokenStream.from_documents(text)
+    prepared = model.text(stream)
+    scores = model.score_span(stream, prepared, 0, len(stream))
+    for token in range(len(stream)):
+        chance, _ = distribution(prepared, model.evidence, options.pooling, token)
+        word = prepared.words[token]
+        if chance[word] > 1e-250:
+            # Only the order in which probabilities are added up differs.
+            assert scores.log_probability[token] == pytest.approx(math.log(chance[word]), abs=1e-11)
+        more = np.count_nonzero(chance > chance[word] * (1 + 1e-12))
+        as_many = np.count_nonzero(chance >= chance[word] * (1 - 1e-12)) - 1
+        assert min(more, MOST_RANK) <= scores.rank[token] <= max(as_many, 1)
+        assert scores.matches[token] == (scores.rank[token] == 0)
 
 
 def test_rank_counts_the_words_that_are_more_probable() -> None:

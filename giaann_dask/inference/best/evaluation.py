@@ -28,9 +28,10 @@ from giaann_dask.increments.context_counts import count_contexts
 from giaann_dask.increments.context_increments import stream_tokens
 from giaann_dask.increments.contexts import TokenStream
 from giaann_dask.inference.best.handle import submit_tables
-from giaann_dask.inference.best.kernel import MOST_RANK, Text
+from giaann_dask.inference.best.kernel import Text
 from giaann_dask.inference.best.ngram import backoff_matches, baseline_lines, smoothing
 from giaann_dask.inference.best.scores import BEST, PooledModel, PoolingOptions, ScoreSummary, TextScores, join_scores
+from giaann_dask.inference.best.span_kernel import MOST_RANK
 from giaann_dask.inference.best.tables import PooledTables, build_tables
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.store.network_store import CommitReader
@@ -39,7 +40,8 @@ from giaann_dask.text.vocabulary import Vocabulary
 
 register()
 
-TOKENS_PER_TASK = 4096
+# The more, the fewer rows are read for several tasks.
+TOKENS_PER_TASK = 8192
 NGRAM = "ngram"
 
 

@@ -83,15 +83,15 @@ class _State(NamedTuple):
 # What was read lately speaks by three counts: of the word itself, fading; after the same word; after the same two.
 RECENT_KINDS = 3
 RECENT_PRIOR = 10.0
-# Ranks from here on are not told apart.
-MOST_RANK = 1000
-_LEAST_SHARE = 1e-6
-_SMALL = 1e-280
+# Share of words that the network has never seen.
+LEAST_SHARE = 1e-6
+# Smaller probabilities are computed from logarithms.
+SMALL = 1e-280
 
 
 def least_share(share: float) -> float:
     """Return the share that a word is given where it counts as read lately."""
-    return max(share, _LEAST_SHARE)
+    return max(share, LEAST_SHARE)
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -151,7 +151,7 @@ def _remember(now: int, text: Text, pooling: Pooling, state: _State) -> None:
                 recent[2, word] += 1.0
     for place in range(state.counters[1]):
         word = state.remembered[place]
-        prior = RECENT_PRIOR * max(text.share[word], _LEAST_SHARE)
+        prior = RECENT_PRIOR * max(text.share[word], LEAST_SHARE)
         for kind in range(RECENT_KINDS):
             recent[kind, word] = math.log1p(recent[kind, word] / prior)
             state.score[word] += pooling.weights[text.rows.shape[1] + kind] * recent[kind, word]
@@ -212,7 +212,7 @@ def _logarithm(now: int, left: float, text: Text, state: _State) -> float:
     """Return the logarithm of the token's unnormalised probability, finite however small that is."""
     target = text.words[now]
     spoken_for = state.stamp[target] == now
-    if spoken_for and state.direct[target] > _SMALL:
+    if spoken_for and state.direct[target] > SMALL:
         value = math.log(state.direct[target])
     else:
         value = math.log(left) + text.log_base[target] + (state.score[target] if spoken_for else 0.0)
@@ -220,57 +220,31 @@ def _logarithm(now: int, left: float, text: Text, state: _State) -> float:
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _rank(now: int, left: float, best: int, text: Text, state: _State) -> int:
-    """Return how many words are more probable than the token, `MOST_RANK` at most; of equals the first is."""
-    target, ahead = text.words[now], 0
-    if target == best:
-        return 0
-    seen = state.stamp[target] == now
-    chance = state.direct[target] if seen else left * text.base[target]
-    for place in range(state.counters[0]):
-        word = state.touched[place]
-        ahead += state.direct[word] > chance or (state.direct[word] == chance and word < target)
-    for word in text.ranked:
-        other = left * text.base[word]
-        if ahead >= MOST_RANK or other < chance:
-            break
-        ahead += state.stamp[word] != now and (other > chance or word < target)
-    return min(max(ahead, 1), MOST_RANK)
-
-
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def score_tokens(
-    text: Text, table: Evidence, pooling: Pooling, begin: int, end: int, gradient: Floats
-) -> tuple[Floats, Integers, Integers]:
-    """Return the logarithm of each token's probability, the most probable word before it, and the token's rank.
+def add_gradient(text: Text, table: Evidence, pooling: Pooling, gradient: Floats) -> Floats:
+    """Return the logarithm of each token's probability, and add the gradient of their sum.
 
     Parameters
     ----------
     text, table, pooling
         What is read; see there.
-    begin, end : int
-        Tokens to score; what stands before them is only remembered.
     gradient : ndarray
-        Float64, as long as the weights, to which the gradient of the sum of logarithms is added; or empty.
-        Kinds of contexts whose weight is 0 are left out.
+        Float64, as long as the weights, to which the gradient is added. Kinds of contexts whose weight is 0 are left
+        out.
 
     Returns
     -------
-    tuple of ndarray
-        Natural logarithms, float64, word numbers, int64, and how many words were more probable than what came,
-        `MOST_RANK` standing for as many and more, int64; shape ``(end - begin,)`` each.
+    ndarray
+        Natural logarithms, float64, shape ``(tokens,)``.
     """
     state = _work_space(len(text.base))
-    logs, best, rank = np.empty(end - begin), np.empty(end - begin, np.int64), np.empty(end - begin, np.int64)
-    for now in range(begin, end):
-        left, total, best[now - begin] = _step(now, text, table, pooling, state)
-        logs[now - begin] = _logarithm(now, left, text, state) - math.log(total)
-        rank[now - begin] = _rank(now, left, best[now - begin], text, state)
-        if len(gradient):
-            _change(now, text, table, pooling.weights, total, state, gradient)
+    logs = np.empty(len(text.words))
+    for now in range(len(logs)):
+        left, total, _ = _step(now, text, table, pooling, state)
+        logs[now] = _logarithm(now, left, text, state) - math.log(total)
+        _change(now, text, table, pooling.weights, total, state, gradient)
         for place in range(state.counters[1]):
             state.recent[:, state.remembered[place]] = 0.0
-    return logs, best, rank
+    return logs
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from giaann_dask.errors import EmptyInputError, OptionError, parameter
 from giaann_dask.increments.contexts import CHAIN, CONTEXTS, NONE, TokenStream
-from giaann_dask.inference.best.kernel import RECENT_KINDS, Evidence, Pooling, Text, distribution, score_tokens
+from giaann_dask.inference.best.kernel import RECENT_KINDS, Evidence, Pooling, Text, add_gradient, distribution
+from giaann_dask.inference.best.span_kernel import score_tokens
 from giaann_dask.inference.best.tables import PooledTables
 from giaann_dask.keys import Integers
 
@@ -217,7 +218,7 @@ class PooledModel:
 
     def score_span(self, stream: TokenStream, text: Text, begin: int, end: int) -> TextScores:
         """Score the tokens of a stretch of a text, which `text` returned; the same however it is cut."""
-        logs, _, rank = score_tokens(text, self.evidence, self.options.pooling, begin, end, np.zeros(0))
+        logs, rank = score_tokens(text, self.evidence, self.options.pooling, begin, end)
         index, words = stream.index[begin:end], text.words[begin:end]
         used, at = np.unique(index, return_inverse=True)
         names = (stream.words[number] for number in used.tolist())
@@ -281,7 +282,7 @@ class PooledModel:
     def gradient(self, stream: TokenStream, text: Text) -> tuple[float, Floats]:
         """Return the mean logarithm of the probability of a text's tokens, and how it changes with the weights."""
         gradient = np.zeros(len(NAMES) + RECENT_KINDS)
-        logs, _, _ = score_tokens(text, self.evidence, self.options.pooling, 0, len(stream), gradient)
+        logs = add_gradient(text, self.evidence, self.options.pooling, gradient)
         return float(logs.mean()), gradient / len(stream)
 
 

@@ -106,9 +106,10 @@ class PooledTables:
         for kind in range(self.kinds):
             keys = self.keys[self.kind_begin[kind] : self.kind_begin[kind + 1]]
             if len(keys):
-                wanted = stream.sources(kind + 1)
+                # In their order and each once, so that a search reads what the one before has read.
+                wanted, which = np.unique(stream.sources(kind + 1), return_inverse=True)
                 at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-                rows[:, kind] = np.where(keys[at] == wanted, at + self.kind_begin[kind], NONE)
+                rows[:, kind] = np.where(keys[at] == wanted, at + self.kind_begin[kind], NONE)[which]
         return rows
 
 
