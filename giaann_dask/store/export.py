@@ -204,7 +204,8 @@ def export_network(
 ) -> Exported:
     """Write a commit to a table of coordinate arrays, and its dictionaries and neurons to files next to it.
 
-    A part of one region is in memory at a time; besides the files, 16 bytes a connection are on the disk meanwhile.
+    A part of one region is in memory at a time; besides the files, 16 bytes a connection and 48 bytes a source neuron
+    are on the disk meanwhile.
 
     Parameters
     ----------

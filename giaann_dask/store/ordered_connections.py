@@ -1,15 +1,16 @@
 """Iterate over all connections of a commit by source neuron, with a part of one region in memory at a time.
 
-The runs of each region are read and merged in blocks of rows, and written to a temporary file, which is then read in
-blocks of one order that does not depend on regions.
+The runs of each region are read and merged in blocks of rows, and written to temporary files, which are then read in
+blocks of one order that does not depend on regions. Of each source neuron, 16 bytes are in memory while it is sorted.
 """
 
 from __future__ import annotations
 
 import mmap
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import IO
@@ -35,56 +36,76 @@ _GATHERED = 1 << 17
 _READ = 1 << 19
 
 
-class OrderedConnections:
-    """Connections in two files, region after region, in the order of their source neurons.
+class _MappedArray:
+    """Array of 64-bit integers in a file, whose pages do not count as memory of this process after each read.
 
     Parameters
     ----------
-    source, length, start : ndarray
-        Source neuron keys, ascending; the number of connections of each, and where its first one lies in
-        the files. int64, shape ``(rows,)``.
+    file : file
+        Holds the values, row by row; flushed.
+    width : int
+        Values of a row.
+    """
+
+    def __init__(self, file: IO[bytes], width: int = 1) -> None:
+        file.flush()
+        # No file of length 0 can be mapped.
+        empty = os.fstat(file.fileno()).st_size == 0
+        self._map = mmap.mmap(-1 if empty else file.fileno(), int(empty), access=mmap.ACCESS_READ)
+        self.rows = np.frombuffer(self._map, np.int64, 0 if empty else -1).reshape(-1, width)
+
+    def take(self, places: Integers | slice) -> Integers:
+        """Return a copy of some rows; int64, shape ``(rows, width)``."""
+        taken: Integers = self.rows[places].copy() if isinstance(places, slice) else self.rows.take(places, axis=0)
+        # They stay in the page cache.
+        self._map.madvise(mmap.MADV_DONTNEED)
+        return taken
+
+
+class OrderedConnections:
+    """Connections in files, region after region, in the order of their source neurons.
+
+    Parameters
+    ----------
+    rows : file
+        Three values for each source neuron, ascending: its key, where its first connection lies in the other files,
+        and the number of connections up to its last one in this order; int64.
     target, strength : file
         Target keys and strength units, int64.
     """
 
-    def __init__(
-        self, source: Integers, length: Integers, start: Integers, target: IO[bytes], strength: IO[bytes]
-    ) -> None:
-        self._source, self._length, self._start = source, length, start
-        self._end = np.cumsum(length)
-        self._files = target, strength
+    def __init__(self, rows: IO[bytes], target: IO[bytes], strength: IO[bytes]) -> None:
+        self._rows = _MappedArray(rows, 3)
+        self._values = _MappedArray(target), _MappedArray(strength)
 
     def __len__(self) -> int:
         """Return the number of connections."""
-        return int(self._length.sum())
+        return len(self._values[0].rows)
 
     def blocks(self, size: int) -> Iterator[Run]:
         """Yield the connections in order, in blocks of bounded size; may be iterated again.
 
         A row may be divided among blocks, so that no block is larger. Strengths are int64.
         """
-        # No file of length 0 can be mapped.
-        maps = [mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) for file in self._files] if len(self) else []
-        files = [np.frombuffer(each, np.int64) for each in maps]
         for low in range(0, len(self), size):
             high = min(low + size, len(self))
             # The rows of the first connection and of the last one.
-            outer = np.searchsorted(self._end, [low, high - 1], "right")
-            rows = slice(int(outer[0]), int(outer[1]) + 1)
-            first = self._end[rows] - self._length[rows]
-            begin, end = np.maximum(first, low), np.minimum(self._end[rows], high)
-            pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - begin)])
-            place = np.repeat(self._start[rows] + begin - first - pointer[:-1], end - begin)
-            target, strength = np.empty(high - low, np.int64), np.empty(high - low, np.int64)
+            outer = np.searchsorted(self._rows.rows[:, 2], [low, high - 1], "right")
+            source, start, last = self._rows.take(slice(int(outer[0]), int(outer[1]) + 1)).T
+            end = np.minimum(last, high)
+            begin = np.concatenate([np.full(1, low), end[:-1]])
+            # Of the first row, connections may be in the block before; the others are whole or begin here.
+            before = low - int(self._rows.rows[outer[0] - 1, 2]) if outer[0] else low
+            pointer = np.concatenate([np.zeros(1, np.int64), end - low])
+            place = np.repeat(start - pointer[:-1], end - begin)
+            place[: pointer[1]] += before
+            values = np.empty((2, high - low), np.int64)
             for at in range(0, high - low, _GATHERED):
                 part = slice(at, min(at + _GATHERED, high - low))
                 place[part] += np.arange(part.start, part.stop)
-                for values, file in zip((target, strength), files, strict=True):
-                    np.take(file, place[part], out=values[part], mode="clip")
-                for each in maps:
-                    # The pages that were read would count as memory of this process; they stay in the page cache.
-                    each.madvise(mmap.MADV_DONTNEED)
-            yield Run(self._source[rows], pointer, target, strength)
+                for line, file in zip(values, self._values, strict=True):
+                    line[part] = file.take(place[part])[:, 0]
+            yield Run(np.ascontiguousarray(source), pointer, values[0], values[1])
 
 
 def read_region(reader: CommitReader, region: int) -> Run:
@@ -153,14 +174,14 @@ def ordered_connections(
     renaming: Renaming | None = None,
     table: str = "connections",
 ) -> Iterator[OrderedConnections]:
-    """Lay all connections of a commit down in a temporary file, while the context lasts.
+    """Lay all connections of a commit down in temporary files, while the context lasts.
 
     Parameters
     ----------
     reader : CommitReader
         The commit.
     folder : Path
-        Folder with free space for 16 bytes a connection.
+        Folder with free space for 16 bytes a connection and 48 bytes a source neuron.
     observer : callable, optional
         Notified of every run read.
     renaming : Renaming, optional
@@ -175,8 +196,9 @@ def ordered_connections(
     """
     stored = reader.manifest().runs
     rename = rename_run if table == "connections" else rename_sources
-    sources, lengths, done = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
-    with tempfile.TemporaryFile(dir=folder) as target, tempfile.TemporaryFile(dir=folder) as strength:
+    done = position = 0
+    with ExitStack() as stack:
+        rows, target, strength, unordered = (stack.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(4))
         for runs in reader.manifest().runs_by_region().values():
             for block in read_blocks(reader, runs, table):
                 total = block if renaming is None else rename(block, renaming)
@@ -184,14 +206,27 @@ def ordered_connections(
                 target.write(np.ascontiguousarray(total.target).data)
                 for begin in range(0, len(total), _WRITTEN):
                     strength.write(total.strength[begin : begin + _WRITTEN].astype(np.int64).data)
-                sources.append(total.source)
-                lengths.append(np.diff(total.pointer))
+                lines = total.source, total.pointer[:-1] + position, np.diff(total.pointer)
+                unordered.write(np.stack(lines, axis=1).data)
+                position += len(total)
             done += len(runs)
             observer(StageAdvanced("read", done, len(stored), "runs"))
-        target.flush()
-        strength.flush()
-        source, length = np.concatenate(sources), np.concatenate(lengths)
-        order = np.argsort(source)
-        start = np.cumsum(length) - length
-        require_intact(bool(np.all(np.diff(source[order]) > 0)), "two regions hold connections of the same neuron")
-        yield OrderedConnections(source[order], length[order], start[order], target, strength)
+        _order_rows(unordered, rows)
+        unordered.close()
+        yield OrderedConnections(rows, target, strength)
+
+
+def _order_rows(unordered: IO[bytes], ordered: IO[bytes]) -> None:
+    """Sort rows of source neuron, first connection and number of connections into those of `OrderedConnections`."""
+    rows = _MappedArray(unordered, 3)
+    source = np.empty(len(rows.rows), np.int64)
+    for begin in range(0, len(source), _GATHERED):
+        source[begin : begin + _GATHERED] = rows.take(slice(begin, begin + _GATHERED))[:, 0]
+    order, last, count = np.argsort(source), -1, 0
+    for begin in range(0, len(order), _GATHERED):
+        part = rows.take(order[begin : begin + _GATHERED])
+        ascends = part[0, 0] > last and bool(np.all(part[1:, 0] > part[:-1, 0]))
+        require_intact(ascends, "two regions hold connections of the same neuron")
+        part[:, 2] = np.cumsum(part[:, 2]) + count
+        last, _, count = part[-1].tolist()
+        ordered.write(part.data)
