@@ -66,6 +66,7 @@ _MODES = (
     *("strength_limit", "strength_squash", "limit_scope"),
     *("pos_factors", "pos_scope", "permanence_growth", "permanence_decay"),
     "flags",
+    "trace",
 )
 
 
@@ -116,6 +117,9 @@ class Specification:
         as the contract says, or ``"canonical"``, the ever-POS lexicon and the word alone. Then the network does not
         depend on the order and division of the text, so that networks can be added and documents forgotten exactly
         (`giaann_dask.algebra`). Profile ``best`` needs no flags.
+    trace : bool
+        Whether an index of which sequences built each connection is trained along (`giaann_dask.tracing`). It
+        changes no strength.
     tokens : {"words", "subwords"}
         What a token is: ``"words"`` or the ``"subwords"`` of a tokenizer, which is stored with the
         network. This option and those that follow are fixed in profile ``v1``.
@@ -191,6 +195,7 @@ class Specification:
     permanence_growth: int = 0
     permanence_decay: int = 0
     flags: Flags = "history"
+    trace: bool = False
     tokens: TokenKind = PROFILE_DEFAULT
     lif: bool = PROFILE_DEFAULT
     sentences_per_sequence: int = PROFILE_DEFAULT
@@ -244,6 +249,7 @@ class Specification:
     def _check_flags(self) -> None:
         """Check that nothing else depends on the order of text where flags are not to."""
         _require(self.flags in get_args(Flags), "flags", self.flags, " or ".join(get_args(Flags)))
+        _require(isinstance(self.trace, bool), "trace", self.trace, "True or False")
         if self.flags == "canonical":
             expected = "words as tokens, and branches in the order of occurrence, with canonical flags"
             _require(self.tokens == "words", "tokens", self.tokens, expected)
@@ -379,13 +385,13 @@ class Specification:
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-ready values, modes only where they are in use."""
         if self.profile == "best":
-            return {name: getattr(self, name) for name in BEST_OPTIONS}
+            return {name: getattr(self, name) for name in (*BEST_OPTIONS, *(("trace",) if self.trace else ()))}
         later = (*LATER, "contexts") if self.profile == "v1" else ("contexts",)
         fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in later}
         return {k: v for k, v in fields.items() if k not in _MODES or v != getattr(Specification, k)}
 
     def without_regions(self) -> dict[str, Any]:
-        """Return the fields that strengths depend on: `as_dict` without where columns are kept.
+        """Return the fields that strengths depend on: `as_dict` without where columns are kept, and what is indexed.
 
         Examples
         --------
@@ -393,7 +399,8 @@ class Specification:
         >>> one.without_regions() == other.without_regions(), "regions" in one.without_regions()
         (True, False)
         """
-        return {name: value for name, value in self.as_dict().items() if name not in ("regions", "placement")}
+        others = ("regions", "placement", "trace")
+        return {name: value for name, value in self.as_dict().items() if name not in others}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Specification:
@@ -417,7 +424,7 @@ class Specification:
 
 def _plain() -> dict[str, Any]:
     """Return the values of the fields that profile best has only one of and that no profile gives a default."""
-    fields, known = dataclasses.fields(Specification), (*LATER, "branches", *BEST_OPTIONS)
+    fields, known = dataclasses.fields(Specification), (*LATER, "branches", *BEST_OPTIONS, "trace")
     return {f.name: f.default for f in fields if f.name not in known}
 
 

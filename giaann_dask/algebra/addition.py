@@ -12,17 +12,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
+import numpy as np
 from distributed import Client, Future
 
-from giaann_dask.algebra.parts import add_parts, require_order_free, require_same_rules, submit_parts
+from giaann_dask.algebra.parts import (
+    add_parts,
+    require_order_free,
+    require_same_index,
+    require_same_rules,
+    submit_parts,
+)
 from giaann_dask.cluster import attempt
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import OptionError, StoreExistsError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
+from giaann_dask.runs.postings import SequenceNumbers
 from giaann_dask.runs.renaming import Renaming, append_names
 from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.origins import Origins
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.training.committing import Progress, commit_regions
 from giaann_dask.training.regions import Regions
@@ -75,6 +84,7 @@ def add_networks(
     for reader in readers:
         require_order_free(reader)
         require_same_rules(readers[0], reader)
+        require_same_index(readers[0], reader)
     added = _without_overlap(readers, overlap)
     first = added[0]
     with locked(out) as held:
@@ -83,9 +93,11 @@ def add_networks(
         SharedPlace(client, held).require()
         regions = Regions(client, first.placement(), 0)
         progress, renamings = _sum_dictionaries(added)
+        origins, numbers = _sum_origins(added)
+        progress = replace(progress, origins=origins)
         parts: dict[int, list[Future]] = defaultdict(list)
-        for reader, renaming in zip(added, renamings, strict=True):
-            for region, futures in submit_parts(client, reader, first.placement(), renaming).items():
+        for reader, renaming, sequences in zip(added, renamings, numbers, strict=True):
+            for region, futures in submit_parts(client, reader, first.placement(), renaming, sequences).items():
                 parts[region].extend(futures)
         regions.replace_by(add_parts(regions, parts))
         for done, runs in enumerate(regions.runs.values(), 1):
@@ -149,3 +161,18 @@ def _sum_dictionaries(readers: Sequence[CommitReader]) -> tuple[Progress, list[R
         renamings.append(renaming if other.specification.has_columns else None)
     manifest = replace(manifest, concepts=len(whole.concepts), features=len(whole.features))
     return Progress(manifest, whole, Ledger(entries)), renamings
+
+
+def _sum_origins(readers: Sequence[CommitReader]) -> tuple[Origins | None, list[SequenceNumbers | None]]:
+    """Return the origins of a sum, and the new numbers of each network's sequences; none without an index."""
+    whole, numbers, parts = readers[0].origins(), list[SequenceNumbers | None]([None]), len(readers[0].ledger())
+    for reader in readers[1:]:
+        other = reader.origins()
+        if whole is None or other is None:
+            numbers.append(None)
+            continue
+        edges = np.array([0, other.sequences], np.int64)
+        numbers.append(SequenceNumbers(edges, np.array([whole.sequences], np.int64)))
+        whole = whole.joined(other, parts)
+        parts += len(reader.ledger())
+    return whole, numbers

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from distributed import Client, Future
@@ -17,6 +18,7 @@ from giaann_dask.errors import SpecificationError, parameter
 from giaann_dask.keys import Integers
 from giaann_dask.runs.packing import PackedRegionRun, pack
 from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.postings import SequenceNumbers, renumber_postings
 from giaann_dask.runs.renaming import Renaming, rename_run, rename_sources
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.store.network_store import CommitReader
@@ -54,8 +56,24 @@ def require_order_free(reader: CommitReader) -> None:
         )
 
 
+def require_same_index(first: CommitReader, other: CommitReader) -> None:
+    """Raise a `SpecificationError` when only one of two networks has an index of its sequences."""
+    traced = [reader.manifest().specification.trace for reader in (first, other)]
+    if traced[0] != traced[1]:
+        has, lacks = (first, other) if traced[0] else (other, first)
+        raise SpecificationError(
+            f"network {has.path} has an index of its sequences, and {lacks.path} has none",
+            "networks that all have one, or none, as the sum cannot trace a part of its text alone",
+            f"train {lacks.path} again with {parameter('trace')}, or {has.path} without it",
+        )
+
+
 def submit_parts(
-    client: Client, reader: CommitReader, placement: Placement, renaming: Renaming | None = None
+    client: Client,
+    reader: CommitReader,
+    placement: Placement,
+    renaming: Renaming | None = None,
+    sequences: SequenceNumbers | None = None,
 ) -> dict[int, list[Future]]:
     """Submit tasks that read a network's runs as packed parts of the regions of a placement.
 
@@ -69,6 +87,8 @@ def submit_parts(
         Where neurons belong.
     renaming : Renaming, optional
         New identifiers of the network's names; the same by default.
+    sequences : SequenceNumbers, optional
+        New numbers of the network's sequences, of one with an index; the same by default.
 
     Returns
     -------
@@ -80,13 +100,19 @@ def submit_parts(
     for run in reader.manifest().runs:
         key = task_key("open", *place, run.identity)
         parts[run.region].append(client.submit(tasks.open_run, *place, run.identity, key=key))
-    if (renaming is None or renaming.is_identity) and _same_regions(reader.placement(), placement):
+    same_names = renaming is None or renaming.is_identity
+    if same_names and sequences is None and _same_regions(reader.placement(), placement):
         return dict(parts)
-    return divide_parts(client, [part for each in parts.values() for part in each], placement, renaming)
+    runs = [part for each in parts.values() for part in each]
+    return divide_parts(client, runs, placement, renaming, sequences)
 
 
 def divide_parts(
-    client: Client, runs: Sequence[Future], placement: Placement, renaming: Renaming | None = None
+    client: Client,
+    runs: Sequence[Future],
+    placement: Placement,
+    renaming: Renaming | None = None,
+    sequences: SequenceNumbers | None = None,
 ) -> dict[int, list[Future]]:
     """Submit tasks that rename the neurons of packed runs and divide these among the regions of a placement.
 
@@ -96,12 +122,12 @@ def divide_parts(
         Where they run.
     runs : sequence of Future
         A `PackedRegionRun` each.
-    placement, renaming, and what is returned
+    placement, renaming, sequences, and what is returned
         See `submit_parts`.
     """
     parts: dict[int, list[Future]] = defaultdict(list)
     # A task, so that a worker that dies with it costs nothing.
-    shared = client.submit(keep, placement, renaming, key=task_key("keep", placement, renaming))
+    shared = client.submit(keep, placement, renaming, sequences, key=task_key("keep", placement, renaming, sequences))
     for run in runs:
         key = task_key("rename", run.key, shared.key)
         divided = client.submit(rename_packed, run, shared, key=key)
@@ -128,20 +154,34 @@ def _same_regions(one: Placement, other: Placement) -> bool:
     )
 
 
-def keep(placement: Placement, renaming: Renaming | None) -> tuple[Placement, Renaming | None]:
+_Shared: TypeAlias = "tuple[Placement, Renaming | None, SequenceNumbers | None]"
+
+
+def keep(placement: Placement, renaming: Renaming | None, sequences: SequenceNumbers | None) -> _Shared:
     """Return a placement and new identifiers for tasks that share them (a task)."""
-    return placement, renaming
+    return placement, renaming, sequences
 
 
-def rename_packed(packed: PackedRegionRun, shared: tuple[Placement, Renaming | None]) -> dict[int, PackedRegionRun]:
+def rename_packed(packed: PackedRegionRun, shared: _Shared) -> dict[int, PackedRegionRun]:
     """Rename the neurons of a run and return its parts by region (a task)."""
-    placement, renaming = shared
-    run = tasks.decode(packed)
+    placement, renaming, sequences = shared
+    connections, neurons, postings = tasks.decode(packed)
+    if postings is not None and sequences is not None:
+        postings = renumber_postings(postings, sequences)
     if renaming is not None:
-        run = RegionRun(rename_run(run.connections, renaming), rename_sources(run.neurons, renaming))
-    divided = [_divide(table, placement) for table in run]
-    regions = sorted({region for parts in divided for region in parts})
-    return {region: PackedRegionRun(*(pack(parts.get(region, Run.empty())) for parts in divided)) for region in regions}
+        connections, neurons = rename_run(connections, renaming), rename_sources(neurons, renaming)
+        postings = None if postings is None else rename_sources(postings, renaming)
+    none = Run.empty()
+    first, second, third = (_divide(table or none, placement) for table in (connections, neurons, postings))
+    divided = {
+        region: RegionRun(
+            first.get(region, none),
+            second.get(region, none),
+            None if postings is None else third.get(region, none),
+        )
+        for region in sorted({*first, *second, *third})
+    }
+    return {region: tasks.pack_run(part) for region, part in divided.items()}
 
 
 def select_region(parts: dict[int, PackedRegionRun], region: int) -> PackedRegionRun:

@@ -27,16 +27,17 @@ from giaann_dask.events import Observer, ignore
 from giaann_dask.increments.contexts import word_key
 from giaann_dask.keys import Integers, unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packing import PackedRegionRun, pack
+from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.postings import SequenceNumbers, renumber_postings
 from giaann_dask.runs.renaming import close_gaps, find_names
-from giaann_dask.runs.run import Run, narrow_strength
+from giaann_dask.runs.run import RegionRun, Run, narrow_strength
 from giaann_dask.store.export import digest_of
 from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.store.places import scratch_place
-from giaann_dask.text.ledger import Ledger, LedgerEntry
+from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
@@ -137,8 +138,8 @@ def forget_documents(
         require_order_free(reader)
         with scratch_place(store.path, "forget") as documents:
             removed = _train_apart(client, reader, documents, inputs, sources, observer)
-            entries = _remaining_entries(reader, removed)
-            commit = _subtract(client, store, reader, removed, entries, renumber=renumber)
+            parts = _removed_parts(reader, removed)
+            commit = _subtract(client, store, reader, removed, parts, renumber=renumber)
             digest_removed = digest_of(removed)
         after = store.open(commit)
         digest = digest_of(after)
@@ -178,8 +179,8 @@ def _train_apart(
         return made.open(made.head())
 
 
-def _remaining_entries(reader: CommitReader, removed: CommitReader) -> list[LedgerEntry]:
-    """Return the ledger without the documents; raise an error where it does not hold them completely."""
+def _removed_parts(reader: CommitReader, removed: CommitReader) -> set[int]:
+    """Return the places of the documents in the ledger; raise an error where it does not hold them completely."""
     wanted = Counter(removed.ledger())
     if not wanted:
         raise OptionError("documents without a sequence of enough tokens", "text that was trained", "check the inputs")
@@ -193,19 +194,18 @@ def _remaining_entries(reader: CommitReader, removed: CommitReader) -> list[Ledg
             "documents that it was trained on completely",
             "name whole files as they were given to train, with the same tagger",
         )
-    remaining = []
-    for entry in reader.ledger():
+    parts = set()
+    for part, entry in enumerate(reader.ledger()):
         if wanted[entry]:
             wanted[entry] -= 1
-        else:
-            remaining.append(entry)
+            parts.add(part)
     if repeated := sum(wanted.values()):
         raise OptionError(
             f"{repeated:,} parts of the documents occur more often than network {reader.path} counted them",
             "every document once",
             "name it once",
         )
-    return remaining
+    return parts
 
 
 def _subtract(
@@ -213,7 +213,7 @@ def _subtract(
     store: NetworkStore,
     reader: CommitReader,
     removed: CommitReader,
-    entries: list[LedgerEntry],
+    parts: set[int],
     *,
     renumber: bool,
 ) -> str:
@@ -221,7 +221,11 @@ def _subtract(
     manifest, vocabulary, placement = reader.manifest(), reader.vocabulary(), reader.placement()
     has_columns = manifest.specification.has_columns
     regions = Regions(client, placement, manifest.rounds)
-    sums = _submit_differences(client, regions, reader, removed)
+    origins, sequences = reader.origins(), None
+    if origins is not None:
+        origins, sequences = origins.without(sorted(parts))
+    sums = _submit_differences(client, regions, reader, removed, sequences)
+    entries = [entry for part, entry in enumerate(reader.ledger()) if part not in parts]
     used = results([client.submit(used_names, each, key=task_key("names", each.key)) for each in sums.values()])
     columns, features = (np.unique(np.concatenate([_NONE, *found])) for found in zip(*used, strict=True))
     if has_columns:
@@ -238,12 +242,13 @@ def _subtract(
         regions = Regions(client, placement, manifest.rounds)
         sums = add_parts(regions, divide_parts(client, list(sums.values()), placement, close_gaps(*keeps)))
     regions.replace_by(sums)
-    progress = Progress(_counts_without(manifest, removed.manifest(), vocabulary), vocabulary, Ledger(entries), True)
+    counts = _counts_without(manifest, removed.manifest(), vocabulary)
+    progress = Progress(counts, vocabulary, Ledger(entries), rewritten=True, origins=origins)
     return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
 
 
 def _submit_differences(
-    client: Client, regions: Regions, reader: CommitReader, removed: CommitReader
+    client: Client, regions: Regions, reader: CommitReader, removed: CommitReader, sequences: SequenceNumbers | None
 ) -> dict[int, Future]:
     """Submit tasks that subtract the runs of one network from those of another, by region."""
     placement = reader.placement()
@@ -254,7 +259,8 @@ def _submit_differences(
     for region in sorted({*wholes, *parts}):
         whole, part = wholes.get(region, []), parts.get(region, [])
         key_of = [[future.key for future in futures] for futures in (whole, part)]
-        sums[region] = regions.submit("subtract", subtract, len(whole), *whole, *part, key_of=key_of)
+        key = [*key_of, sequences]
+        sums[region] = regions.submit("subtract", subtract, len(whole), sequences, *whole, *part, key_of=key)
     return sums
 
 
@@ -294,19 +300,36 @@ def _counts_without(manifest: Manifest, removed: Manifest, vocabulary: Vocabular
     )
 
 
-def subtract(wholes: int, *runs: PackedRegionRun) -> PackedRegionRun:
+def subtract(wholes: int, sequences: SequenceNumbers | None, *runs: PackedRegionRun) -> PackedRegionRun:
     """Return the sum of the first runs of a region without that of the others (a task).
+
+    Parameters
+    ----------
+    wholes : int
+        How many of the runs come first.
+    sequences : SequenceNumbers or None
+        New numbers of the sequences in their postings, which those of the others are left out of.
+    *runs : PackedRegionRun
+        The runs.
 
     Raises
     ------
     StoreDamagedError
         If a connection would become negative.
     """
-    tables = []
-    for whole, part in zip(tasks.add_runs(runs[:wholes]), tasks.add_runs(runs[wholes:]), strict=True):
-        negative = replace(part, strength=-part.strength.astype(np.int64))
-        tables.append(pack(_without_zeros(merge_runs([whole, negative]))))
-    return PackedRegionRun(*tables)
+    whole, part = tasks.add_runs(runs[:wholes]), tasks.add_runs(runs[wholes:])
+    postings = whole.postings
+    if postings is not None and sequences is not None:
+        postings = renumber_postings(postings, sequences)
+    rest = RegionRun(
+        _difference(whole.connections, part.connections), _difference(whole.neurons, part.neurons), postings
+    )
+    return tasks.pack_run(rest)
+
+
+def _difference(whole: Run, part: Run) -> Run:
+    """Return the connections of a run without those of another."""
+    return _without_zeros(merge_runs([whole, replace(part, strength=-part.strength.astype(np.int64))]))
 
 
 def _without_zeros(run: Run) -> Run:

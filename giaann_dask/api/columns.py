@@ -186,7 +186,7 @@ class Column(Summarised):
     @property
     def features(self) -> tuple[ColumnFeature, ...]:
         """Features of the column, by number: those that text has trained in it."""
-        run, neurons = self._stored
+        run, neurons, _ = self._stored
         counts = dict(zip(run.source.tolist(), np.diff(run.pointer).tolist(), strict=True))
         keys = np.union1d(neurons.source, run.source)
         numbers = unpack_neuron(keys)[1].tolist()

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from giaann_dask.store.connection_table import ConnectionTable
     from giaann_dask.store.export import Exported
     from giaann_dask.store.table_files import Compression
+    from giaann_dask.tracing.trace import Trace
     from giaann_dask.training.training_report import TrainingReport
 
 
@@ -196,6 +197,7 @@ class Network(Summarised):
             "regions": manifest.regions,
             "bytes_on_disk": NetworkPlace(str(self.path)).size(),
             "bytes_in_memory": sum(run.nbytes for run in manifest.runs),
+            **({"index": manifest.index_size()} if manifest.specification.trace else {}),
             "commit": self.commit,
             "commits": len(self.commits()),
             "specification": manifest.specification.as_dict(),
@@ -397,6 +399,58 @@ class Network(Summarised):
         with use_client(client) as used, attempt():
             return generate(used, self._reader, prompt, wanted)
 
+    def trace(
+        self,
+        prompt: str,
+        *,
+        client: ClientLike | None = None,
+        max_tokens: int | None = None,
+        sentences: int = 3,
+        texts: Inputs = (),
+        options: GenerationOptions | None = None,
+    ) -> Trace:
+        """Continue a prompt, and return the training sentences behind each token.
+
+        Parameters
+        ----------
+        prompt, client, max_tokens, options
+            See `generate`; `GenerationOptions.reasons` says how many connections of each token are traced.
+        sentences : int
+            Sentences to show for each connection, those with the largest shares of its strength.
+        texts : str, Path, Files or iterable of texts
+            Where the training text is looked for before the places that it was read from; see `giaann_dask.train`.
+
+        Returns
+        -------
+        Trace
+
+        Raises
+        ------
+        OptionError
+            If the network was trained without an index (``Specification(trace=True)``).
+        PromptError
+            If the prompt cannot be continued.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import giaann_dask as gd
+        >>> from giaann_dask.data import sample_text
+        >>> with gd.connect(workers=0):
+        ...     village = gd.train(
+        ...         sample_text(), Path(tempfile.mkdtemp()) / "village", specification=gd.Specification(trace=True)
+        ...     )
+        >>> trace = village.trace("The old miller carried the flour", max_tokens=1)
+        >>> trace.tokens[0].word, trace.tokens[0].connections[0].sequences
+        ('to', 9)
+        """
+        from giaann_dask.api.texts import as_sources
+        from giaann_dask.tracing.index import require_index
+
+        require_index(self._reader)
+        continuation = self.generate(prompt, client=client, max_tokens=max_tokens, explain=True, options=options)
+        return continuation.trace(sentences=sentences, texts=as_sources(texts))
+
     def session(
         self,
         prompt: str,
@@ -450,7 +504,9 @@ class Network(Summarised):
         from giaann_dask.inference.sessions import Sessions
 
         wanted = options or GenerationOptions(reasons=0)
-        return Sessions(self._open(client, wanted), prompts, options=wanted, batch=batch)
+        stream = Sessions(self._open(client, wanted), prompts, options=wanted, batch=batch)
+        stream.network = str(self.path)
+        return stream
 
     def _open(self, client: Client | None, options: GenerationOptions) -> OpenNetwork:
         """Open the network on a cluster or in this process, once for each client and kind of rows."""

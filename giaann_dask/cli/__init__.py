@@ -23,6 +23,7 @@ from giaann_dask.cli.jobs import job
 from giaann_dask.cli.picturing import draw, report
 from giaann_dask.cli.serving import serve
 from giaann_dask.cli.tokenizing import tokenizer
+from giaann_dask.cli.tracing import trace
 from giaann_dask.errors import GiaannError
 
 BAD_INPUT = 2
@@ -36,7 +37,7 @@ _SYSTEM_ERRORS = (
 
 for command in (
     *(add, branch, checkout, cluster, compact, compile_ahead, diff, digest, doctor, draw),
-    *(forget, job, log, report, serve, tag, tokenizer),
+    *(forget, job, log, report, serve, tag, tokenizer, trace),
 ):
     giaann_dask.add_command(command)
 

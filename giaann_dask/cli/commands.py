@@ -163,6 +163,7 @@ def train(inputs: tuple[str, ...], network: Path, branch: str | None, **values: 
     if is_verbose():
         memory = ("packed_bytes", "spilled_bytes") if report.packed_bytes or report.spilled_bytes else ()
         names = (*names[:3], "tokens", *names[3:], "regions", "messages", *_MOVED, *memory, "commit")
+    names = (*names, "index_bytes_per_connection") if report.index_bytes else names
     title = f"network {network}" if report.sequences else f"network {network} held all of it already"
     answer(counts, values["as_json"], [title, *figures(counts, *names)])
     if not report.stopped:
@@ -380,6 +381,7 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
         *(() if counts["exact"] else ("exact",)),
         "bytes_on_disk",
         "bytes_in_memory",
+        *(("index",) if "index" in counts else ()),
         "commits",
         "specification",
         *(("tokenizer",) if "tokenizer" in counts else ()),

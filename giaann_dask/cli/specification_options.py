@@ -75,6 +75,13 @@ _OPTIONS = (
 )
 
 
+_TRACE = _new_network(
+    "--trace",
+    is_flag=True,
+    help="Train an index along, by which the command trace names the sentences behind a prediction.",
+)
+
+
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
@@ -98,7 +105,7 @@ def specification_options(command: Command) -> Command:
 
 def network_options(command: Command) -> Command:
     """Add the options that define a new network, with the hidden ones of fields that only training reads."""
-    for option in _hidden(_TRAINING_FIELDS):
+    for option in (*_hidden(_TRAINING_FIELDS), _TRACE):
         command = option(command)
     return specification_options(command)
 
@@ -129,6 +136,8 @@ def read_fields(values: dict[str, Any], stored: Specification | None = None) -> 
         given = values.get(name)
         if given is not None:
             fields[name] = given if isinstance(given, bool) else _read_value(name, given)
+    if values.get("trace"):
+        fields["trace"] = True
     if values["tokenizer"] is not None:
         fields["tokens"] = "words" if values["tokenizer"] == "none" else "subwords"
     counts = [None if values[name] is None else _read_whole(name, values[name]) for name in _SEGMENT_COUNTS]

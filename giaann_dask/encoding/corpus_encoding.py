@@ -69,8 +69,8 @@ def encode_corpus(
         pending: deque[StreamedBlock] = deque()
         for block in stream.blocks(inputs):
             pending.append(block)
-            for position, entry in block.ledger:
-                ledger.record(position, entry)
+            for update in block.ledger:
+                ledger.record(update.position, update.entry)
             if len(pending) > 2:
                 _write(writer, pending.popleft(), observer)
         while pending:

@@ -6,10 +6,12 @@ Files are read by `giaann_dask.text.reading`, and blocks are merged in order by 
 from __future__ import annotations
 
 import functools
+import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from giaann_dask.cluster import task_key
 from giaann_dask.cluster.sharing import naming_worker
@@ -257,6 +259,47 @@ def _ever_from_dict(fields: dict[str, Any]) -> EverPos:
     return EverPos.from_dict(fields)
 
 
+class LedgerUpdate(NamedTuple):
+    """Change of the ledger by a block.
+
+    Attributes
+    ----------
+    position : int or None
+        Position of the entry that is replaced; None for a new one.
+    entry : LedgerEntry
+        The entry as of the end of the block.
+    skip : int
+        Sequences of the part that were counted before.
+    place : str
+        Where the part was read (`describe_place`).
+    """
+
+    position: int | None
+    entry: LedgerEntry
+    skip: int
+    place: str
+
+
+def describe_place(content: Part | CorpusRange, options: SourceOptions) -> str:
+    """Return as JSON where text is read and with which options, so that it is found again (`giaann_dask.tracing`)."""
+    if isinstance(content, CorpusRange):
+        return json.dumps({"corpus": content.path})
+    reading = {name: getattr(options.reading, name) for name in _READING}
+    return _describe_file(content.source, options.tagger, tuple(reading.items()))
+
+
+# What decides how text is divided into parts and which field of records it is; the rest follows from the network.
+_READING = ("part_characters", "line_characters", "text_field", "split")
+
+
+@functools.lru_cache(maxsize=64)
+def _describe_file(source: str, tagger: str, reading: tuple[tuple[str, Any], ...]) -> str:
+    plain = ReadOptions()
+    changed = {name: value for name, value in reading if value != getattr(plain, name)}
+    name = os.path.abspath(source) if os.path.exists(source) else source
+    return json.dumps({"name": name, "tagger": tagger, **changed})
+
+
 # Factor of the group size for corpora, which are read that much faster than text.
 CORPUS_BLOCK = 4
 
@@ -321,8 +364,8 @@ class Group:
         return Group(self.units[1:], self.skips[1:], self.positions[1:], self.read)
 
     def ledger_updates(
-        self, part_sequences: tuple[int, ...], sequences: int
-    ) -> tuple[tuple[int | None, LedgerEntry], ...]:
+        self, part_sequences: tuple[int, ...], sequences: int, options: SourceOptions
+    ) -> tuple[LedgerUpdate, ...]:
         """Return the ledger entries after the first new sequences of the group have been counted.
 
         Parameters
@@ -331,13 +374,16 @@ class Group:
             Sequences of each unit, including skipped ones.
         sequences : int
             Number of new sequences that are counted.
+        options : SourceOptions
+            How the units are read.
         """
-        updates: list[tuple[int | None, LedgerEntry]] = []
+        updates: list[LedgerUpdate] = []
         left = sequences
         for unit, skip, position, total in zip(self.units, self.skips, self.positions, part_sequences, strict=True):
             counted = min(max(total - skip, 0), left)
             left -= counted
             done = skip + counted
             if done or total == 0:
-                updates.append((position, LedgerEntry(unit.identity, done, done >= total)))
+                entry = LedgerEntry(unit.identity, done, done >= total)
+                updates.append(LedgerUpdate(position, entry, skip, describe_place(unit.content, options)))
         return tuple(updates)

@@ -30,6 +30,7 @@ from giaann_dask.encoding.sources import (
     CorpusRange,
     Group,
     GroupLimits,
+    LedgerUpdate,
     SourceOptions,
     Unit,
     read_units,
@@ -157,8 +158,8 @@ class StreamedBlock:
     growth : tuple of (ndarray, ndarray)
         Concepts and features before each of its sequences, and after the last; int32. Kept instead of the
         summary, whose strings would take much memory until the block is committed.
-    ledger : tuple of (int or None, LedgerEntry)
-        Positions and entries to record in the ledger once the block is counted.
+    ledger : tuple of LedgerUpdate
+        What to record in the ledger once the block is counted.
     characters : int
         Size of its text.
     read : int
@@ -169,7 +170,7 @@ class StreamedBlock:
     statistics: Future
     mapping: BlockMapping
     growth: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
-    ledger: tuple[tuple[int | None, LedgerEntry], ...]
+    ledger: tuple[LedgerUpdate, ...]
     characters: int
     read: int = 0
 
@@ -348,7 +349,7 @@ class EncodingStream:
             statistics=self._client.submit(count_block, encoded, key=task_key("count", key)),
             mapping=mapping,
             growth=summary.growth(mapping, earlier),
-            ledger=group.ledger_updates(summary.part_sequences, mapping.sequences),
+            ledger=group.ledger_updates(summary.part_sequences, mapping.sequences, self._sources),
             characters=group.weight,
             read=group.read,
         )
@@ -371,7 +372,7 @@ class EncodingStream:
             statistics=self._client.submit(count_block, encoded, key=task_key("count", encoded.key)),
             mapping=BlockMapping(none, none, none.astype(np.bool_), none.astype(np.int64), reused.start, count),
             growth=summary.growth(earlier),
-            ledger=submitted.group.ledger_updates(parts, count),
+            ledger=submitted.group.ledger_updates(parts, count, self._sources),
             characters=submitted.group.weight,
             read=submitted.group.read,
         )

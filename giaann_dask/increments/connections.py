@@ -23,6 +23,7 @@ from giaann_dask.device import tensor_device, torch
 from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.increments.aggregation import Connections, KeyLayout, sum_connections, sum_on_device
 from giaann_dask.increments.pair_sums import Tokens, feature_reach, sum_pairs
+from giaann_dask.increments.places import index_neurons
 from giaann_dask.increments.scaling import class_bits, distance_bits, increment_table, token_classes
 from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.runs.placement import Placement
@@ -142,7 +143,9 @@ def connect_batch(
     keys.sort()
     strengths = sum_connections(keys, np.zeros(1, np.int64), np.ones(1, np.int64), layout)
     second = _split_by_region(strengths, *ordered)
-    return {r: RegionRun(first.get(r, Run.empty()), second[r]) for r in second}
+    # Every token strengthens its own neuron, so these are the regions of the postings, too.
+    places = index_neurons(blocks, specification, placement) if specification.trace else {}
+    return {r: RegionRun(first.get(r, Run.empty()), second[r], places.get(r)) for r in second}
 
 
 def sum_pairs_on(

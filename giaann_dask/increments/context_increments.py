@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from giaann_dask.increments.context_counts import count_contexts
 from giaann_dask.increments.contexts import TokenStream, ending_of, word_key
+from giaann_dask.increments.places import index_words
 from giaann_dask.keys import Integers
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run
@@ -88,9 +89,14 @@ def connect_contexts(
         strength of its own. Regions that are not touched are absent.
     """
     kinds = [CONTEXT_NAMES.index(name) for name in specification.contexts]
-    run = count_contexts(stream_tokens(blocks), kinds=kinds).run
+    stream = stream_tokens(blocks)
+    run = count_contexts(stream, kinds=kinds).run
     region = placement.regions_of(run.source)
-    return {r: RegionRun(_rows(run, region == r), Run.empty()) for r in np.unique(region).tolist()}
+    counts = {r: _rows(run, region == r) for r in np.unique(region).tolist()}
+    if not specification.trace:
+        return {r: RegionRun(counts[r], Run.empty()) for r in counts}
+    places, none = index_words(blocks, stream, placement), Run.empty()
+    return {r: RegionRun(counts.get(r, none), none, places.get(r, none)) for r in sorted(counts.keys() | places.keys())}
 
 
 def _rows(run: Run, chosen: npt.NDArray[np.bool_]) -> Run:

@@ -28,7 +28,8 @@ NONE = -1
 # Longest word that counts as its own ending: the words of grammar are short.
 _WHOLE = 4
 _LETTERS = 3
-_BOUNDARY = 1
+# Key of the place before a sentence.
+BOUNDARY = 1
 
 
 class Context(NamedTuple):
@@ -154,7 +155,7 @@ class TokenStream:
         seen = np.full(len(self), NONE, np.int64)
         seen[distance:] = keys[self.index[: max(len(self) - distance, 0)]]
         seen[self.place < distance] = NONE
-        seen[self.place == distance - 1] = _BOUNDARY
+        seen[self.place == distance - 1] = BOUNDARY
         return seen
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +25,11 @@ from giaann_dask.spec import Specification
 from giaann_dask.text.detokenizer import detokenize
 from giaann_dask.text.strings import text_fault
 from giaann_dask.text.tagging import check_tagger
+
+if TYPE_CHECKING:
+    from giaann_dask.text.memory_inputs import Source
+    from giaann_dask.tracing.index import ConnectionKey
+    from giaann_dask.tracing.trace import Trace, TracedToken, Tracer
 
 MOST_SEED = (1 << 63) - 1
 # JSON numbers of as many bits are exact in every language.
@@ -256,6 +262,8 @@ class Reason:
     strength, contribution : float
         Its trained strength, and by how much it raised the neuron: of profile ``best`` a count, and the
         natural logarithm of the factor.
+    connection : ConnectionKey or None
+        The connection in the network, by which it is traced; None for what the text itself contributed.
     """
 
     word: str
@@ -265,6 +273,7 @@ class Reason:
     branch: int
     strength: float
     contribution: float
+    connection: ConnectionKey | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -289,6 +298,23 @@ class GeneratedToken:
     candidates: tuple[Candidate, ...]
     candidate_count: int
     reasons: tuple[Reason, ...]
+
+    def trace(self, tracer: Tracer, sentences: int) -> TracedToken:
+        """Return the training sequences that built the connections behind it; see `Continuation.trace`."""
+        from giaann_dask.tracing.trace import TracedToken
+
+        found = tuple(
+            tracer.connection(
+                reason.connection,
+                source=reason.word,
+                column=reason.column,
+                contribution=reason.contribution,
+                sentences=sentences,
+            )
+            for reason in self.reasons
+            if reason.connection is not None
+        )
+        return TracedToken(self.word, self.column, found)
 
     def lines(self) -> list[str]:
         """Return the token, its runners-up and its reasons for a person."""
@@ -338,6 +364,8 @@ class Continuation(Summarised):
         Whether tokens are subwords.
     seed : int or None
         What the words were drawn with, given or random; None where nothing was drawn.
+    network : str
+        Folder or URL of the network; empty where that is not known.
     """
 
     prompt: tuple[str, ...]
@@ -346,6 +374,7 @@ class Continuation(Summarised):
     commit: str
     subwords: bool = False
     seed: int | None = None
+    network: str = field(default="", compare=False)
 
     @property
     def text(self) -> str:
@@ -355,8 +384,46 @@ class Continuation(Summarised):
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
         values = {**asdict(self), "text": self.text}
+        del values["network"]
+        for token in values["tokens"]:
+            for reason in token["reasons"]:
+                del reason["connection"]
         there = {"subwords": self.subwords, "seed": self.seed is not None}
         return {name: item for name, item in values.items() if there.get(name, True)}
+
+    def trace(self, *, sentences: int = 3, texts: Sequence[Source] = ()) -> Trace:
+        """Return the training sequences that built the connections behind each token.
+
+        Parameters
+        ----------
+        sentences : int
+            Sequences to show for each connection, those with the largest shares; how many there are is reported
+            in any case.
+        texts : sequence of str or MemoryInput
+            Files, encoded corpora or texts in which the training text is looked for before the places that it was read
+            from, as `giaann_dask.api.texts.as_sources` returns them.
+
+        Returns
+        -------
+        Trace
+            Of the connections that the continuation names as reasons.
+
+        Raises
+        ------
+        OptionError
+            If the network was trained without an index, or the continuation names no reasons.
+        """
+        from giaann_dask.tracing.trace import Trace, check_sentences, open_tracer
+
+        check_sentences(sentences)
+        if not self.network or (self.tokens and not any(token.reasons for token in self.tokens)):
+            raise OptionError(
+                "a continuation without its reasons or its network",
+                "one that Network.generate returned with reasons",
+                f"generate it again with {parameter('explain')}",
+            )
+        tracer = open_tracer(self.network, self.commit, texts)
+        return Trace(tuple(token.trace(tracer, sentences) for token in self.tokens), self.commit)
 
     def summary(self) -> Summary:
         """Return the lines that represent the continuation: its text, and the reasons for each token."""

@@ -60,6 +60,7 @@ from giaann_dask.text.segmentation import encode_block
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.tokens import Part
 from giaann_dask.text.vocabulary import Vocabulary, summarise
+from giaann_dask.tracing.index import ConnectionKey
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -137,6 +138,7 @@ def generate_text(client: Client | None, reader: CommitReader, prompt: str, opti
         stop,
         reader.commit,
         specification.tokens == "subwords",
+        network=str(reader.path),
     )
 
 
@@ -270,7 +272,15 @@ def in_words(token: RawToken, vocabulary: Vocabulary) -> GeneratedToken:
         tuple(Candidate(*word_and_column(int(token.best[i]), vocabulary), float(token.values[i])) for i in order),
         token.candidates,
         tuple(
-            Reason(*word_and_column(source, vocabulary), position - 1, segment, branch, strength, contribution)
+            Reason(
+                *word_and_column(source, vocabulary),
+                position - 1,
+                segment,
+                branch,
+                strength,
+                contribution,
+                ConnectionKey(source, token.neuron, segment, branch),
+            )
             for position, source, segment, branch, strength, contribution in token.reasons
         ),
     )

@@ -186,9 +186,15 @@ class ContinuationStream:
         What is new, as it comes.
     subwords : bool
         Whether tokens are subwords.
+
+    Attributes
+    ----------
+    network : str
+        Folder or URL of the network, where it is known.
     """
 
     def __init__(self, commit: str, pieces: Generator[TokenEvent, None, None], *, subwords: bool = False) -> None:
+        self.network = ""
         self._commit, self._pieces, self._subwords = commit, pieces, subwords
         self._words: dict[int, tuple[str, ...]] = {}
 
@@ -235,7 +241,7 @@ class ContinuationStream:
             while following in ended:
                 last = ended.pop(following)
                 words, its = self._words.pop(following), tuple(tokens.pop(following, ()))
-                yield Continuation(words, its, last.stop, self._commit, self._subwords, last.seed)
+                yield Continuation(words, its, last.stop, self._commit, self._subwords, last.seed, self.network)
                 following += 1
 
 

@@ -18,6 +18,8 @@ from numcodecs.zstd import Zstd
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
 
 VERSION = 1
+# Of a table whose targets are given as differences within their row.
+VERSION_GAPS = 2
 LEVEL = 3
 
 _HEADER = "giaann_run"
@@ -188,10 +190,10 @@ def read_header(entries: Mapping[str, bytes]) -> dict[str, int]:
     numbers = all(type(value) is int and value >= 0 for value in header.values())
     intact = set(header) == names and numbers and document == group_metadata(header)
     require_intact(intact, f"the header of a run is {str(document)[:200]}")
-    if header["version"] != VERSION:
+    if header["version"] not in (VERSION, VERSION_GAPS):
         raise StoreFormatError(
             f"a run is of format version {header['version']}",
-            f"version {VERSION}",
+            f"version {VERSION} or {VERSION_GAPS}",
             "open it with the version of giaann_dask that wrote it",
         )
     require_intact(header["strength_bits"] in (32, 64), f"a run has {header['strength_bits']}-bit strengths")

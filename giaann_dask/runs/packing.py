@@ -24,6 +24,9 @@ array                one value for each meaning
 ``strength_change``  further segment    difference from the segment before, zigzag: 0, -1, 1, -2
 ==================== ================== ======================================================
 
+Of a table with ``gaps`` (postings, see `giaann_dask.runs.postings`), ``target_column`` and ``target_feature`` are
+those of the difference from the target before in the same row, which is small where targets are dense.
+
 Chunks are compressed by Zstandard, without a shuffle, and closed by a CRC-32C checksum (`packed_arrays`).
 """
 
@@ -42,6 +45,7 @@ from giaann_dask.keys import Integers, pack_neuron, unpack_neuron
 from giaann_dask.runs.packed_arrays import (
     GROUP_KEY,
     VERSION,
+    VERSION_GAPS,
     ArrayLayout,
     damage,
     decode_array,
@@ -134,13 +138,24 @@ class PackedRun:
 
 
 class PackedRegionRun(NamedTuple):
-    """The two tables of a region's run in packed form (see `giaann_dask.runs.run.RegionRun`)."""
+    """The tables of a region's run in packed form (see `giaann_dask.runs.run.RegionRun`)."""
 
     connections: PackedRun
     neurons: PackedRun
+    postings: PackedRun | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tables."""
+        return self.connections.nbytes + self.neurons.nbytes + self.index_bytes
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of the postings; 0 where there are none."""
+        return self.postings.nbytes if self.postings is not None and len(self.postings) else 0
 
 
-def pack(run: Run, chunk: int = CHUNK) -> PackedRun:
+def pack(run: Run, chunk: int = CHUNK, *, gaps: bool = False) -> PackedRun:
     """Encode a run.
 
     Parameters
@@ -149,6 +164,8 @@ def pack(run: Run, chunk: int = CHUNK) -> PackedRun:
         Valid as its description says; it is not changed.
     chunk : int
         Largest number of values in a chunk of an array, at least 1.
+    gaps : bool
+        Whether targets are encoded as differences within their row.
 
     Returns
     -------
@@ -161,10 +178,10 @@ def pack(run: Run, chunk: int = CHUNK) -> PackedRun:
     >>> packed.connections, unpack(packed).strength
     (2, array([7, 9], dtype=int32))
     """
-    return pack_blocks(_row_blocks(run), chunk)
+    return pack_blocks(_row_blocks(run), chunk, gaps=gaps)
 
 
-def pack_blocks(blocks: Iterable[Run], chunk: int = CHUNK) -> PackedRun:
+def pack_blocks(blocks: Iterable[Run], chunk: int = CHUNK, *, gaps: bool = False) -> PackedRun:
     """Encode a run that is given in blocks of rows, at least one, without taking memory for the whole of it.
 
     The bytes are those of `pack`, however the rows are divided.
@@ -175,11 +192,13 @@ def pack_blocks(blocks: Iterable[Run], chunk: int = CHUNK) -> PackedRun:
     sources, columns, connections, bits = [], [], 0, 32
     for block in blocks:
         sources.append(block.source)
-        columns.append(_columns(collect_targets(block)))
+        sets = collect_targets(block)
+        columns.append(_columns(replace(sets, key=_as_gaps(sets.key, sets.row_targets)) if gaps else sets))
         connections += len(block)
         bits = max(bits, 8 * block.strength.dtype.itemsize)
     source = np.concatenate(sources)
-    header = {"version": VERSION, "rows": len(source), "connections": connections, "strength_bits": bits}
+    version = VERSION_GAPS if gaps else VERSION
+    header = {"version": version, "rows": len(source), "connections": connections, "strength_bits": bits}
     entries = {GROUP_KEY: to_json(group_metadata(header))}
     pieces = (*([_narrow(part)] for part in unpack_neuron(source)), *zip(*columns, strict=True))
     for name, arrays in zip(_LIMITS, pieces, strict=True):
@@ -318,12 +337,12 @@ def _restore(arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, int]) 
     kind = np.int32 if header["strength_bits"] == 32 else np.int64
     connections = header["connections"]
     run = Run(source, np.zeros(len(source) + 1, np.int64), np.empty(connections, np.int64), np.empty(connections, kind))
-    if not _fill(run, arrays):
+    if not _fill(run, arrays, gaps=header["version"] == VERSION_GAPS):
         raise damage("the targets, segments and strengths of a run contradict each other")
     return run
 
 
-def _fill(run: Run, arrays: Mapping[str, npt.NDArray[Any]]) -> bool:
+def _fill(run: Run, arrays: Mapping[str, npt.NDArray[Any]], *, gaps: bool) -> bool:
     """Fill a run with its connections, block by block; return False where the arrays contradict each other."""
     row_targets, targets = arrays["row_targets"].astype(np.int64), len(arrays["target_segments"])
     # Also keeps the sums below from overflowing.
@@ -343,9 +362,10 @@ def _fill(run: Run, arrays: Mapping[str, npt.NDArray[Any]]) -> bool:
         rows, connections = slice(begin, end + 1), slice(filled, filled + size)
         if connections.stop > len(run) or changes.stop > len(arrays["strength_change"]):
             return False
+        key = target_key(*(arrays[name][items] for name in ("target_column", "target_feature", "target_branch")))
         sets = TargetSets(
             row_targets[begin:end],
-            target_key(*(arrays[name][items] for name in ("target_column", "target_feature", "target_branch"))),
+            _from_gaps(key, row_targets[begin:end]) if gaps else key,
             arrays["target_segments"][items].astype(np.uint32, copy=False),
             arrays["strength"][items].astype(np.int64),
             arrays["strength_change"][changes].astype(np.uint64, copy=False),
@@ -374,6 +394,34 @@ def target_key(column: npt.NDArray[Any], feature: npt.NDArray[Any], branch: npt.
     key <<= BRANCH_BITS
     key |= branch
     return key
+
+
+def _as_gaps(key: Integers, row_targets: Integers) -> Integers:
+    """Return keys with the differences of their neurons from those before in the same row; branches stay.
+
+    Examples
+    --------
+    >>> keys = np.array([5 << BRANCH_BITS | 1, 7 << BRANCH_BITS | 2, 6 << BRANCH_BITS])
+    >>> gaps = _as_gaps(keys, np.array([2, 1]))
+    >>> (gaps >> BRANCH_BITS).tolist(), _from_gaps(gaps, np.array([2, 1])).tolist() == keys.tolist()
+    ([5, 2, 6], True)
+    """
+    neuron = key >> BRANCH_BITS
+    before = np.concatenate([np.zeros(1, np.int64), neuron[:-1]])[: len(neuron)]
+    before[(np.cumsum(row_targets) - row_targets)[row_targets > 0]] = 0
+    gaps: Integers = ((neuron - before) << BRANCH_BITS) | (key & (MAXIMUM_BRANCHES - 1))
+    return gaps
+
+
+def _from_gaps(key: Integers, row_targets: Integers) -> Integers:
+    """Return the keys that `_as_gaps` was given."""
+    # The sum over many rows may wrap around; the differences that are left do not.
+    total = np.cumsum(key >> BRANCH_BITS)
+    begins = np.cumsum(row_targets) - row_targets
+    earlier = np.concatenate([np.zeros(1, np.int64), total])[begins]
+    neuron = total - np.repeat(earlier, row_targets)
+    keys: Integers = (neuron << BRANCH_BITS) | (key & (MAXIMUM_BRANCHES - 1))
+    return keys
 
 
 def _narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -475,7 +523,7 @@ class RowReader:
         self._read = read
         header = read_header(read([GROUP_KEY]))
         self._strength = np.int32 if header["strength_bits"] == 32 else np.int64
-        self._size = header["connections"]
+        self._size, self._gaps = header["connections"], header["version"] == VERSION_GAPS
         column, feature, counts = _decoded(read, (*_SOURCE_ARRAYS, "row_targets"))
         require_intact(len(column) == len(feature) == len(counts), "the rows of a run contradict each other")
         self.source, self.row_targets = pack_neuron(column, feature), counts.astype(np.int64)
@@ -506,9 +554,10 @@ class RowReader:
         size = int(np.bitwise_count(segments).sum(dtype=np.int64))
         changes = self._connections_before(begin) - begin
         change = self._values("strength_change", changes, changes + size - (end - begin))
+        key = target_key(column, feature, branch)
         sets = TargetSets(
             self.row_targets[rows],
-            target_key(column, feature, branch),
+            _from_gaps(key, self.row_targets[rows]) if self._gaps else key,
             segments.astype(np.uint32),
             strength.astype(np.int64),
             change.astype(np.uint64),

@@ -98,16 +98,19 @@ class RunSize:
         Distinct neurons and connections.
     nbytes : int
         Bytes in memory; 0 where they are not needed.
+    index_bytes : int
+        Those of the postings among them.
     """
 
     neurons: int
     connections: int
     nbytes: int = 0
+    index_bytes: int = 0
 
     @property
     def empty(self) -> bool:
         """Whether nothing was added; in profile ``best`` neurons have no strengths of their own."""
-        return not self.neurons and not self.connections
+        return not self.neurons and not self.connections and not self.index_bytes
 
     @property
     def decoded_bytes(self) -> int:
@@ -116,7 +119,7 @@ class RunSize:
 
 
 class RegionRun(NamedTuple):
-    """Run of one region: its connections, and the strengths of its neurons.
+    """Run of one region: its connections, the strengths of its neurons, and where these occur.
 
     Attributes
     ----------
@@ -125,10 +128,23 @@ class RegionRun(NamedTuple):
     neurons : Run
         Strengths of the region's neurons themselves, in whole counts: a row per neuron, whose
         target keys name a segment and a branch and no neuron.
+    postings : Run or None
+        Where the region's neurons occur (see `giaann_dask.runs.postings`), of networks with this index.
     """
 
     connections: Run
     neurons: Run
+    postings: Run | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tables."""
+        return self.connections.nbytes + self.neurons.nbytes + self.index_bytes
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of the postings; 0 where there are none."""
+        return self.postings.nbytes if self.postings is not None and len(self.postings) else 0
 
 
 def divide_run(run: Run, size: int) -> Iterator[Run]:

@@ -215,7 +215,8 @@ def _verify(session: icechunk.Session, entries: _Entries, place: NetworkPlace) -
     connections = 0
     for run in runs:
         decoded = unpack(reader.connections(run.identity))
-        unpack(reader.run(run.identity).neurons)
+        for table in (reader.neurons(run.identity), reader.postings(run.identity)):
+            unpack(table) if table is not None else None
         found = int(decoded.pointer[-1])
         _require(
             found == run.connections,

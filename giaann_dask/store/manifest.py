@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field
 from dataclasses import fields as dataclass_fields
 from typing import Any, TypeVar, cast
 
@@ -33,7 +33,9 @@ class StoredRun:
     neurons, connections : int
         Its size.
     nbytes : int
-        Bytes of its encoded form, neurons' own strengths included.
+        Bytes of its encoded form, neurons' own strengths and postings included.
+    index_bytes : int
+        Those of the postings.
     """
 
     identity: str
@@ -42,6 +44,7 @@ class StoredRun:
     neurons: int
     connections: int
     nbytes: int
+    index_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +142,12 @@ class Manifest:
         """Sequences that were divided into columns and trained."""
         return self.by_status[0]
 
+    def index_size(self) -> dict[str, float]:
+        """Return the bytes of the index, of the network without it, and of the index for each connection."""
+        nbytes = sum(run.index_bytes for run in self.runs)
+        rest = sum(run.nbytes for run in self.runs) - nbytes
+        return {"bytes": nbytes, "network_bytes": rest, "bytes_per_connection": nbytes / max(self.connections, 1)}
+
     def skipped(self) -> dict[str, int]:
         """Return the counted sequences that were not trained, by reason; rare reasons only where they occur."""
         counts = dict(zip(STATUS_NAMES, self.by_status, strict=True))
@@ -149,6 +158,9 @@ class Manifest:
         # What is younger than the first version of the format is stored only where there is any.
         by_status = self.by_status if self.by_status[-1] else self.by_status[:-1]
         values = {**asdict(self), "by_status": by_status, "specification": self.specification.as_dict()}
+        if not self.specification.trace:
+            for run in values["runs"]:
+                del run["index_bytes"]
         values["counts"] = [
             {"region": region, "neurons": size.neurons, "connections": size.connections}
             for region, size in self.counts.items()
@@ -270,9 +282,10 @@ class _Check:
     def rows(self, name: str, kind: type[_Row], values: object) -> tuple[_Row, ...]:
         """Return a list of values of a class whose fields, except identities, must be integers of at least 0."""
         names = {each.name for each in dataclass_fields(kind)}
+        needed = {each.name for each in dataclass_fields(kind) if each.default is MISSING}
         made = []
         for row in self.items(name, {name: values}):
-            same = isinstance(row, Mapping) and row.keys() == names
+            same = isinstance(row, Mapping) and needed <= row.keys() <= names
             self(same, f"an entry of {name}", repr(row), f"the fields {sorted(names)}")
             stored = cast(Mapping[str, Any], row)
             for field_name, value in stored.items():

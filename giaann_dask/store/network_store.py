@@ -36,7 +36,6 @@ from giaann_dask.errors import (
 from giaann_dask.runs.packed_arrays import GROUP_KEY
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun, RowReader
 from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.run import RegionRun
 from giaann_dask.storage import (
     CHECKSUMS,
     RESTORE,
@@ -55,6 +54,7 @@ from giaann_dask.storage import (
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.locking import UNFINISHED, WriteLock, clear_attempt, is_vacant, locked
 from giaann_dask.store.manifest import Manifest
+from giaann_dask.store.origins import ORIGIN_ARRAYS, Origins, append_origins, read_origins
 from giaann_dask.store.places import NetworkPlace
 from giaann_dask.store.run_io import StoredEntries, fork_session, merge_written
 from giaann_dask.text.ever_pos import EverPos
@@ -562,12 +562,14 @@ class NetworkStore:
                 merge_written(session, fork)
             concepts, features, ledger = old.concepts, old.features, before.ledger()
             if change.rewritten:
-                for name in _REWRITTEN:
+                for name in (*_REWRITTEN, *(ORIGIN_ARRAYS if change.origins is not None else ())):
                     del root[name]
                 concepts = features = 0
                 ledger = []
             write_vocabulary(root, change.vocabulary, concepts, features)
             _write_ledger(root, change.ledger, ledger)
+            if change.origins is not None:
+                append_origins(root, change.origins, None if change.rewritten else before.origins())
             if change.rewritten:
                 create_array(root, ASSIGNED, np.zeros(0, np.int32))
             _write_assigned(root, change.placement.assigned)
@@ -600,7 +602,9 @@ class CommitChange:
     placement : Placement
         Where neurons belong; its splits and load are those of the manifest.
     rewritten : bool
-        Whether dictionaries, ledger and placement are others than before, not only longer.
+        Whether dictionaries, ledger, origins and placement are others than before, not only longer.
+    origins : Origins, optional
+        Where the sequences come from; as before by default.
     """
 
     def __init__(
@@ -611,8 +615,10 @@ class CommitChange:
         placement: Placement,
         *,
         rewritten: bool = False,
+        origins: Origins | None = None,
     ) -> None:
         self.rewritten = rewritten
+        self.origins = origins
         self.manifest = manifest
         self.placement = placement
         self.vocabulary = vocabulary.truncated(manifest.concepts, manifest.features, manifest.sequences - 1)
@@ -712,7 +718,7 @@ class CommitReader:
 
     def run(self, identity: str) -> PackedRegionRun:
         """Return the encoded chunks of a run, as they are stored."""
-        return PackedRegionRun(self.connections(identity), self.neurons(identity))
+        return PackedRegionRun(self.connections(identity), self.neurons(identity), self.postings(identity))
 
     def connections(self, identity: str) -> PackedRun:
         """Return the encoded connections of a run alone."""
@@ -722,20 +728,34 @@ class CommitReader:
         """Return the encoded strengths of the neurons of a run alone."""
         return self._table(identity, "neurons")
 
+    def postings(self, identity: str) -> PackedRun | None:
+        """Return the encoded postings of a run alone; None where the network has no index."""
+        return self._table(identity, "postings") if self._manifest.specification.trace else None
+
+    def origins(self) -> Origins | None:
+        """Return where the sequences of the commit come from; None where the network has no index."""
+        if not self._manifest.specification.trace:
+            return None
+        with reading(f"network {self.path}"):
+            return read_origins(self._root)
+
     def entries(self, identity: str) -> tuple[StoredEntries, StoredEntries]:
         """Return the connections and the neurons of a run, read on demand."""
-        connections, neurons = (StoredEntries(self._store, f"runs/{identity}/{name}/") for name in RegionRun._fields)
+        connections, neurons = (self._entries(identity, name) for name in ("connections", "neurons"))
         return connections, neurons
 
+    def _entries(self, identity: str, table: str) -> StoredEntries:
+        return StoredEntries(self._store, f"runs/{identity}/{table}/")
+
     def rows(self, identity: str, table: str = "connections") -> RowReader:
-        """Return a reader of the rows of a run's ``connections`` or ``neurons``.
+        """Return a reader of the rows of a run's ``connections``, ``neurons`` or ``postings``.
 
         Raises
         ------
         StoreDamagedError
             If the run is missing or does not decode.
         """
-        entries = self.entries(identity)[RegionRun._fields.index(table)]
+        entries = self._entries(identity, table)
         with reading(f"network {self.path}"):
             if not entries.read([GROUP_KEY]):
                 raise self._missing(identity, table)
@@ -786,6 +806,8 @@ def _write_empty(
     root.create_group("runs")
     write_vocabulary(root, Vocabulary(), 0, 0)
     _write_ledger(root, [], [])
+    if manifest.specification.trace:
+        append_origins(root, Origins(), None)
     create_array(root, ASSIGNED, np.zeros(0, np.int32))
     write_json(root, "ever_pos", ever_pos.as_dict())
     if tokenizer is not None:

@@ -110,7 +110,7 @@ def write_run(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
     # Before the fork is opened, which would create a missing folder.
     require_place(place)
     opened: icechunk.ForkSession = pickle.loads(packed_fork)
-    tables = zip(packed._fields, packed, strict=True)
+    tables = ((name, table) for name, table in zip(packed._fields, packed, strict=True) if table is not None)
     entries = {f"{name}/{key}": value for name, table in tables for key, value in table.entries.items()}
     with writing("the network"):
         # A group of its own, so that a run can be listed and deleted as one.

@@ -81,8 +81,10 @@ def read_column(reader: CommitReader, column: int, regions: Collection[int] | No
     ends = pack_neuron([column, column + 1], 0).tolist()
     runs = [run.identity for run in reader.manifest().runs if run.region in wanted]
     with reading(f"network {reader.path}"):
-        parts = [RegionRun(*(reader.rows(run, table).between(*ends) for table in RegionRun._fields)) for run in runs]
-    return RegionRun(*(merge_runs([part[at] for part in parts]) for at in range(len(RegionRun._fields))))
+        connections, neurons = (
+            merge_runs([reader.rows(run, table).between(*ends) for run in runs]) for table in ("connections", "neurons")
+        )
+    return RegionRun(connections, neurons)
 
 
 def select_column(run: Run, column: int) -> Run:

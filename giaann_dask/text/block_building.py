@@ -153,15 +153,23 @@ class BlockBuilder:
             Counted sequences at the beginning of the part that are already in the network; they
             count in `part_sequences` and are otherwise skipped.
         """
+        begin, end, document, number = self.counted(text)
+        self._part_sequences.append(len(begin))
+        self._document.append(document[skip:])
+        self._sentence.append(number[skip:])
+        self._add_sequences(text, begin[skip:], end[skip:])
+
+    def counted(self, text: TaggedText) -> tuple[npt.NDArray[np.int64], ...]:
+        """Return first token, end, document and first sentence in the document of each counted sequence of a part.
+
+        Parts of a document are given in order, as to `add_part`. Tags are not looked at.
+        """
         options = self._options
         begin, end, document, number = self._sequences(text)
         length = end - begin
-        counted = np.flatnonzero((length > options.seed_tokens) & ((length <= options.maximum_tokens) | options.crop))
-        self._part_sequences.append(len(counted))
-        kept = counted[skip:]
-        self._document.append(document[kept])
-        self._sentence.append(number[kept])
-        self._add_sequences(text, begin[kept], np.minimum(end[kept], begin[kept] + options.maximum_tokens))
+        kept = (length > options.seed_tokens) & ((length <= options.maximum_tokens) | options.crop)
+        begin = begin[kept]
+        return begin, np.minimum(end[kept], begin + options.maximum_tokens), document[kept], number[kept]
 
     def _sequences(self, text: TaggedText) -> tuple[npt.NDArray[np.int64], ...]:
         """Return begin, end, document and first sentence in the document of each sequence of a part."""

@@ -25,6 +25,7 @@ from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RunSize
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import CommitChange, NetworkStore
+from giaann_dask.store.origins import Origins
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
@@ -46,13 +47,16 @@ class Progress:
     ledger : Ledger
         Parts of text that have been counted.
     rewritten : bool
-        Whether dictionaries and ledger are others than those of the last commit, not only longer.
+        Whether dictionaries, ledger and origins are others than those of the last commit, not only longer.
+    origins : Origins, optional
+        Where the sequences come from, of a network with an index; those of the last commit by default.
     """
 
     manifest: Manifest
     vocabulary: Vocabulary
     ledger: Ledger
     rewritten: bool = False
+    origins: Origins | None = None
 
 
 class _Attempt(NamedTuple):
@@ -134,7 +138,7 @@ def commit_regions(
     manifest = replace(
         progress.manifest,
         runs=tuple(
-            StoredRun(run.identity, region, run.rank, size.neurons, size.connections, size.nbytes)
+            StoredRun(run.identity, region, run.rank, size.neurons, size.connections, size.nbytes, size.index_bytes)
             for (region, run), size in zip(kept, _sizes(kept), strict=True)
         ),
         neurons=sum(total.neurons for total in totals),
@@ -146,7 +150,12 @@ def commit_regions(
         counts={region: count for region, count in counts.items() if runs_of[region] > 1},
     )
     change = CommitChange(
-        manifest, progress.vocabulary, progress.ledger.entries, placement, rewritten=progress.rewritten
+        manifest,
+        progress.vocabulary,
+        progress.ledger.entries,
+        placement,
+        rewritten=progress.rewritten,
+        origins=progress.origins,
     )
     commit = store.commit(session, results(written), store.open(place[1]), change)
     if last:

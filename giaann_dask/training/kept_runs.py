@@ -48,7 +48,7 @@ class KeptRuns:
             The run.
         """
         limit = worker_memory_limit()
-        nbytes = packed.connections.nbytes + packed.neurons.nbytes
+        nbytes = packed.nbytes
         with self._lock:
             if attempt != self._attempt:
                 self._attempt, self._runs, self._nbytes = attempt, {}, 0
@@ -64,7 +64,7 @@ class KeptRuns:
                 self.missed += 1
             else:
                 self.taken += 1
-                self._nbytes -= found.connections.nbytes + found.neurons.nbytes
+                self._nbytes -= found.nbytes
         return found
 
 

@@ -26,8 +26,8 @@ from giaann_dask.training.committing import Progress, commit_regions, load_regio
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.run_references import sizes_of
 
-# Files of a stored run: connections and neurons, two for each array.
-_FILES = 2 * 2 * len(RUN_ARRAYS)
+# Files of a stored run at most: connections, neurons and postings, two for each array.
+_FILES = 3 * 2 * len(RUN_ARRAYS)
 
 
 @dataclass(frozen=True)

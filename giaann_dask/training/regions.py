@@ -225,7 +225,7 @@ class Regions:
     def continue_from(self, run: StoredRun, read: Callable[[], Future]) -> None:
         """Add a stored run to its region, after earlier ones."""
         first, last = (int(number) for number in run.identity.partition(".")[2].split("-"))
-        size = RunSize(run.neurons, run.connections, run.nbytes)
+        size = RunSize(run.neurons, run.connections, run.nbytes, run.index_bytes)
         added = RunReference(run.identity, run.rank, first, last, size, read=read, packed=True)
         # Commits leave runs of any ranks; here they are added one by one.
         self._runs[run.region] = self._with_run(run.region, self._runs[run.region], added)

@@ -15,6 +15,7 @@ from giaann_dask.spec import Specification
 from giaann_dask.store.locking import is_vacant
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import BRANCH, NetworkStore
+from giaann_dask.store.origins import Origins
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.tokenizer import SubwordTokenizer
@@ -77,6 +78,12 @@ class NetworkTarget:
         # A network without any commit has no dictionaries yet.
         vocabulary = found if found.concepts or len(found.features) > 1 else self._new_vocabulary()
         return reader.manifest(), vocabulary, Ledger(reader.ledger())
+
+    def origins(self) -> Origins | None:
+        """Return where the sequences of the last commit come from; None where the network has no index."""
+        if not self.specification.trace:
+            return None
+        return Origins() if self.store is None else self.store.open(self.store.head()).origins()
 
     def _new_vocabulary(self) -> Vocabulary:
         """Return the initial dictionaries: empty ones, or those of the tokenizer."""

@@ -211,15 +211,21 @@ def integrate(*increments: RegionRun, home: int | None = None) -> RegionRun:
 
 def compact(*runs: RegionRun | PackedRegionRun) -> PackedRegionRun:
     """Add up runs of one region into one in encoded form, which is never decoded as a whole."""
-    tables = ([run.connections for run in runs], [run.neurons for run in runs])
-    return PackedRegionRun(*(pack_blocks(merge_into_blocks(table, decode_table)) for table in tables))
+    postings = [run.postings for run in runs if run.postings is not None]
+    return PackedRegionRun(
+        pack_blocks(merge_into_blocks([run.connections for run in runs], decode_table)),
+        pack_blocks(merge_into_blocks([run.neurons for run in runs], decode_table)),
+        pack_blocks(merge_into_blocks(postings, decode_table), gaps=True) if postings else None,
+    )
 
 
 def add_runs(runs: Sequence[RegionRun | PackedRegionRun]) -> RegionRun:
     """Return the sum of runs of one region."""
+    postings = [run.postings for run in runs if run.postings is not None]
     return RegionRun(
         merge_encoded([run.connections for run in runs], decode_table),
         merge_encoded([run.neurons for run in runs], decode_table),
+        merge_encoded(postings, decode_table) if postings else None,
     )
 
 
@@ -230,7 +236,8 @@ def decode_table(run: Run | PackedRun) -> Run:
 
 def decode(run: RegionRun | PackedRegionRun) -> RegionRun:
     """Return the decoded form of a run."""
-    return RegionRun(decode_table(run.connections), decode_table(run.neurons))
+    postings = None if run.postings is None else decode_table(run.postings)
+    return RegionRun(decode_table(run.connections), decode_table(run.neurons), postings)
 
 
 def find_pivot(*runs: RegionRun | PackedRegionRun) -> int | None:
@@ -241,7 +248,12 @@ def find_pivot(*runs: RegionRun | PackedRegionRun) -> int | None:
 
 def split(run: RegionRun | PackedRegionRun, pivot: int, upper: bool) -> RegionRun | PackedRegionRun:
     """Return the part of a run below a neuron, or the part from it on, in the form of the run."""
-    part = RegionRun(*(split_run(table, pivot, upper) for table in decode(run)))
+    whole = decode(run)
+    part = RegionRun(
+        split_run(whole.connections, pivot, upper),
+        split_run(whole.neurons, pivot, upper),
+        None if whole.postings is None else split_run(whole.postings, pivot, upper),
+    )
     return pack_run(part) if isinstance(run, PackedRegionRun) else part
 
 
@@ -249,15 +261,13 @@ def pack_run(run: RegionRun | PackedRegionRun) -> PackedRegionRun:
     """Return the encoded form of a run, as it is kept in memory and stored."""
     if isinstance(run, PackedRegionRun):
         return run
-    return PackedRegionRun(pack(run.connections), pack(run.neurons))
+    postings = None if run.postings is None else pack(run.postings, gaps=True)
+    return PackedRegionRun(pack(run.connections), pack(run.neurons), postings)
 
 
 def measure_run(run: RegionRun | PackedRegionRun) -> RunSize:
     """Return the size of a run."""
-    nbytes = run.connections.nbytes + run.neurons.nbytes
-    if isinstance(run, PackedRegionRun):
-        return RunSize(run.neurons.rows, run.connections.connections, nbytes)
-    return RunSize(len(run.neurons.source), len(run.connections), nbytes)
+    return RunSize(run.neurons.rows, len(run.connections), run.nbytes, run.index_bytes)
 
 
 def count_region(*runs: PackedRegionRun) -> RunSize:

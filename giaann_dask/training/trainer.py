@@ -20,6 +20,7 @@ from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError, parameter
 from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, RegionsMeasured, ignore
+from giaann_dask.store.origins import SequenceRange
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.committing import Progress, commit_regions, load_regions, stored_regions
@@ -83,6 +84,7 @@ class Trainer:
         self._observer = observer
         self._stop = stop or Event()
         self._manifest, self._vocabulary, self._ledger = target.load()
+        self._origins = target.origins()
         self._before = self._manifest
         budgets = RegionBudgets(
             region_bytes=options.region_bytes, hot_bytes=options.hot_bytes, regions=target.specification.regions
@@ -308,8 +310,12 @@ class Trainer:
             features=block.sizes[1],
             **changes,
         )
-        for position, entry in block.ledger:
-            self._ledger.record(position, entry)
+        for update in block.ledger:
+            part = len(self._ledger.entries) if update.position is None else update.position
+            self._ledger.record(update.position, update.entry)
+            if self._origins is not None:
+                counted = SequenceRange(part, update.skip, update.entry.sequences - update.skip)
+                self._origins.record(counted, update.place)
 
     def _drain(self) -> None:
         while self._in_flight:
@@ -329,7 +335,7 @@ class Trainer:
         roles = roles_of(self._client)
         self._report_workers({*roles.storage, *roles.compute})
         store = self._target.ensure()
-        progress = Progress(self._manifest, self._vocabulary, self._ledger)
+        progress = Progress(self._manifest, self._vocabulary, self._ledger, origins=self._origins)
         self._commit = commit = commit_regions(store, self._regions, snapshot, progress, last=last)
         if self._options.keep_commits is not None:
             store.collect(self._options.keep_commits)
@@ -362,4 +368,5 @@ class Trainer:
             hot_bytes=self._peak.hot_bytes,
             packed_bytes=self._peak.packed_bytes,
             spilled_bytes=self._peak.spilled_bytes,
+            index_bytes=sum(run.index_bytes for run in now.runs),
         )

@@ -62,6 +62,8 @@ class TrainingReport(Summarised):
         Most bytes of decoded and of packed runs at the end of a round.
     spilled_bytes : int
         Most bytes that workers had written to their local disks to stay within their memory.
+    index_bytes : int
+        Bytes of the network's index of its sequences; 0 without one.
     """
 
     sequences: int
@@ -82,10 +84,17 @@ class TrainingReport(Summarised):
     hot_bytes: int = field(default=0)
     packed_bytes: int = field(default=0)
     spilled_bytes: int = field(default=0)
+    index_bytes: int = field(default=0)
+
+    @property
+    def index_bytes_per_connection(self) -> float:
+        """Bytes of the index for each connection."""
+        return self.index_bytes / max(self.connections, 1)
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        return dict(vars(self))
+        per_connection = {"index_bytes_per_connection": self.index_bytes_per_connection} if self.index_bytes else {}
+        return {**vars(self), **per_connection}
 
     def summary(self) -> Summary:
         """Return the lines that represent the training."""
@@ -94,6 +103,7 @@ class TrainingReport(Summarised):
             *((f"left out, {reason}", format_count(count)) for reason, count in self.skipped.items() if count),
             ("tokens", format_count(self.tokens)),
             ("connections", format_count(self.connections)),
+            *((("index", f"{self.index_bytes_per_connection:.3g} B per connection"),) if self.index_bytes else ()),
             ("seconds", f"{self.seconds:.2f}"),
             ("commit", self.commit),
         )
@@ -223,7 +233,7 @@ def measure_touches(increments: Mapping[int, RegionRun]) -> IncrementTouches:
         np.array(regions, np.int64),
         np.array([len(column) for column in columns], np.int64),
         np.concatenate([np.zeros(0, np.int32), *columns]),
-        sum(run.connections.nbytes + run.neurons.nbytes for run in increments.values()),
+        sum(run.nbytes for run in increments.values()),
         sum(len(run.connections) for run in increments.values()),
     )
 

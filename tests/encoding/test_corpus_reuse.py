@@ -64,7 +64,7 @@ def read(
         names.append(block.encoded.key.rsplit("-", 1)[0])
         encoded.append(result(block.encoded))
         last = result(block.statistics).last_trained
-        for position, entry in block.ledger:
+        for position, entry, *_ in block.ledger:
             ledger.record(position, entry)
         place = (block.mapping.first_sequence, block.mapping.sequences, block.sizes, block.sizes_after(-1))
         sizes = [block.sizes_after(q) for q in range(block.mapping.sequences)]

@@ -18,13 +18,23 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import PromptError
-from giaann_dask.increments.contexts import CONTEXTS, NONE, WORD, TokenStream, ending_of
+from giaann_dask.increments.contexts import (
+    BOUNDARY,
+    CONTEXTS,
+    NONE,
+    WORD,
+    TokenStream,
+    ending_of,
+    source_key,
+    word_key,
+)
 from giaann_dask.inference.best.kernel import RECENT_KINDS, RECENT_PRIOR, Text, distribution, least_share
 from giaann_dask.inference.best.scores import PooledModel
 from giaann_dask.inference.best.tables import PRIOR_COUNTS
 from giaann_dask.inference.best.word_scores import most_probable, sentences_of
 from giaann_dask.inference.continuation import Candidate, GeneratedToken, GenerationOptions, Reason, require_prompt
 from giaann_dask.text.splitting import sentence_ended
+from giaann_dask.tracing.index import BEGINNING, ConnectionKey, ContextPart
 
 Floats = npt.NDArray[np.float64]
 
@@ -160,7 +170,8 @@ class TextContinuation:
         if longest != NONE:
             count = self._count(self._entry(int(self._text.rows[now, longest]), word), word)
             gain = math.log(direct / float(self._text.base[word]) + left)
-            yield Reason(self._seen(longest + 1), "", now - 1, longest + 1, 0, count, gain)
+            key = self._key(longest + 1, word)
+            yield Reason(self._seen(longest + 1), "", now - 1, longest + 1, 0, count, gain, key)
 
     def _evidence(self, now: int, word: int) -> Iterator[Reason]:
         """Yield every context that was seen before the word and has a weight."""
@@ -170,7 +181,8 @@ class TextContinuation:
             if entry != NONE:
                 gain = float(weights[kind]) * float(self._model.tables.evidence[entry])
                 nearest = now - min(distance for _, distance in CONTEXTS[kind + 1].parts)
-                yield Reason(self._seen(kind + 1), "", nearest, kind + 1, 0, self._count(entry, word), gain)
+                count, key = self._count(entry, word), self._key(kind + 1, word)
+                yield Reason(self._seen(kind + 1), "", nearest, kind + 1, 0, count, gain, key)
 
     def _recent(self, now: int, word: int) -> Iterator[Reason]:
         """Yield the evidence of recent words, as the kernel counts it."""
@@ -186,6 +198,18 @@ class TextContinuation:
             gain = float(pooling.weights[-RECENT_KINDS + kind]) * math.log1p(float(amount) / prior)
             if len(places):
                 yield Reason(_RECENT_CONTEXTS[kind].format(*before), "", int(places[-1]), NONE, 0, len(places), gain)
+
+    def _key(self, kind: int, word: int) -> ConnectionKey:
+        """Return the connection from a kind of context, as it is now, to a word."""
+        padded, parts = [None, *self._sentence], []
+        for view, distance in CONTEXTS[kind].parts:
+            seen = padded[-distance]
+            ending = view != WORD and seen is not None
+            name = ending_of(seen) if ending and seen is not None else seen
+            parts.append(ContextPart(BEGINNING if name is None else word_key(name), distance, ending))
+        keys = [np.array([BOUNDARY if part.key == BEGINNING else part.key], np.int64) for part in parts]
+        source = int(source_key(kind, keys)[0])
+        return ConnectionKey(source, word_key(self._names[word]), kind, 0, tuple(parts))
 
     def _seen(self, kind: int) -> str:
         """Return the tokens of a kind of context, with ``_`` for every token between."""

@@ -204,7 +204,7 @@ def generate_words(
     else:
         key = task_key("write", str(reader.path), reader.commit, prompt, options)
         words, tokens = result(client.submit(continue_text, submit_tables(client, reader), prompt, options, key=key))
-    return Continuation(words, tokens, None, reader.commit, seed=options.sampling.seed)
+    return Continuation(words, tokens, None, reader.commit, seed=options.sampling.seed, network=str(reader.path))
 
 
 def continue_text(

@@ -1,0 +1,91 @@
+"""Define the command ``trace``: the training sentences behind a prediction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from giaann_dask.cli.options import (
+    LOCAL,
+    NETWORK,
+    TAGGER,
+    as_files,
+    cluster_options,
+    common_options,
+    inference_options,
+    read_inference_options,
+    read_row_options,
+    row_options,
+)
+from giaann_dask.cli.progress import waiting
+from giaann_dask.cli.showing import answer
+from giaann_dask.cli.spelling import Command
+
+
+@click.command(cls=Command)
+@NETWORK
+@click.argument("prompt")
+@click.option("--max-tokens", type=int, default=5, show_default=True, metavar="N", help="Tokens to generate at most.")
+@click.option(
+    "--connections",
+    type=int,
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Trace the N connections that contributed most to each token.",
+)
+@click.option(
+    "--sentences",
+    type=int,
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Show the N sentences with the largest shares of each connection.",
+)
+@click.option(
+    "--text",
+    "texts",
+    multiple=True,
+    callback=as_files,
+    metavar="INPUT",
+    help="Read the sentences here where they were moved: files, folders or encoded corpora; repeatable.",
+)
+@inference_options
+@click.option("--ref", "--commit", "commit", metavar="NAME", help="Use an older commit, tag or branch.")
+@row_options
+@TAGGER
+@common_options
+def trace(network: Path, prompt: str, texts: tuple[str, ...], **values: Any) -> None:
+    """Continue a PROMPT, and show the training sentences behind each token.
+
+    For each token these are the sentences that built the connections that decided, with their place in the text and
+    their share of the connection's strength. The network needs an index (train --trace). Text is read where training
+    read it, and shown only where it is still the same.
+    """
+    where = cluster_options(values, LOCAL)
+    from giaann_dask.api.network import Network
+    from giaann_dask.inference.continuation import GenerationOptions
+    from giaann_dask.tracing.trace import check_connections
+
+    check_connections(values["connections"])
+    options = GenerationOptions(
+        tokens=values["max_tokens"],
+        inference=read_inference_options(values, "prediction"),
+        tagger=values["tagger"],
+        reasons=values["connections"],
+        rows=read_row_options(values),
+    )
+    opened = Network(network, values["commit"])
+    opened.require_fit(options)
+    call = {"options": options, "sentences": values["sentences"], "texts": texts}
+    with waiting("trace"):
+        if where.distributes or options.rows.mode == "remote":
+            from giaann_dask.api.cluster import connect
+
+            with connect(options=where) as client:
+                found = opened.trace(prompt, client=client, **call)
+        else:
+            found = opened.trace(prompt, **call)
+    answer(found.as_dict(), values["as_json"], found.lines() or ["(no token)"])

@@ -1,0 +1,175 @@
+"""Read the postings of neurons from a commit, and compute what each sequence added to a connection.
+
+Only the chunks are read that hold the postings of the neurons asked for. `giaann_dask.increments.places` has the rule
+for networks of columns. In profile ``best`` the sequences of a context are those in which all of its words stand before
+the target, found by intersecting their places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from giaann_dask.errors import OptionError, parameter
+from giaann_dask.increments.places import AS_ENDING, AS_WORD, TokenPlaces, pair_increments
+from giaann_dask.keys import Integers
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.packing import RowReader
+from giaann_dask.runs.postings import Postings, read_postings
+from giaann_dask.storage import reading
+from giaann_dask.store.network_store import CommitReader
+
+BEGINNING = -1
+"""Key of the beginning of a sentence as part of a context."""
+
+# Bytes of postings that are kept; what is kept is dropped together.
+_KEPT_BYTES = 1 << 26
+# Place of a token in all sequences: the sequence, then the position in it, of which 23 bits are used.
+_POSITION_BITS = 23
+
+
+class ContextPart(NamedTuple):
+    """A word of a context of profile ``best``.
+
+    Attributes
+    ----------
+    key : int
+        Key of the word or of the ending; `BEGINNING` for the beginning of the sentence.
+    distance : int
+        Tokens from it to the target.
+    is_ending : bool
+        Whether the key is that of an ending.
+    """
+
+    key: int
+    distance: int
+    is_ending: bool
+
+
+class ConnectionKey(NamedTuple):
+    """Identity of a connection in a network.
+
+    Attributes
+    ----------
+    source, target : int
+        Neuron keys; of profile ``best`` those of a context and of a word.
+    segment, branch : int
+        Where it ends; of profile ``best`` the kind of context, and 0.
+    context : tuple of ContextPart
+        Words of the context, of profile ``best``.
+    """
+
+    source: int
+    target: int
+    segment: int
+    branch: int
+    context: tuple[ContextPart, ...] = ()
+
+
+class SequenceShares(NamedTuple):
+    """Shares of sequences in a connection.
+
+    Attributes
+    ----------
+    sequence : ndarray
+        Numbers of the sequences that added something, ascending; int64.
+    units : ndarray
+        Strength units of each; of profile ``best`` counts; int64, of the same shape. Their sum is the stored strength.
+    """
+
+    sequence: Integers
+    units: Integers
+
+
+def require_index(reader: CommitReader) -> None:
+    """Raise an `OptionError` where a network has no index."""
+    if not reader.manifest().specification.trace:
+        raise OptionError(
+            f"network {reader.path} was trained without an index of its sequences",
+            f"a network trained with {parameter('trace')}",
+            f"train a new network with {parameter('trace')}; no index can be added to one that has none",
+        )
+
+
+class TraceIndex:
+    """The index of a commit, read on demand.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        A commit of a network that is trained with ``trace``.
+
+    Raises
+    ------
+    OptionError
+        If the network has no index.
+    """
+
+    def __init__(self, reader: CommitReader) -> None:
+        require_index(reader)
+        self._specification = reader.manifest().specification
+        self._reader, self._placement = reader, reader.placement()
+        self._runs: dict[int, list[str]] = {}
+        for run in reader.manifest().runs:
+            self._runs.setdefault(run.region, []).append(run.identity)
+        self._rows: dict[str, RowReader] = {}
+        self._postings: dict[int, Postings] = {}
+        self._kept_bytes = 0
+
+    def postings(self, key: int) -> Postings:
+        """Return all places of a neuron, of a word or of an ending, in the order of the sequences."""
+        found = self._postings.get(key)
+        if found is None:
+            found = self._read(key)
+            nbytes = sum(column.nbytes for column in found)
+            if self._kept_bytes + nbytes > _KEPT_BYTES:
+                self._postings, self._kept_bytes = {}, 0
+                for rows in self._rows.values():
+                    rows.release()
+            self._postings[key] = found
+            self._kept_bytes += nbytes
+        return found
+
+    def _read(self, key: int) -> Postings:
+        region = int(self._placement.regions_of(np.array([key], np.int64))[0])
+        parts = []
+        with reading(f"network {self._reader.path}"):
+            for identity in self._runs.get(region, ()):
+                rows = self._rows.get(identity)
+                if rows is None:
+                    rows = self._rows[identity] = self._reader.rows(identity, "postings")
+                parts.append(rows.between(key, key + 1))
+        run = merge_runs(parts)
+        return read_postings(run.target, run.strength)
+
+    def shares(self, connection: ConnectionKey) -> SequenceShares:
+        """Return what each sequence added to a connection."""
+        if self._specification.has_columns:
+            source, target = (TokenPlaces.of(self.postings(key)) for key in (connection.source, connection.target))
+            found = pair_increments(source, target, connection.segment, connection.branch, self._specification)
+            return SequenceShares(*found)
+        return self._occurrences(connection.target, connection.context)
+
+    def _occurrences(self, word: int, context: Sequence[ContextPart]) -> SequenceShares:
+        """Return how often a word stands after a context in each sequence."""
+        lists = [self._targets(ContextPart(word, 0, False))]
+        lists += [self._targets(part) for part in context if part.key != BEGINNING]
+        lists.sort(key=len)
+        places = lists[0]
+        for others in lists[1:]:
+            # Both ascend, so few places are found in many by bisection.
+            at = np.minimum(np.searchsorted(others, places), max(len(others) - 1, 0))
+            places = places[others[at] == places] if len(others) else places[:0]
+        for part in context:
+            if part.key == BEGINNING:
+                places = places[places & ((1 << _POSITION_BITS) - 1) == part.distance - 1]
+        return SequenceShares(*np.unique(places >> _POSITION_BITS, return_counts=True))
+
+    def _targets(self, part: ContextPart) -> Integers:
+        """Return the places of the targets whose context may have a part, ascending."""
+        found = self.postings(part.key)
+        chosen = (found.attributes & (AS_ENDING if part.is_ending else AS_WORD)) != 0
+        places: Integers = ((found.sequence << _POSITION_BITS) + found.position + part.distance)[chosen]
+        return places

@@ -1,0 +1,143 @@
+"""The index of a network and the network agree, after training, sums, differences and compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from distributed import Client
+from hypothesis import given
+from hypothesis import strategies as st
+from support.examples import examples
+from support.indexed_networks import assert_index_agrees
+from support.plain_training import sentences
+from support.tagged_tokens import EVER, OPTIONS
+
+import giaann_dask as gd
+from giaann_dask.data import sample_text
+from giaann_dask.errors import OptionError, SpecificationError
+from giaann_dask.increments.connections import connect_batch
+from giaann_dask.increments.places import TokenPlaces, pair_increments
+from giaann_dask.keys import unpack_target
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.packing import pack, unpack
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.postings import Postings, make_postings, read_postings
+from giaann_dask.spec import Specification
+from giaann_dask.text.block_building import BlockBuilder
+from giaann_dask.text.segmentation import encode_block
+from giaann_dask.text.tokens import TaggedSentence, TaggedText
+from giaann_dask.text.vocabulary import Vocabulary, summarise
+from giaann_dask.training.maintenance import compact_network
+
+PARAGRAPHS = sample_text().read_text(encoding="utf-8").split("\n\n")
+DOCUMENTS = ["\n\n".join(PARAGRAPHS[at::3]) for at in range(3)]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with gd.connect(workers=0) as made:
+        yield made
+
+
+@examples(60)
+@given(
+    text=sentences,
+    cut=st.integers(0, 14),
+    specification=st.sampled_from(
+        [
+            Specification(trace=True),
+            Specification(trace=True, pos_factors={"VERB": 3.0}),
+            Specification(trace=True, pos_factors={"VERB": 3.0, "DET": 2.0}, pos_scope="all"),
+            Specification(profile="v2", trace=True),
+            Specification(profile="v2", trace=True, lif=False, column_catch_all=True),
+        ]
+    ),
+)
+def test_postings_give_every_strength(text: list[TaggedSentence], cut: int, specification: Specification) -> None:
+    vocabulary, found = Vocabulary(), []
+    for part in (text[:cut], text[cut:]):
+        builder = BlockBuilder(EVER, OPTIONS)
+        builder.add_part(TaggedText.of(part))
+        block = builder.build()
+        encoded = encode_block(block, vocabulary.extend(summarise(block)), specification.branches)
+        found.extend(connect_batch([encoded], specification, Placement(1)).values())
+    connections = merge_runs([run.connections for run in found])
+    postings = merge_runs([run.postings for run in found if run.postings is not None])
+
+    def places(neuron: int) -> TokenPlaces:
+        row = postings.row(neuron)
+        assert row is not None
+        return TokenPlaces.of(read_postings(*row))
+
+    segments, neurons, branches = unpack_target(connections.target)
+    sources = np.repeat(connections.source, np.diff(connections.pointer))
+    for source, target, segment, branch, strength in zip(
+        *(each.tolist() for each in (sources, neurons, segments, branches, connections.strength)), strict=True
+    ):
+        _, units = pair_increments(places(source), places(target), segment, branch, specification)
+        assert units.sum() == strength
+        assert (units > 0).all()
+
+
+@examples(100)
+@given(
+    places=st.sets(
+        st.tuples(
+            st.integers(0, 5),
+            st.one_of(st.integers(0, 3), st.integers(0, (1 << 40) - 1)),
+            st.one_of(st.integers(0, 300), st.integers(0, (1 << 23) - 1)),
+        ),
+        max_size=30,
+    ),
+    chunk=st.integers(1, 40),
+)
+def test_postings_survive_packing(places: set[tuple[int, int, int]], chunk: int) -> None:
+    columns = np.array(sorted(places), np.int64).reshape(-1, 3).T
+    run = make_postings(columns[0], Postings(columns[1], columns[2], columns[2] % 7))
+    back = unpack(pack(run, chunk, gaps=True))
+    assert all(
+        np.array_equal(getattr(back, name), getattr(run, name)) for name in ("source", "pointer", "target", "strength")
+    )
+    for source in np.unique(columns[0]).tolist():
+        row = back.row(source)
+        assert row is not None
+        of = columns[:, columns[0] == source]
+        assert [each.tolist() for each in read_postings(*row)] == [*of[1:].tolist(), (of[2] % 7).tolist()]
+
+
+@pytest.mark.parametrize("profile", ["v1", "v2", "best"])
+def test_index_follows_the_network(profile: str, client: Client, tmp_path: Path) -> None:
+    flags = {} if profile == "best" else {"flags": "canonical"}
+    rules = gd.Specification(profile=profile, trace=True, **flags)  # type: ignore[arg-type]
+    plain = gd.Specification(profile=profile, **flags)  # type: ignore[arg-type]
+    kept = {"batch_sequences": 40, "maximum_sequences": 60}
+    parts = []
+    for number, text in enumerate(DOCUMENTS):
+        # In two trainings, the first of which ends within a part of text.
+        first = gd.train(
+            [text], tmp_path / str(number), client=client, specification=rules, options=gd.TrainingOptions(**kept)
+        )
+        assert_index_agrees(first._reader)
+        parts.append(gd.train([text], first.path, client=client))
+        assert_index_agrees(parts[-1]._reader)
+    alone = gd.train([DOCUMENTS[0]], tmp_path / "alone", client=client, specification=plain)
+    assert parts[0].digest() == alone.digest()
+    whole = gd.add(parts, tmp_path / "sum", client=client)
+    assert_index_agrees(whole._reader)
+    with pytest.raises(SpecificationError, match="has an index of its sequences"):
+        gd.add([parts[1], alone], tmp_path / "none", client=client)
+    gd.forget(whole, [DOCUMENTS[1]], client=client, renumber=True)
+    rest = gd.open(whole.path)
+    assert_index_agrees(rest._reader)
+    assert rest.digest() == gd.add([parts[0], parts[2]], tmp_path / "two", client=client).digest()
+    again = gd.train([DOCUMENTS[1]], whole.path, client=client)
+    compact_network(client, again._store)
+    compacted = gd.open(again.path)
+    assert_index_agrees(compacted._reader)
+    assert {run.index_bytes > 0 for run in compacted.manifest.runs} == {True}
+    assert compacted.describe()["index"]["bytes"] <= compacted.describe()["index"]["network_bytes"]
+    with pytest.raises(OptionError, match="without an index"):
+        alone.trace("The old miller")
