@@ -8,19 +8,22 @@ COMPILED := .venv/compiled
 # Modules are compiled when they are first imported, as most of what is installed never is; and what was compiled
 # is kept, wherever this runs.
 unexport PYTHONDONTWRITEBYTECODE
-INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
+INSTALL := $(PIP) --constraint constraints.txt
 # Test files that run at the same time; most of their time is spent waiting for processes.
 JOBS ?= 3
 
 .PHONY: demo test test-all check lint types extras doctest run-notebooks notebooks docs bench bench-user bench-compare bench-train bench-infer bench-links bench-serve soak hostile gpu-check dist clean
 
 # uv resolves and installs in 12 s what takes pip 95 s. torch is left to pip, which also looks where the machine's
-# configuration of pip says; without uv pip does it all.
+# configuration of pip says; without uv pip does it all. dask-cuda prescribes another version of Dask than is installed,
+# and libraries of CUDA; a test starts its cluster with stubs of these, from a folder that nothing else looks in.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(INSTALL) torch uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable ".[dev,docs,hub]" \
 		|| $(INSTALL) --editable ".[dev,docs,hub]"
+	$(PIP) --no-deps --target .venv/dask-cuda "dask-cuda$$(sed -n 's/^dask-cuda//p' constraints-cuda.txt)"
 	touch $(READY)
 
 # Once, and not by every process of the tests at the same time.

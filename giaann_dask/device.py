@@ -61,7 +61,8 @@ def select_device(name: DeviceName = "auto") -> torch.device | None:
     if name == "cpu":
         return None
     if _has_driver() and torch.cuda.is_available():
-        return torch.device("cuda")
+        # With its number, as tensors have it, so that devices can be compared.
+        return torch.device("cuda", torch.cuda.current_device())
     if name == "cuda":
         raise OptionError(
             f"{parameter('device')} is 'cuda', but PyTorch finds no CUDA device here",
@@ -102,8 +103,43 @@ def tensor_device(device: torch.device | None) -> torch.device | None:
     return device if device is not None and device.type != "cpu" else None
 
 
+def count_devices() -> int:
+    """Return how many CUDA devices this process may use.
+
+    Examples
+    --------
+    >>> count_devices() >= 0
+    True
+    """
+    return torch.cuda.device_count() if _has_driver() else 0
+
+
+def upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Copy a tensor of the CPU to a device.
+
+    A copy to CUDA begins in pinned memory, so that this process does not wait for it.
+
+    Parameters
+    ----------
+    tensor : torch.Tensor
+        On the CPU.
+    device : torch.device
+        Any; on the CPU the tensor itself is returned.
+
+    Examples
+    --------
+    >>> upload(torch.zeros(2), torch.device("cpu"))
+    tensor([0., 0.])
+    """
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
 def device_bytes() -> int:
     """Return the device memory that this process has taken for tensors, in bytes; 0 where it has used no device.
+
+    With RMM's pool, which does not report to PyTorch, it is what all processes have taken of its devices.
 
     Examples
     --------
@@ -113,7 +149,10 @@ def device_bytes() -> int:
     # The query must neither import PyTorch nor begin to use a device.
     if "torch" not in sys.modules or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return 0
-    return sum(torch.cuda.memory_reserved(number) for number in range(torch.cuda.device_count()))
+    numbers = range(torch.cuda.device_count())
+    if torch.cuda.get_allocator_backend() == "pluggable":
+        return sum(total - free for free, total in map(torch.cuda.mem_get_info, numbers))
+    return sum(map(torch.cuda.memory_reserved, numbers))
 
 
 @contextmanager

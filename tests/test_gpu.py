@@ -1,70 +1,185 @@
-"""The dense step and the steps of inference on a GPU give the same bytes as on the CPU.
+"""The dense step and the steps of inference give the same bytes on a device as on the CPU.
 
-Needs pytest, NumPy, numba, PyTorch and the checkout, so that it can be carried to any machine with a GPU.
+Every test runs on a simulated device, and with the marker ``gpu`` on a real one. Needs pytest, NumPy, numba, PyTorch
+and the checkout, so that it can be carried to any machine with a GPU.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
 from support.random_networks import FEATURES, SPECIFICATIONS, assert_same, random_prompts, random_run
 from support.random_networks import OPTIONS as OPTIONS_OF_INFERENCE
+from support.simulated_device import DEVICE, SimulatedDevice
 from support.tagged_tokens import EVER, OPTIONS, TOKENS
 
 from giaann_dask.device import select_device
 from giaann_dask.increments.connections import connect_batch
-from giaann_dask.inference.batch import BatchOptions, run_prompts
+from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.inference.state.sequence import StepTrace
+from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.v1.pull_batch import PullBatch
-from giaann_dask.keys import pack_neuron
+from giaann_dask.inference.v1.session import Session
+from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import RegionRun
 from giaann_dask.spec import Specification
 from giaann_dask.text.block_building import BlockBuilder
-from giaann_dask.text.segmentation import encode_block
-from giaann_dask.text.tokens import TaggedSentence
+from giaann_dask.text.segmentation import EncodedBlock, encode_block
+from giaann_dask.text.tokens import TaggedSentence, TaggedText
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 
+KINDS = ["simulated", pytest.param("cuda", marks=pytest.mark.gpu)]
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("factors", [{}, {"NOUN": 10.0, "VERB": 2.5}])
-def test_connect_on_a_gpu(factors: dict[str, float]) -> None:
+
+@contextmanager
+def device_of(kind: str) -> Iterator[tuple[torch.device, Counter[str]]]:
+    """Yield a device with what a simulated one counts; skip the test where there is no such device."""
+    if kind == "simulated":
+        with SimulatedDevice() as simulated:
+            yield DEVICE, simulated.counts
+        return
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
+    device = select_device("cuda")
+    assert device is not None
+    yield device, Counter()
+
+
+def encoded(repetitions: int) -> EncodedBlock:
+    """Return sequences of eleven tokens with parts of speech."""
     builder = BlockBuilder(EVER, dataclasses.replace(OPTIONS, parts_of_speech=True))
     sentences = [TaggedSentence(*zip(*(TOKENS[i:] + TOKENS[:i])[:11], strict=True)) for i in range(len(TOKENS))]
-    builder.add_part([(0, sentences * 50)])
+    builder.add_part(TaggedText.of(sentences * repetitions))
     tagged = builder.build()
-    block = encode_block(tagged, Vocabulary().extend(summarise(tagged)), 2)
-    specification = Specification(seed_tokens=6, pos_factors=factors)
-    runs = [connect_batch([block], specification, Placement(4), select_device(name)) for name in ("cpu", "cuda")]
-    assert runs[0].keys() == runs[1].keys()
-    for region in runs[0]:
-        for first, second in zip(*(run[region] for run in runs), strict=True):
+    return encode_block(tagged, Vocabulary().extend(summarise(tagged)), 2)
+
+
+def connected(
+    block: EncodedBlock, specification: Specification, device: torch.device | None = None
+) -> dict[int, RegionRun]:
+    return connect_batch([block], specification, Placement(4), device)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("factors", [{}, {"NOUN": 10.0, "VERB": 2.5}])
+def test_connect_on_a_device(kind: str, factors: dict[str, float]) -> None:
+    block, specification = encoded(10), Specification(seed_tokens=6, pos_factors=factors)
+    with device_of(kind) as (device, _):
+        found = connected(block, specification, device)
+    expected = connected(block, specification)
+    assert found.keys() == expected.keys()
+    for region in expected:
+        for first, second in zip(expected[region], found[region], strict=True):
             for field in dataclasses.fields(first):
                 assert getattr(first, field.name).tobytes() == getattr(second, field.name).tobytes()
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("options", OPTIONS_OF_INFERENCE, ids=str)
-def test_steps_of_a_batch_on_a_gpu(options: InferenceOptions) -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
-    rng = np.random.default_rng(5)
+def test_what_a_dense_step_moves() -> None:
+    counts = []
+    for repetitions in (3, 30):
+        with device_of("simulated") as (device, found):
+            runs = connected(encoded(repetitions), Specification(seed_tokens=6), device)
+        counts.append(found)
+        # Keys and pairs stay there: the sums alone come back, 16 bytes a connection and 16 a row.
+        connections = sum(len(run.connections) for run in runs.values())
+        rows = sum(run.connections.rows for run in runs.values())
+        assert found["downloaded"] == 16 * connections + 16 * rows + 8
+    # As many transfers, and as many times that the host waits, for any number of sequences.
+    for name in ("uploads", "downloads", "synchronisations", "operations"):
+        assert counts[0][name] == counts[1][name], name
+    assert (counts[0]["uploads"], counts[0]["downloads"]) == (6, 4)
+    assert counts[0]["synchronisations"] <= 6
+
+
+def network(seed: int, specification: Specification) -> tuple[RunRows, Integers, np.random.Generator]:
+    rng = np.random.default_rng(seed)
+    neurons = np.unique(pack_neuron(rng.integers(0, 4, 12), rng.integers(0, FEATURES, 12)))
+    return RunRows([random_run(rng, specification, neurons, 0.4)], lambda _: 0), neurons, rng
+
+
+def steps_of_batch(
+    specification: Specification,
+    rows: RunRows,
+    prompts: list[Prompt],
+    options: InferenceOptions | None,
+    device: torch.device | None,
+    slots: int = 9,
+) -> dict[int, list[StepTrace]]:
+    batch = PullBatch(specification, rows, options=options, batch=BatchOptions(slots=slots), device=device)
+    steps: dict[int, list[StepTrace]] = {}
+    for advance in run_prompts(batch, prompts):
+        steps.setdefault(advance.number, []).extend(advance.traces)
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *(("simulated", options) for options in OPTIONS_OF_INFERENCE[::11]),
+        *(pytest.param("cuda", options, marks=pytest.mark.gpu) for options in OPTIONS_OF_INFERENCE),
+    ],
+    ids=str,
+)
+def test_steps_of_a_batch_on_a_device(kind: str, options: InferenceOptions) -> None:
+    repetitions, longest = (6, 20) if kind == "cuda" else (1, 10)
     for specification in SPECIFICATIONS:
-        neurons = np.unique(pack_neuron(rng.integers(0, 4, 12), rng.integers(0, FEATURES, 12)))
-        rows = RunRows([random_run(rng, specification, neurons, 0.4)], lambda _: 0)
-        prompts = [prompt for _ in range(6) for prompt in random_prompts(rng, neurons, 20)]
-        found = []
-        for device in (None, select_device("cuda")):
-            batch = PullBatch(specification, rows, options=options, batch=BatchOptions(slots=9), device=device)
-            steps: dict[int, list[StepTrace]] = {}
-            for advance in run_prompts(batch, prompts):
-                steps.setdefault(advance.number, []).extend(advance.traces)
-            found.append(steps)
+        rows, neurons, rng = network(5, specification)
+        prompts = [prompt for _ in range(repetitions) for prompt in random_prompts(rng, neurons, longest)]
+        with device_of(kind) as (device, _):
+            found = steps_of_batch(specification, rows, prompts, options, device)
+        expected = steps_of_batch(specification, rows, prompts, options, None)
         for number in range(len(prompts)):
-            assert_same(found[0][number], found[1][number])
+            assert_same(expected[number], found[number])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_pushed_state_on_a_device(kind: str) -> None:
+    for number, options in enumerate(OPTIONS_OF_INFERENCE[::9]):
+        rows, neurons, rng = network(number, SPECIFICATIONS[0])
+        flags = FlagTable(rng.random(FEATURES) < 0.5, rng.integers(-1, 3, FEATURES))
+        sequence = PreparedSequence(neuron=rng.choice(neurons, 14), noun=rng.random(14) < 0.4, number=1)
+        traces: tuple[list[StepTrace], list[StepTrace]] = ([], [])
+        with device_of(kind) as (device, _):
+            session = Session(SPECIFICATIONS[0], rows, flags, options=options, device=device)
+            session.run_sequence(sequence, observer=traces[0].append)
+        Session(SPECIFICATIONS[0], rows, flags, options=options).run_sequence(sequence, observer=traces[1].append)
+        assert [trace.result for trace in traces[0]] == [trace.result for trace in traces[1]]
+
+
+def test_what_steps_of_a_batch_move() -> None:
+    specification, tokens = SPECIFICATIONS[0], 12
+    rows, neurons, rng = network(7, specification)
+    flags = FlagTable(np.ones(FEATURES, bool), np.full(FEATURES, -1))
+    counts = []
+    for prompts in (2, 16):
+        given = [rng.choice(neurons, tokens) for _ in range(prompts)]
+        sequences = [PreparedSequence(neuron=its, noun=np.ones(tokens, bool), number=0) for its in given]
+        batch = [Prompt(sequence=sequence, flags=flags) for sequence in sequences]
+        with device_of("simulated") as (device, found):
+            steps_of_batch(specification, rows, batch, None, device, slots=prompts)
+        counts.append(found)
+    # Eight times as many prompts need as many transfers, and the host waits as often for the device.
+    for name in ("uploads", "downloads"):
+        assert counts[0][name] == counts[1][name] <= 2 * tokens, name
+    assert all(found["synchronisations"] <= 5 * tokens for found in counts)
+    # What comes back for a token: candidates, their values, and how many each prompt has.
+    assert counts[1]["downloaded"] <= 16 * tokens * (16 * len(neurons) + 32)
+
+
+def test_operands_on_different_devices_are_an_error() -> None:
+    with SimulatedDevice() as simulated:
+        there = torch.arange(4, device=DEVICE)
+        with pytest.raises(RuntimeError, match="same device"):
+            there + torch.arange(4)
+        with pytest.raises(AssertionError, match="tensors on"):
+            there[torch.arange(4) < 2]
+        assert (there + 1).tolist() == [1, 2, 3, 4]
+        assert simulated.counts == Counter(operations=2, downloads=1, downloaded=32, synchronisations=1)

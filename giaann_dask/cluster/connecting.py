@@ -25,7 +25,7 @@ from giaann_dask.cluster.resilience import RestartingNanny, scheduler_arguments,
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
 from giaann_dask.cluster.versions import require_versions
 from giaann_dask.dask_types import register
-from giaann_dask.device import select_device
+from giaann_dask.device import count_devices, select_device
 from giaann_dask.errors import ClusterError, GiaannError, InputFormatError, InputMissingError, OptionError, parameter
 from giaann_dask.lazy import import_optional
 
@@ -147,14 +147,22 @@ def wants_cuda(options: ClusterOptions) -> bool:
 
 
 def _cuda_cluster(options: ClusterOptions) -> Any:
-    """Start a worker for each GPU, with a pool of device memory."""
+    """Start a worker for each GPU, with a pool of device memory, which PyTorch uses, too."""
     dask_cuda = import_optional("dask_cuda", "cuda")
+    import_optional("rmm", "cuda")
+    if options.workers is not None and options.workers > count_devices():
+        raise OptionError(
+            f"{parameter('workers')} is {options.workers}, and there are {count_devices()} CUDA devices",
+            "one worker for each device, or fewer",
+            f"set {parameter('workers')} to at most that, or {parameter('device')} to cpu",
+        )
     arguments: dict[str, Any] = {
         "n_workers": options.workers,
         "threads_per_worker": options.threads,
-        "protocol": options.protocol,
+        "protocol": _require_protocol(options),
         "device_memory_limit": 0.8,
         "rmm_pool_size": 0.5,
+        "rmm_allocator_external_lib_list": ["torch"],
         "resources": BOTH_ROLES,
         "dashboard_address": options.dashboard or _ANY_LOCAL,
         "worker_dashboard_address": _ANY_LOCAL,
@@ -217,9 +225,16 @@ def _local_arguments(options: ClusterOptions) -> dict[str, Any]:
         arguments["preload"] = list(PRELOAD)
         arguments["worker_class"] = PlainNanny if options.dashboard is None else RestartingNanny
         if options.protocol == "ucx":
-            import_optional("ucxx", "cuda")
-            arguments["protocol"] = "ucx"
+            arguments["protocol"] = _require_protocol(options)
     return arguments
+
+
+def _require_protocol(options: ClusterOptions) -> str:
+    """Return the network protocol; raises a `MissingDependencyError` where Dask would use UCX and cannot."""
+    if options.protocol == "ucx":
+        # Dask has no UCX of its own.
+        import_optional("distributed_ucxx", "cuda")
+    return options.protocol
 
 
 def _scheduler_arguments(options: ClusterOptions) -> dict[str, Any]:
@@ -364,10 +379,11 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
     for role in (STORAGE, COMPUTE):
         if counts.get(role, 0) < 1:
             raise OptionError(f"{parameter(role)} is {counts.get(role, 0)}", "1 or more", "every role needs a worker")
+    protocol = f"{_require_protocol(options)}://"
     nanny: dict[str, Any] = {
         "nthreads": options.threads,
         "preload": list(PRELOAD),
-        "protocol": f"{options.protocol}://",
+        "protocol": protocol,
         # Local only, like the scheduler.
         "host": "127.0.0.1",
         "dashboard_address": _ANY_LOCAL,
@@ -385,7 +401,7 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
         "cls": Scheduler,
         "options": {
             **scheduler_arguments(options.hang_timeout_s),
-            "protocol": f"{options.protocol}://",
+            "protocol": protocol,
             "host": "127.0.0.1",
             "port": port,
             "dashboard": options.dashboard is not None,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numba as nb
 import numpy as np
 
-from giaann_dask.device import torch
+from giaann_dask.device import torch, upload
 from giaann_dask.keys import Integers
 from giaann_dask.spec import BRANCH_BITS, NEURON_BITS
 
@@ -115,7 +115,7 @@ def sum_on_device(keys: torch.Tensor, neurons: Integers, increments: Integers, l
         none = np.zeros(0, np.int64)
         return Connections(none, np.zeros(1, np.int64), none, none)
     connection, counts = torch.unique_consecutive(keys >> layout.distance_bits, return_counts=True)
-    weights = torch.from_numpy(increments).to(keys.device)[keys & ((1 << layout.distance_bits) - 1)]
+    weights = upload(torch.from_numpy(increments), keys.device)[keys & ((1 << layout.distance_bits) - 1)]
     ends = torch.cumsum(counts, 0)
     totals = torch.cumsum(weights, 0)[ends - 1]
     strength = torch.diff(totals, prepend=totals.new_zeros(1))
@@ -123,7 +123,7 @@ def sum_on_device(keys: torch.Tensor, neurons: Integers, increments: Integers, l
     source, rows = torch.unique_consecutive(connection >> (layout.source_shift - shift), return_counts=True)
     local = (connection >> (layout.target_shift - shift)) & ((1 << layout.neuron_bits) - 1)
     segment = (connection >> (layout.segment_shift - shift)) & ((1 << layout.segment_bits) - 1)
-    neuron = torch.from_numpy(neurons).to(keys.device)[local]
+    neuron = upload(torch.from_numpy(neurons), keys.device)[local]
     branch = connection & ((1 << layout.branch_bits) - 1)
     target = (((segment << NEURON_BITS) | neuron) << BRANCH_BITS) | branch
     pointer = torch.cumsum(torch.cat([rows.new_zeros(1), rows]), 0)

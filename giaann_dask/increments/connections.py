@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.device import tensor_device, torch
+from giaann_dask.device import tensor_device, torch, upload
 from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.increments.aggregation import Connections, KeyLayout, sum_connections, sum_on_device
 from giaann_dask.increments.pair_sums import Tokens, feature_reach, sum_pairs
@@ -199,18 +199,18 @@ def _pair_keys(tokens: Tokens, layout: KeyLayout, specification: Specification, 
     order = np.argsort(-tokens.remaining, kind="stable")
     remaining = tokens.remaining[order]
     partners = len(order) - np.cumsum(np.bincount(remaining))
-    first = torch.from_numpy(order).to(device)
-    high = torch.from_numpy(tokens.source[order] << layout.source_shift).to(device)
+    first = upload(torch.from_numpy(order), device)
+    high = upload(torch.from_numpy(tokens.source[order] << layout.source_shift), device)
     class_mask = 0
     if tokens.token_class is not None:
-        high |= torch.from_numpy(tokens.token_class[order] << distance_bits(specification)).to(device)
+        high |= upload(torch.from_numpy(tokens.token_class[order] << distance_bits(specification)), device)
         if specification.pos_scope == "external":
             class_mask = ((1 << class_bits(specification)) - 1) << distance_bits(specification)
-    occurrence = torch.from_numpy(tokens.occurrence[order]).to(device)
-    taught = None if tokens.taught is None else torch.from_numpy(tokens.taught).to(device)
+    occurrence = upload(torch.from_numpy(tokens.occurrence[order]), device)
+    taught = None if tokens.taught is None else upload(torch.from_numpy(tokens.taught), device)
     # A target's key and its occurrence, where a source's number would be, are fetched as one.
     low = (tokens.target << layout.target_shift) | (tokens.branch << layout.branch_shift)
-    packed = torch.from_numpy(low | (tokens.occurrence << layout.source_shift)).to(device)
+    packed = upload(torch.from_numpy(low | (tokens.occurrence << layout.source_shift)), device)
     low_mask = (1 << layout.segment_shift) - 1
     columns, (features, reach) = specification.column_segments, feature_reach(specification)
     # A sequence of n tokens has n - d pairs at distance d, n (n - 1) / 2 in all, each on two segments at most.

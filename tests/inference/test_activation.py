@@ -175,7 +175,9 @@ def test_devices_are_selected_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match="auto, cpu or cuda"):
         select_device("gpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert select_device() == select_device("cuda") == torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    # The number that tensors made there have, too.
+    assert select_device() == select_device("cuda") == torch.device("cuda", 1)
     assert select_device("cpu") is None
 
 

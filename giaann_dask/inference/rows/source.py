@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.device import torch
+from giaann_dask.device import torch, upload
 from giaann_dask.keys import FEATURE_MASK, Integers, pack_neuron
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.placement import Placement
@@ -127,12 +127,12 @@ def as_tensor(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
     tensor([0, 1, 2])
     """
     if array.flags.writeable:
-        return torch.from_numpy(array).to(device)
+        return upload(torch.from_numpy(array), device)
     try:
         tensor = torch.utils.dlpack.from_dlpack(array)
     except (BufferError, RuntimeError):
         tensor = torch.from_numpy(np.array(array))
-    return tensor.to(device)
+    return upload(tensor, device)
 
 
 # Connections of auxiliary neurons that a process keeps, about; 16 bytes each.

@@ -78,7 +78,9 @@ class DeviceRows:
         neuron = (self._target[at] >> BRANCH_BITS) & NEURON_MASK
         first = torch.ones_like(place, dtype=torch.bool)
         first[1:] = (neuron[1:] != neuron[:-1]) | (place[1:] != place[:-1])
-        return place[first], neuron[first]
+        # One wait for their number; an index by a mask waits each time.
+        kept = first.nonzero()[:, 0]
+        return place[kept], neuron[kept]
 
     def reached(self, row: Tensor, key: Tensor, branch: Tensor) -> Tensor:
         """Return which rows have connections to which neurons.

@@ -66,20 +66,25 @@ class _History:
     burst: Tensor
 
     @classmethod
-    def of(cls, slots: Slots, which: Integers, steps: Integers, device: torch.device) -> _History:
-        """Take the first steps of some slots to a device; those that have fewer did nothing after them."""
+    def of(
+        cls, slots: Slots, which: Integers, steps: Integers, device: torch.device, *others: Integers
+    ) -> tuple[_History, tuple[Tensor, ...]]:
+        """Take the first steps of some slots to a device, and other arrays of the same slots, in one transfer.
+
+        Slots that have fewer steps did nothing after them.
+        """
         every = np.arange(int(steps.max(initial=0)))
-        over = every[:, None] >= steps[None, :]
-        arrays = [array[which, : len(every)].T.copy() for array in (slots.row, slots.source, slots.burst)]
-        for array in arrays:
-            array[over] = NONE
-        row, source, burst = (as_tensor(array, device) for array in arrays)
+        history = np.zeros((5, len(every), len(which)), np.int64)
+        for place, array in zip(history, (slots.row, slots.source, slots.burst), strict=False):
+            place[:] = np.where(every[:, None] < steps, array[which, : len(every)].T, NONE)
         # Nothing was a source before the first step.
-        row[:1] = NONE
-        nouns = np.zeros((len(every), len(which)), np.int32)
-        nouns[1:] = slots.nouns[which, : max(len(every) - 1, 0)].T
-        drive = np.ascontiguousarray(slots.drive[which, : len(every)].T)
-        return cls(row, as_tensor(drive, device), as_tensor(nouns, device), source, burst)
+        history[0, :1] = NONE
+        history[3, 1:] = slots.nouns[which, : max(len(every) - 1, 0)].T
+        history[4] = slots.drive[which, : len(every)].T.view(np.int32)
+        moved = as_tensor(np.concatenate([history.reshape(-1, len(which)), *(each[None] for each in others)]), device)
+        row, source, burst, nouns, drive = moved[: 5 * len(every)].reshape(history.shape).unbind(0)
+        bits = drive.to(torch.int32).view(torch.float32)
+        return cls(row, bits, nouns.to(torch.int32), source, burst), moved[5 * len(every) :].unbind(0)
 
 
 @dataclass(eq=False)
@@ -169,26 +174,27 @@ class TensorSteps:
         slot, step = which[asked], now[asked]
         if len(slot):
             sequence = torch.arange(len(slot), device=self._device)
-            neuron = as_tensor(slots.source[slot, step], self._device)
-            history = _History.of(slots, slot, step, self._device)
+            history, (neuron,) = _History.of(slots, slot, step, self._device, slots.source[slot, step])
             slots.activity[slot, step] = self._replay(history, sequence, neuron).active().cpu().numpy()
         later = now > 0
         slots.drive[which[later], now[later]] = self._rules.drives[slots.activity[which[later], now[later]]]
 
     def _score(self, slots: Slots, which: Integers, now: Integers) -> tuple[list[bool], list[Found]]:
         """Return whether anything is connected in some steps, and the candidates with their values."""
-        row = slots.row[which, now]
-        sequence, neuron = self._rows.connected(as_tensor(row, self._device))
-        state = self._replay(_History.of(slots, which, now + 1, self._device), sequence, neuron)
         given = now < slots.given[which]
         nouns = np.where(given, slots.nouns[which, now], slots.nouns[which, now - 1]).astype(np.int64)
-        times = [as_tensor(array, self._device) for array in (nouns, (~given).astype(np.int64), now)]
+        others = slots.row[which, now], nouns, (~given).astype(np.int64), now
+        history, (row, *times) = _History.of(slots, which, now + 1, self._device, *others)
+        sequence, neuron = self._rows.connected(row)
+        state = self._replay(history, sequence, neuron)
         value = self._worth(state, neuron, *(each[sequence] for each in times))
-        can = state.found[-1].any(1)
-        bounds = np.arange(len(which) + 1)
-        every = np.searchsorted(sequence.cpu().numpy(), bounds)
-        its = np.searchsorted(sequence[can].cpu().numpy(), bounds)
-        candidate, worth = neuron[can].cpu().numpy(), value[can].cpu().numpy()
+        can = state.found[-1].any(1).nonzero()[:, 0]
+        bounds = torch.arange(len(which) + 1, device=self._device)
+        ends = torch.searchsorted(sequence, bounds), torch.searchsorted(sequence[can], bounds)
+        moved = torch.cat([*ends, neuron[can], value[can].view(torch.int32).to(torch.int64)]).cpu().numpy()
+        every, its = moved[: len(bounds)], moved[len(bounds) : 2 * len(bounds)]
+        candidate, worth = moved[2 * len(bounds) :].reshape(2, -1)
+        worth = worth.astype(np.int32).view(np.float32)
         some = [(candidate[a:b], worth[a:b]) for a, b in zip(its[:-1].tolist(), its[1:].tolist(), strict=True)]
         return (every[1:] > every[:-1]).tolist(), some
 
