@@ -33,7 +33,7 @@ from giaann_dask.data import sample_text
 from giaann_dask.events import Committed, Event, RoundIntegrated
 
 if TYPE_CHECKING:
-    from giaann_dask.text.corpus import EncodedCorpus
+    from giaann_dask.store.corpus import EncodedCorpus
 
 # Worker processes import this module when they start. So what training needs is imported by nothing
 # above, or the first training would not be as cold as a user's.

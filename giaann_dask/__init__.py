@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from giaann_dask.inference.v1.beam import BeamOptions
     from giaann_dask.inference.v2.options import V2Settings
     from giaann_dask.spec import Specification
-    from giaann_dask.text.corpus import EncodedCorpus
+    from giaann_dask.store.corpus import EncodedCorpus
     from giaann_dask.text.inputs import Files
     from giaann_dask.training.options import TrainingOptions
     from giaann_dask.training.selection import SelectionOptions
@@ -45,7 +45,7 @@ _MODULES = {
     "BatchOptions": "giaann_dask.inference.batch",
     "BeamOptions": "giaann_dask.inference.v1.beam",
     "ClusterOptions": "giaann_dask.cluster",
-    "EncodedCorpus": "giaann_dask.text.corpus",
+    "EncodedCorpus": "giaann_dask.store.corpus",
     "EvaluationOptions": "giaann_dask.inference.evaluation.evaluation",
     "Files": "giaann_dask.text.inputs",
     "GenerationOptions": "giaann_dask.inference.continuation",

@@ -20,10 +20,10 @@ from giaann_dask.errors import OptionError, ReportMissingError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.spec import Specification
+from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import Commit, CommitReader, NetworkStore, Reference
-from giaann_dask.store.places import NetworkPlace
-from giaann_dask.text.corpus import EncodedCorpus, is_corpus
+from giaann_dask.store.places import StorePlace
 from giaann_dask.text.ever_pos import EverPos
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class Network(Summarised):
             "tokens": manifest.tokens,
             "runs": len(manifest.runs),
             "regions": manifest.regions,
-            "bytes_on_disk": NetworkPlace(str(self.path)).size(),
+            "bytes_on_disk": StorePlace(str(self.path)).size(),
             "bytes_in_memory": sum(run.nbytes for run in manifest.runs),
             **({"index": manifest.index_size()} if manifest.specification.trace else {}),
             "commit": self.commit,

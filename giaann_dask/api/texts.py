@@ -18,8 +18,8 @@ from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.tokenizing import LEARN, check_tokenizer, choose_tokenizer
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.spec import Specification
+from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.inputs import Files, names_input
 from giaann_dask.text.memory_inputs import MemoryInput, Source, memory_input

@@ -31,9 +31,10 @@ from giaann_dask.representations import Summarised, Summary
 from giaann_dask.spec import Specification
 from giaann_dask.spec_profiles import Profile
 from giaann_dask.storage import absolute_place
+from giaann_dask.store.corpus import EncodedCorpus
+from giaann_dask.store.corpus_writing import require_absent
 from giaann_dask.store.locking import locked
 from giaann_dask.store.network_store import BRANCH, NetworkStore
-from giaann_dask.text.corpus import EncodedCorpus, require_absent
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.training.error_driven import train_network
@@ -56,7 +57,7 @@ def require_encodable(specification: Specification, out: str | Path) -> None:
     """
     if not specification.has_columns:
         raise SpecificationError("a corpus of profile best", "profile v1 or v2", "train on the text itself")
-    require_absent(Path(out))
+    require_absent(absolute_place(out))
 
 
 def encode(

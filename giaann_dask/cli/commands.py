@@ -72,7 +72,7 @@ def giaann_dask() -> None:
 
 @giaann_dask.command()
 @INPUTS
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the new corpus.")
+@click.option("--out", required=True, help="Folder or URL of the new corpus.")
 @specification_options
 @click.option("--max-sequences", type=int, help="Stop after N sequences that pass the length filter.")
 @click.option(
@@ -84,11 +84,12 @@ def giaann_dask() -> None:
 @ever_pos_option
 @events_option
 @common_options
-def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **values: Any) -> None:
+def encode(inputs: tuple[str, ...], out: str, max_sequences: int | None, **values: Any) -> None:
     """Encode text into a corpus that any number of networks can train on.
 
-    The corpus is a Zarr group: column, feature and branch of every token, the dictionaries in
-    order of first appearance, and why sentences were skipped.
+    The corpus is a Zarr group in an Icechunk repository: column, feature and branch of every
+    token, the dictionaries in order of first appearance, and why sentences were skipped. All
+    workers write it.
     """
     where = cluster_options(values)
     from giaann_dask.api.cluster import connect
@@ -113,9 +114,9 @@ def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **valu
             maximum_sequences=max_sequences,
             observer=event_log(values["events"], observer),
         )
-    counts = {**corpus.describe(), "corpus": str(out)}
+    counts = {**corpus.describe(), "corpus": str(corpus.path)}
     shown = figures(counts, "sequences", "trained", "no_concept", "no_delimiter", "tokens", "concepts", "features")
-    answer(counts, values["as_json"], [f"corpus {out}", *shown])
+    answer(counts, values["as_json"], [f"corpus {corpus.path}", *shown])
 
 
 @giaann_dask.command()

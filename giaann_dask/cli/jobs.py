@@ -182,10 +182,10 @@ def backup(network: str, destination: str, **values: Any) -> None:
     visible. With source and destination exchanged, it restores.
     """
     from giaann_dask.store.backup import copy_commit
-    from giaann_dask.store.places import NetworkPlace, answering
+    from giaann_dask.store.places import StorePlace, answering
     from giaann_dask.workflows.history import history_of, recorded
 
-    source, target = NetworkPlace(network), NetworkPlace(destination)
+    source, target = StorePlace(network), StorePlace(destination)
     # The lock and the history are written next to the one that is a folder.
     beside = source.folder or target.folder or Path("backup")
     with answering():

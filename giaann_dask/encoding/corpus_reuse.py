@@ -8,15 +8,14 @@ Does not cover: corpora that follow other text, which are encoded again (`source
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.encoding.sources import CorpusRange, Unit, modified_ns, open_corpus
-from giaann_dask.text.corpus import EncodedCorpus
+from giaann_dask.encoding.sources import CorpusRange, Unit, open_corpus
+from giaann_dask.store.corpus import EncodedCorpus
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -56,17 +55,12 @@ class CorpusReuse:
         The network's dictionaries before the first group; None disables reuse.
     branches : int
         Dendritic branches of the network's neurons; a corpus stores branch indices, too.
-
-    Attributes
-    ----------
-    modified : int
-        Modification time of the corpus in nanoseconds; part of the keys of tasks that read it.
     """
 
     def __init__(self, vocabulary: Vocabulary | None, branches: int) -> None:
         self._next = None if vocabulary is None else vocabulary.sequences
         self._branches = branches
-        self._path, self.modified = "", 0
+        self._path = ""
         # Dictionaries of the network before the first range, of the corpus from then on.
         self._vocabulary = vocabulary or Vocabulary()
         self._since = np.zeros(0, np.int64)
@@ -84,7 +78,7 @@ class CorpusReuse:
         if start != expected or not self._continues(first.path):
             return None
         self._next = last.stop
-        return CorpusRange(first.path, start, last.stop)
+        return replace(first, start=start, stop=last.stop)
 
     def _continues(self, path: str) -> bool:
         """Return whether ranges of a corpus can be reused; open the corpus at its first range."""
@@ -97,7 +91,7 @@ class CorpusReuse:
         # The network contains all preceding sequences of the corpus, so it lacks none of their words.
         if not self._vocabulary.is_prefix_of(whole):
             return False
-        self._path, self._vocabulary, self.modified = path, whole, modified_ns(path)
+        self._path, self._vocabulary = path, whole
         self._since = np.array(self._vocabulary.probable_since, np.int64)
         return True
 
@@ -109,9 +103,9 @@ class CorpusReuse:
         vocabulary.extend_to(self._vocabulary, sizes, flagged.tolist(), sequences)
 
 
-def read_encoded_range(path: str, start: int, stop: int) -> EncodedBlock:
+def read_encoded_range(place: CorpusRange) -> EncodedBlock:
     """Read a range of a corpus with the corpus's identifiers, without words and origins (a task)."""
-    return open_corpus(path).numbers(start, stop)
+    return open_corpus(place).numbers(place.start, place.stop)
 
 
 def summarise_reused(block: EncodedBlock) -> ReusedSummary:
@@ -124,7 +118,7 @@ def first_sequences(block: EncodedBlock, sequences: int) -> EncodedBlock:
     """Return the first sequences of a block of `read_encoded_range` (a task)."""
     tokens = int(block.offsets[sequences])
     token = {name: getattr(block, name)[:tokens] for name in ("column", "feature", "branch", "occurrence")}
-    return dataclasses.replace(block, offsets=block.offsets[: sequences + 1], status=block.status[:sequences], **token)
+    return replace(block, offsets=block.offsets[: sequences + 1], status=block.status[:sequences], **token)
 
 
 def _sizes(numbers: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

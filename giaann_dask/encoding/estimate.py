@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from giaann_dask.encoding.sources import CORPUS_CHARACTERS
-from giaann_dask.text.corpus import EncodedCorpus, is_corpus
+from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.inputs import JSON_SUFFIXES, content_suffix, resolve_inputs
 from giaann_dask.text.lines import is_pipe, open_bytes
 from giaann_dask.text.memory_inputs import MemoryInput, Source

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from giaann_dask.cluster import result, task_key
 from giaann_dask.errors import OptionError, parameter
+from giaann_dask.store.corpus import is_corpus
 from giaann_dask.text.block_tagging import tag_part
-from giaann_dask.text.corpus import is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.memory_inputs import Source

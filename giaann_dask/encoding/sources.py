@@ -17,9 +17,9 @@ from giaann_dask.cluster import task_key
 from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.errors import SpecificationError, parameter
 from giaann_dask.spec import Specification
+from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.block_tagging import tag_block
 from giaann_dask.text.blocks import FilterOptions, TaggedBlock
-from giaann_dask.text.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, identify
 from giaann_dask.text.memory_inputs import Source
@@ -94,14 +94,17 @@ class CorpusRange:
     Attributes
     ----------
     path : str
-        Folder of the corpus.
+        Place of the corpus.
     start, stop : int
         Range of sequences.
+    identity : str
+        Of the corpus at this place.
     """
 
     path: str
     start: int
     stop: int
+    identity: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +151,8 @@ def _corpus_units(name: str | Path, options: SourceOptions) -> Iterator[Unit]:
     check_corpus(corpus, options)
     path, start = str(corpus.path), 0
     for entry in corpus.ledger():
-        yield Unit(
-            entry.identity, CORPUS_CHARACTERS * entry.sequences, CorpusRange(path, start, start + entry.sequences)
-        )
+        content = CorpusRange(path, start, start + entry.sequences, corpus.identity)
+        yield Unit(entry.identity, CORPUS_CHARACTERS * entry.sequences, content)
         start += entry.sequences
 
 
@@ -194,8 +196,8 @@ def submit_tag(
         return client.submit(tag_block, parts, tuple(skips), options.tagger, lexicon, options.filter, key=key)
     ranges = [u.content for u in units if isinstance(u.content, CorpusRange)]
     counts = tuple(r.stop - r.start for r in ranges)
-    start = ranges[0].start + skips[0]
-    return client.submit(read_corpus_block, ranges[0].path, start, ranges[-1].stop, counts, options.filter, key=key)
+    whole = replace(ranges[0], start=ranges[0].start + skips[0], stop=ranges[-1].stop)
+    return client.submit(read_corpus_block, whole, counts, options.filter, key=key)
 
 
 def can_join(group: Sequence[Unit], skips: Sequence[int], unit: Unit, skip: int) -> bool:
@@ -205,45 +207,35 @@ def can_join(group: Sequence[Unit], skips: Sequence[int], unit: Unit, skip: int)
     last = group[-1].content
     if isinstance(unit.content, Part):
         return isinstance(last, Part)
-    same = isinstance(last, CorpusRange) and last.path == unit.content.path
+    same = isinstance(last, CorpusRange) and (last.path, last.identity) == (unit.content.path, unit.content.identity)
     return same and skip == 0 and isinstance(last, CorpusRange) and last.stop == unit.content.start
 
 
-def read_corpus_block(
-    path: str, start: int, stop: int, part_sequences: tuple[int, ...], options: FilterOptions
-) -> TaggedBlock:
+def read_corpus_block(place: CorpusRange, part_sequences: tuple[int, ...], options: FilterOptions) -> TaggedBlock:
     """Read a range of a corpus as a tagged block (a task).
 
     Parameters
     ----------
-    path : str
-        Folder of the corpus on the worker's file system.
-    start, stop : int
-        Range of sequences.
+    place : CorpusRange
+        What to read.
     part_sequences : tuple of int
-        Counted sequences of each part, including those before `start`.
+        Counted sequences of each part, including those before the range.
     options : FilterOptions
         Only ``drop_short`` is applied; the length limits were applied by encoding.
     """
     shortest = options.seed_tokens + 1 if options.drop_short else 0
-    return open_corpus(path).tagged(start, stop, part_sequences, shortest)
+    return open_corpus(place).tagged(place.start, place.stop, part_sequences, shortest)
 
 
-def open_corpus(path: str) -> EncodedCorpus:
-    """Open a corpus; cached per process until the corpus is written again."""
-    with naming_worker():
-        return _open_corpus(path, modified_ns(path))
-
-
-def modified_ns(path: str) -> int:
-    """Return the modification time of a corpus in nanoseconds; 0 if it does not exist."""
-    metadata = Path(path) / "zarr.json"
-    return metadata.stat().st_mtime_ns if metadata.exists() else 0
+def open_corpus(place: CorpusRange) -> EncodedCorpus:
+    """Open the corpus of a range in a task; the last ones of a process stay open."""
+    with naming_worker(place.path):
+        return _open_corpus(place.path, place.identity)
 
 
 @functools.lru_cache(maxsize=2)
-def _open_corpus(path: str, modified: int) -> EncodedCorpus:
-    """Open a corpus once per process and modification time, which distinguishes a new one at the same path."""
+def _open_corpus(path: str, identity: str) -> EncodedCorpus:
+    """Open a corpus once per process and identity, which distinguishes a new one at the same path."""
     return EncodedCorpus(path)
 
 

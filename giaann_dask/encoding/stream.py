@@ -12,7 +12,7 @@ import dataclasses
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -134,13 +134,16 @@ class BlockStatistics:
     ----------
     by_status : tuple of int
         Sequences by status, in the order of `STATUS_NAMES`.
+    tokens : int
+        Merged tokens of all sequences.
     trained_tokens : int
-        Merged tokens of the sequences that are divided into columns.
+        Those of the sequences that are divided into columns.
     last_trained : int
         Index in the block of the last such sequence; -1 for none.
     """
 
     by_status: tuple[int, ...]
+    tokens: int
     trained_tokens: int
     last_trained: int
 
@@ -164,6 +167,8 @@ class StreamedBlock:
         Size of its text.
     read : int
         Characters of the inputs up to its end, including skipped text.
+    surfaces : tuple of str
+        Words of its nouns, in the order of their numbers; empty without `StreamOptions.words`.
     """
 
     encoded: Future
@@ -173,6 +178,7 @@ class StreamedBlock:
     ledger: tuple[LedgerUpdate, ...]
     characters: int
     read: int = 0
+    surfaces: tuple[str, ...] = ()
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -315,9 +321,7 @@ class EncodingStream:
             group.skips[0] = self._to_skip
         reused = self._reuse.match(group.units, group.skips)
         if reused is not None:
-            place = (reused.path, reused.start, reused.stop)
-            key = task_key("read", *place, self._reuse.modified)
-            read = self._client.submit(read_encoded_range, *place, key=key)
+            read = self._client.submit(read_encoded_range, reused, key=task_key("read", *astuple(reused)))
             growth = self._client.submit(summarise_reused, read, key=task_key("summarise", read.key))
             return _Submitted(group, read, growth, reused)
         tagged = submit_tag(self._client, group.units, group.skips, self._sources, self._lexicon)
@@ -352,6 +356,7 @@ class EncodingStream:
             ledger=group.ledger_updates(summary.part_sequences, mapping.sequences, self._sources),
             characters=group.weight,
             read=group.read,
+            surfaces=summary.surfaces if self._options.words else (),
         )
 
     def _merge_reused(self, submitted: _Submitted, reused: CorpusRange) -> StreamedBlock:
@@ -401,6 +406,7 @@ def count_block(block: EncodedBlock) -> BlockStatistics:
     where = np.flatnonzero(trained)
     return BlockStatistics(
         tuple(np.bincount(block.status, minlength=len(STATUS_NAMES)).tolist()),
+        int(block.offsets[-1]),
         int(np.diff(block.offsets)[trained].sum()),
         int(where[-1]) if len(where) else -1,
     )

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.storage import write_file
+from giaann_dask.store.corpus import is_corpus
 from giaann_dask.text.conllu import parse_spaced_conllu
-from giaann_dask.text.corpus import is_corpus
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.reading import ReadOptions, read_parts

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from giaann_dask.encoding.sources import CORPUS_CHARACTERS, SourceOptions, read_units
 from giaann_dask.errors import EmptyInputError, InputEncodingError, InputFormatError
-from giaann_dask.text.corpus import EncodedCorpus, is_corpus
+from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ledger import LedgerEntry
 from giaann_dask.text.memory_inputs import Source
 

@@ -31,7 +31,7 @@ from giaann_dask.errors import (
 from giaann_dask.runs.packing import unpack
 from giaann_dask.storage import reading, writing
 from giaann_dask.store.network_store import BRANCH, CommitReader
-from giaann_dask.store.places import NetworkPlace, answering
+from giaann_dask.store.places import StorePlace, answering
 
 # Where a copy is written and compared before the branch that is read moves to it.
 _INCOMING = "incoming"
@@ -89,13 +89,13 @@ class _Entries:
 
 @answering()
 def copy_commit(
-    source: NetworkPlace, destination: NetworkPlace, commit: str | None = None, keep: int | None = None
+    source: StorePlace, destination: StorePlace, commit: str | None = None, keep: int | None = None
 ) -> CopyReport:
     """Copy a commit to another place and compare the copy with it, byte by byte.
 
     Parameters
     ----------
-    source, destination : NetworkPlace
+    source, destination : StorePlace
         A network, and a new place or one that holds earlier copies.
     commit : str, optional
         Identity of the commit; the last one by default.
@@ -150,7 +150,7 @@ def copy_commit(
     return CopyReport(name, made, *sizes, *counts, entries.checksum())
 
 
-def _check_copies(target: icechunk.Repository, place: NetworkPlace) -> None:
+def _check_copies(target: icechunk.Repository, place: StorePlace) -> None:
     """Raise a `StoreExistsError` when the last commit at a place was made by training."""
     last, *others = list(target.ancestry(branch=BRANCH))
     if others and _ORIGIN not in last.metadata:
@@ -195,7 +195,7 @@ def _write(read: icechunk.Session, session: icechunk.Session) -> tuple[_Entries,
     return _Entries(digests, nbytes), written
 
 
-def _verify(session: icechunk.Session, entries: _Entries, place: NetworkPlace) -> tuple[int, int, int]:
+def _verify(session: icechunk.Session, entries: _Entries, place: StorePlace) -> tuple[int, int, int]:
     """Compare a stored copy with the source and decode its runs; return runs, regions and connections.
 
     Raises
@@ -228,7 +228,7 @@ def _verify(session: icechunk.Session, entries: _Entries, place: NetworkPlace) -
     return len(runs), len({run.region for run in runs}), connections
 
 
-def _require(holds: bool, place: NetworkPlace, found: str, expected: str) -> None:
+def _require(holds: bool, place: StorePlace, found: str, expected: str) -> None:
     if not holds:
         raise StoreDamagedError(f"the copy {place} has {found}", expected, "the earlier copies stay; copy it again")
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from giaann_dask.errors import GiaannError, MissingDependencyError, StoreRefusedError, StoreWriteError
 from giaann_dask.storage import is_unreachable, unreachable
-from giaann_dask.store.places import NetworkPlace, answering
+from giaann_dask.store.places import StorePlace, answering
 
 _LOG = logging.getLogger(__name__)
 # Beside the objects of the network: Icechunk begins under empty prefixes only.
@@ -138,7 +138,7 @@ class Lease:
     def _held(self, found: _Found | None) -> StoreWriteError:
         owner = "another process" if found is None else found.owner
         return StoreWriteError(
-            f"network {self.path} is being trained by {owner}",
+            f"{self.path} is being written by {owner}",
             "one writer at a time",
             f"wait until it has finished; after a crash, {self._seconds:.0f} s",
         )
@@ -194,7 +194,7 @@ class _LeaseObject:
     """
 
     def __init__(self, path: Path) -> None:
-        place = NetworkPlace(str(path))
+        place = StorePlace(str(path))
         self._key = place.key + _SUFFIX
         try:
             self._objects = place.objects()

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
-from giaann_dask.errors import GiaannError, StoreExistsError, StoreUnsharedError, StoreWriteError
+from giaann_dask.errors import GiaannError, StoreExistsError, StoreRefusedError, StoreUnsharedError, StoreWriteError
 from giaann_dask.storage import absolute_place, is_object_store, writing
 from giaann_dask.store.lease import Lease, read_token
-from giaann_dask.store.places import NetworkPlace
+from giaann_dask.store.places import StorePlace
+from giaann_dask.text.strings import text_fault
 
 LOCK_FILE = "writer.lock"
 # Where a new network is made before it is moved to its place; left by a process that was killed while it did.
@@ -202,7 +203,7 @@ def is_vacant(path: Path) -> bool:
         If the path has other content.
     """
     if is_object_store(path):
-        return not NetworkPlace(str(path)).exists()
+        return not StorePlace(str(path)).exists()
     if not path.exists():
         return True
     if path.is_dir():
@@ -218,6 +219,20 @@ def clear_attempt(path: Path) -> None:
     """Remove the remains of an attempt to make a network, or of an empty one; the caller has the lock."""
     for left in _PARTS - {LOCK_FILE} | {"refs"}:
         shutil.rmtree(path / left, ignore_errors=True)
+
+
+def require_text(path: Path) -> None:
+    """Raise a `StoreRefusedError` where a path is not UTF-8: icechunk writes nothing there."""
+    if (fault := text_fault(str(path))) is not None:
+        received = f"the path {str(path)!r} holds {fault}"
+        raise StoreRefusedError(received, "a path in UTF-8", "rename the folder, or name one in UTF-8")
+
+
+def move_into_place(new: Path) -> None:
+    """Move a complete repository from the folder where it was made to the one above; readers see all of it or none."""
+    for part in sorted(new.iterdir(), key=lambda part: part.name == "refs"):
+        part.rename(new.parent / part.name)
+    new.rmdir()
 
 
 @contextmanager
@@ -301,5 +316,5 @@ def _open_locked(path: Path) -> IO[bytes]:
 
 def _held_elsewhere(path: Path) -> StoreWriteError:
     return StoreWriteError(
-        f"network {path} is being trained by another process", "one writer at a time", "wait until it has finished"
+        f"{path} is being written by another process", "one writer at a time", "wait until it has finished"
     )

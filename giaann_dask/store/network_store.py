@@ -30,7 +30,6 @@ from giaann_dask.errors import (
     StoreExistsError,
     StoreFormatError,
     StoreMissingError,
-    StoreRefusedError,
     StoreWriteError,
 )
 from giaann_dask.runs.packed_arrays import GROUP_KEY
@@ -52,14 +51,22 @@ from giaann_dask.storage import (
     writing,
 )
 from giaann_dask.store.icechunk_process import use_icechunk
-from giaann_dask.store.locking import UNFINISHED, WriteLock, clear_attempt, is_vacant, locked
+from giaann_dask.store.locking import (
+    UNFINISHED,
+    WriteLock,
+    clear_attempt,
+    is_vacant,
+    locked,
+    move_into_place,
+    require_text,
+)
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.origins import ORIGIN_ARRAYS, Origins, append_origins, read_origins
-from giaann_dask.store.places import NetworkPlace
+from giaann_dask.store.places import StorePlace
 from giaann_dask.store.run_io import StoredEntries, fork_session, merge_written
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
-from giaann_dask.text.strings import append_strings, read_strings, text_fault
+from giaann_dask.text.strings import append_strings, read_strings
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -216,7 +223,7 @@ class NetworkStore:
         self.path = absolute_place(path)
         self.branch = branch
         self.held: WriteLock | None = None
-        place = NetworkPlace(str(self.path))
+        place = StorePlace(str(self.path))
         there = (self.path / "refs").exists() if place.folder is not None else place.exists()
         if not there:
             raise StoreMissingError(
@@ -270,13 +277,13 @@ class NetworkStore:
             If it cannot be written, or another process is about to.
         """
         place = absolute_place(path)
-        _require_text(place)
+        require_text(place)
         with locked(place) if held is None else nullcontext(held):
             if not is_vacant(place) and not cls(place).blank():
                 raise StoreExistsError(f"{place} is a network already", "a new path", "name one where nothing is")
             if is_object_store(place):
                 with writing(f"network {place}"):
-                    repository = NetworkPlace(str(place)).repository(make=True)
+                    repository = StorePlace(str(place)).repository(make=True)
                     _write_empty(repository, manifest, ever_pos, tokenizer)
                 return cls(place)
             clear_attempt(place)
@@ -284,11 +291,9 @@ class NetworkStore:
             new = place / UNFINISHED
             with writing(f"network {place}"), _removed_on_failure(new):
                 new.mkdir()
-                repository = NetworkPlace(str(new)).repository(make=True)
+                repository = StorePlace(str(new)).repository(make=True)
                 _write_empty(repository, manifest, ever_pos, tokenizer)
-                for part in sorted(new.iterdir(), key=lambda part: part.name == "refs"):
-                    part.rename(place / part.name)
-                new.rmdir()
+                move_into_place(new)
         return cls(place)
 
     @contextmanager
@@ -302,7 +307,7 @@ class NetworkStore:
         StoreRefusedError
             If this user may not write here, or nobody can, because of the path's name.
         """
-        _require_text(self.path)
+        require_text(self.path)
         with locked(self.path) as held:
             self.held = held
             try:
@@ -788,13 +793,6 @@ def _removed_on_failure(path: Path) -> Iterator[None]:
     except BaseException:
         shutil.rmtree(path, ignore_errors=True)
         raise
-
-
-def _require_text(path: Path) -> None:
-    """Raise a `StoreRefusedError` where a path is not UTF-8: icechunk writes nothing there."""
-    if (fault := text_fault(str(path))) is not None:
-        received = f"the path {str(path)!r} of a network holds {fault}"
-        raise StoreRefusedError(received, "a path in UTF-8", "rename the folder, or name one in UTF-8")
 
 
 def _write_empty(

@@ -37,12 +37,13 @@ from giaann_dask.store.icechunk_process import use_icechunk
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-_SCHEMES = ("s3", "gs", "az")
+BUCKETS = ("s3", "gs", "az")
+"""Schemes of the URLs of object stores that hold networks and corpora."""
 _NO_REGION = "region must be set"
 _AZURE_ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
 
 
-class NetworkPlace:
+class StorePlace:
     """Location of a network: a folder, or a prefix in a bucket of S3, Google Cloud Storage or Azure.
 
     Parameters
@@ -59,7 +60,7 @@ class NetworkPlace:
 
     Examples
     --------
-    >>> str(NetworkPlace("s3://bucket/village"))
+    >>> str(StorePlace("s3://bucket/village"))
     's3://bucket/village'
     """
 
@@ -67,7 +68,7 @@ class NetworkPlace:
         self._name = name
         self._scheme, separator, rest = name.partition("://")
         self._bucket, _, self._prefix = rest.partition("/") if separator else ("", "", "")
-        if separator and (self._scheme not in _SCHEMES or not self._bucket or not self._prefix.strip("/")):
+        if separator and (self._scheme not in BUCKETS or not self._bucket or not self._prefix.strip("/")):
             raise OptionError(
                 f"the place {name!r}",
                 "a folder, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX",
@@ -133,6 +134,11 @@ class NetworkPlace:
         if self.folder is not None:
             return bytes_on_disk(self.folder)
         return sum(nbytes for _, nbytes in self.entries())
+
+    def remove(self) -> None:
+        """Remove all objects below the prefix of a bucket."""
+        for keys, _ in self.entries():
+            self.objects().delete(keys)
 
     def exists(self) -> bool:
         """Return whether a network exists, perhaps an empty one."""
@@ -226,13 +232,11 @@ def scratch_place(path: Path, purpose: str) -> Iterator[Path]:
     try:
         yield place
     finally:
-        left = NetworkPlace(str(place))
         with suppress(Exception):
-            for keys, _ in left.entries():
-                left.objects().delete(keys)
+            StorePlace(str(place)).remove()
 
 
-def _require_variable(name: str, place: NetworkPlace) -> str:
+def _require_variable(name: str, place: StorePlace) -> str:
     """Return an environment variable that a place needs."""
     value = os.environ.get(name)
     if not value:

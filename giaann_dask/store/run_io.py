@@ -82,6 +82,26 @@ def fork_session(session: icechunk.Session, place: LockToken) -> bytes:
     return pickle.dumps((place, pickle.dumps(session.fork())))
 
 
+def open_fork(fork: bytes) -> icechunk.ForkSession:
+    """Open a fork on a worker.
+
+    Parameters
+    ----------
+    fork : bytes
+        What `fork_session` returned.
+
+    Raises
+    ------
+    StoreUnsharedError
+        If this process does not see the place that the session is of.
+    """
+    place, packed = pickle.loads(fork)
+    # Before the fork is opened, which would create a missing folder.
+    require_place(place)
+    opened: icechunk.ForkSession = pickle.loads(packed)
+    return opened
+
+
 def write_run(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
     """Write a run through a fork, on the worker that has it in memory.
 
@@ -106,10 +126,7 @@ def write_run(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
     StoreUnsharedError
         If this process does not see the folder that the session is of; then nothing is written.
     """
-    place, packed_fork = pickle.loads(fork)
-    # Before the fork is opened, which would create a missing folder.
-    require_place(place)
-    opened: icechunk.ForkSession = pickle.loads(packed_fork)
+    opened = open_fork(fork)
     tables = ((name, table) for name, table in zip(packed._fields, packed, strict=True) if table is not None)
     entries = {f"{name}/{key}": value for name, table in tables for key, value in table.entries.items()}
     with writing("the network"):

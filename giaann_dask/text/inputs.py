@@ -100,7 +100,18 @@ def names_input(text: str) -> bool:
         return os.path.exists(text)
     if names_url(text) or text.startswith(DATASET_PREFIX):
         return True
-    return content_suffix(text) in _KNOWN_SUFFIXES or os.path.exists(text)
+    return names_text_file(text) or os.path.exists(text)
+
+
+def names_text_file(name: str) -> bool:
+    """Return whether a name ends as those of files of text do, compressed or not.
+
+    Examples
+    --------
+    >>> names_text_file("s3://bucket/books/emma.txt.gz"), names_text_file("s3://bucket/corpus")
+    (True, False)
+    """
+    return content_suffix(name) in _KNOWN_SUFFIXES
 
 
 def resolve_inputs(inputs: Sequence[Source | os.PathLike[str]]) -> list[Input]:

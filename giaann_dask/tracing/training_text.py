@@ -255,7 +255,7 @@ class _CorpusSentences:
 
     def find(self, number: int) -> FoundText:
         """Return a sequence by its number in the part."""
-        corpus = open_corpus(self.range.path)
+        corpus = open_corpus(self.range)
         block = corpus.encoded(self.range.start + number, self.range.start + number + 1)
         features = corpus.strings("features")
         words = [

@@ -23,8 +23,8 @@ from giaann_dask.encoding.unseen_inputs import UnseenInput
 from giaann_dask.errors import InputFormatError, OptionError, parameter
 from giaann_dask.events import Observer
 from giaann_dask.spec import Specification
+from giaann_dask.store.corpus import is_corpus
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.text.corpus import is_corpus
 from giaann_dask.text.inputs import Files, require_rereadable, resolve_inputs
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.workflows.exits import CheckFailedError, TryAgainError

@@ -190,8 +190,10 @@ def test_prompts_that_are_no_text(network: Path) -> None:
 def test_names_of_files_need_not_be_utf_8(capsys: pytest.CaptureFixture[str], tmp_path: Path, network: Path) -> None:
     text, out = tmp_path / "caf\udce9.txt", tmp_path / "na\udcefve.npz"
     shutil.copy(sample_text(), text)
-    code, shown, err = command(capsys, "encode", text, "--out", tmp_path / "c\udcff", "--workers", "0", "--json")
-    assert (code, json.loads(shown)["corpus"]) == (0, str(tmp_path / "c\udcff")), err
+    code, shown, err = command(capsys, "encode", text, "--out", tmp_path / "c", "--workers", "0", "--json")
+    assert (code, json.loads(shown)["corpus"]) == (0, str(tmp_path / "c")), err
+    code, _, err = command(capsys, "encode", text, "--out", tmp_path / "c\udcff", "--workers", "0")
+    assert (code, "a path in UTF-8" in err, (tmp_path / "c\udcff").exists()) == (2, True, False)
     code, shown, err = command(capsys, "export", network, "--out", out)
     assert code == 0, err
     assert "na\\udcefve.npz" in shown

@@ -88,12 +88,12 @@ def test_standard_output_that_is_full(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "standard output: No space left" in capsys.readouterr().err
 
 
-def test_a_network_in_an_object_store_needs_a_region_and_a_corpus_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_in_an_object_store_needs_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(OptionError, match="AWS_REGION"):
         NetworkStore("s3://bucket/net")
-    with pytest.raises(OptionError, match="object store"):
+    with pytest.raises(OptionError, match="AWS_REGION"):
         gd.encode("The cat sat on the mat.", "s3://bucket/corpus")
 
 

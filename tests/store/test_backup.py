@@ -23,7 +23,7 @@ from giaann_dask.errors import (
     StoreUnreachableError,
     StoreWriteError,
 )
-from giaann_dask.store.backup import NetworkPlace, answering, copy_commit
+from giaann_dask.store.backup import StorePlace, answering, copy_commit
 from giaann_dask.store.network_store import NetworkStore
 
 
@@ -37,8 +37,8 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> NetworkStore:
     return store
 
 
-def place_of(store: NetworkStore) -> NetworkPlace:
-    return NetworkPlace(str(store.path))
+def place_of(store: NetworkStore) -> StorePlace:
+    return StorePlace(str(store.path))
 
 
 # --- Places ---------------------------------------------------------------------------------------
@@ -49,11 +49,11 @@ def place_of(store: NetworkStore) -> NetworkPlace:
 )
 def test_a_place_needs_a_known_scheme_a_bucket_and_a_prefix(wrong: str) -> None:
     with pytest.raises(OptionError, match="s3://BUCKET/PREFIX"):
-        NetworkPlace(wrong)
+        StorePlace(wrong)
 
 
 def test_a_folder_that_holds_no_network(tmp_path: Path) -> None:
-    place = NetworkPlace(str(tmp_path / "a" / "b"))
+    place = StorePlace(str(tmp_path / "a" / "b"))
     assert not place.exists()
     with pytest.raises(StoreMissingError, match="no network at"):
         place.repository()
@@ -61,16 +61,16 @@ def test_a_folder_that_holds_no_network(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for occupied in (tmp_path, tmp_path / "file"):
         with pytest.raises(StoreExistsError, match="no network"):
-            NetworkPlace(str(occupied)).repository(make=True)
+            StorePlace(str(occupied)).repository(make=True)
     with pytest.raises(StoreRefusedError, match=f"network {tmp_path}/file/net could not be written"):
-        NetworkPlace(str(tmp_path / "file" / "net")).repository(make=True)
+        StorePlace(str(tmp_path / "file" / "net")).repository(make=True)
     (tmp_path / "refs").write_text("no folder")
     with pytest.raises(icechunk.IcechunkError, match="Not a directory"):
-        NetworkPlace(str(tmp_path)).exists()
+        StorePlace(str(tmp_path)).exists()
     place.repository(make=True)
     assert place.exists()
     (tmp_path / "empty").mkdir()
-    assert NetworkPlace(str(tmp_path / "empty")).repository(make=True).list_branches() == {"main"}
+    assert StorePlace(str(tmp_path / "empty")).repository(make=True).list_branches() == {"main"}
 
 
 # --- Object stores --------------------------------------------------------------------------------
@@ -137,11 +137,11 @@ def test_requests_go_where_the_environment_says(
 ) -> None:
     for name, value in variables.items():
         environment.setenv(name, value.format(here=refusing.url))
-    described = str(NetworkPlace("s3://bucket/a/village/").storage())
+    described = str(StorePlace("s3://bucket/a/village/").storage())
     assert f"region=mars, endpoint_url={refusing.url}" in described
     assert "allow_http=true" in described
     with pytest.raises(StoreMissingError, match=r"bucket of s3://bucket/a/village/ cannot be read") as failure:
-        NetworkPlace("s3://bucket/a/village/").exists()
+        StorePlace("s3://bucket/a/village/").exists()
     assert isinstance(failure.value.__cause__, icechunk.IcechunkError)
     assert "AWS_ACCESS_KEY_ID" in failure.value.remedy
     assert refusing.requests
@@ -156,7 +156,7 @@ def test_requests_go_where_the_environment_says(
 
 def test_only_an_endpoint_decides_about_encryption_and_host_names(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("AWS_REGION", "mars")
-    place = NetworkPlace("s3://bucket/village")
+    place = StorePlace("s3://bucket/village")
     assert "allow_http=false, force_path_style=false" in str(place.storage())
     environment.setenv("AWS_ENDPOINT_URL", "https://store.example")
     assert "allow_http=false, force_path_style=true" in str(place.storage())
@@ -213,7 +213,7 @@ def test_other_errors_stay_as_they_are(error: Exception) -> None:
 
 
 def test_copies_follow_the_network_and_old_ones_are_forgotten(network: NetworkStore, tmp_path: Path) -> None:
-    place = NetworkPlace(str(tmp_path / "copies" / "net"))
+    place = StorePlace(str(tmp_path / "copies" / "net"))
     newest, older = (commit for commit, _ in network.commits()[:2])
     reports = [copy_commit(place_of(network), place, commit) for commit in (older, newest)]
     assert reports[0].written == reports[0].keys, "everything is new"
@@ -242,14 +242,14 @@ def test_a_checksum_depends_on_names_and_bytes_of_all_entries(network: NetworkSt
     reports = []
     for name, value in (("a", 1), ("a", 2), ("b", 1)):
         target = tmp_path / f"{name}{value}"
-        copy_commit(place_of(network), NetworkPlace(str(target)))
+        copy_commit(place_of(network), StorePlace(str(target)))
         change(target, lambda root, name=name, value=value: root.require_group("runs").attrs.update({name: value}))
-        reports.append(copy_commit(NetworkPlace(str(target)), NetworkPlace(f"{target} copy")))
+        reports.append(copy_commit(StorePlace(str(target)), StorePlace(f"{target} copy")))
     assert len({report.checksum for report in reports}) == 3
 
 
 def test_refused_copies(network: NetworkStore, tmp_path: Path) -> None:
-    place = NetworkPlace(str(tmp_path / "copy"))
+    place = StorePlace(str(tmp_path / "copy"))
     for keep in (0, -1):
         with pytest.raises(OptionError, match=f"keep is {keep}"):
             copy_commit(place_of(network), place, keep=keep)
@@ -261,14 +261,14 @@ def test_refused_copies(network: NetworkStore, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "empty")))
     with pytest.raises(StoreDamagedError):
-        copy_commit(NetworkPlace(str(tmp_path / "empty")), place)
+        copy_commit(StorePlace(str(tmp_path / "empty")), place)
     assert not place.exists(), "a source that is no network is found before anything is written"
     copy_commit(place_of(network), place)
     with pytest.raises(StoreExistsError, match="not a copy"):
         copy_commit(place, place_of(network))
 
 
-class LostPlace(NetworkPlace):
+class LostPlace(StorePlace):
     """A place whose network cannot be reached."""
 
     def repository(self, *, make: bool = False) -> icechunk.Repository:
@@ -281,7 +281,7 @@ def test_a_copy_to_a_store_that_does_not_answer(network: NetworkStore) -> None:
 
 
 def test_a_copy_that_did_not_end_is_begun_again(network: NetworkStore, tmp_path: Path) -> None:
-    place = NetworkPlace(str(tmp_path / "copy"))
+    place = StorePlace(str(tmp_path / "copy"))
     repository = place.repository(make=True)
     repository.create_branch("incoming", repository.lookup_branch("main"))
     assert copy_commit(place_of(network), place).connections == 4
@@ -327,10 +327,10 @@ def other_neurons(root: Any) -> None:
 def test_a_commit_that_contradicts_its_manifest_is_not_copied(
     network: NetworkStore, tmp_path: Path, edit: Callable[[Any], None], message: str
 ) -> None:
-    damaged, place = tmp_path / "damaged", NetworkPlace(str(tmp_path / "copy"))
-    copy_commit(place_of(network), NetworkPlace(str(damaged)))
+    damaged, place = tmp_path / "damaged", StorePlace(str(tmp_path / "copy"))
+    copy_commit(place_of(network), StorePlace(str(damaged)))
     whole = copy_commit(place_of(network), place)
     change(damaged, edit)
     with pytest.raises(StoreDamagedError, match=message):
-        copy_commit(NetworkPlace(str(damaged)), place)
+        copy_commit(StorePlace(str(damaged)), place)
     assert NetworkStore(tmp_path / "copy").head() == whole.copy, "the earlier copy stays"

@@ -10,7 +10,7 @@ import pytest
 import giaann_dask as gd
 from giaann_dask.data import sample_text
 from giaann_dask.errors import StoreForkedError
-from giaann_dask.store.backup import NetworkPlace
+from giaann_dask.store.backup import StorePlace
 from giaann_dask.store.network_store import NetworkStore
 
 pytestmark = [
@@ -35,7 +35,7 @@ USES: dict[str, Callable[[gd.Network], object]] = {
     "generate": lambda network: network.generate("The old miller carried the flour"),
     "open another": lambda network: gd.Network(network.path),
     "open a commit": lambda network: NetworkStore(network.path).open(network.commit),
-    "copy": lambda network: NetworkPlace(str(network.path)).repository(),
+    "copy": lambda network: StorePlace(str(network.path)).repository(),
 }
 
 

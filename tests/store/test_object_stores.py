@@ -16,6 +16,7 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import (
+    EmptyInputError,
     InputMissingError,
     OptionError,
     StoreExistsError,
@@ -27,10 +28,12 @@ from giaann_dask.errors import (
 )
 from giaann_dask.storage import ObjectPath, absolute_place
 from giaann_dask.store import lease as lease_module
+from giaann_dask.store.corpus import is_corpus
+from giaann_dask.store.corpus_writing import CorpusWriter
 from giaann_dask.store.lease import Lease
 from giaann_dask.store.locking import LockToken, inspect_folder, is_vacant, locked, require_place
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.store.places import NetworkPlace
+from giaann_dask.store.places import StorePlace
 
 pytest.importorskip("moto.server", reason="needs moto's server")
 pytest.importorskip("obstore", reason="needs obstore")
@@ -109,9 +112,47 @@ def test_training_in_a_bucket_equals_training_in_a_folder(profile: str, requests
     assert export(opened, tmp_path, "bucket") == export(folder, tmp_path, "folder")
     assert opened.generate("The old miller carried", options=SEEDED).text == answers[1]
     assert [commit.message for commit in opened.log()] == [commit.message for commit in folder.log()]
-    assert opened.describe()["bytes_on_disk"] == NetworkPlace(place).size() > 50_000
+    assert opened.describe()["bytes_on_disk"] == StorePlace(place).size() > 50_000
     assert f"{opened.path}" == place
-    assert not [key for keys, _ in NetworkPlace("s3://bucket/networks").entries() for key in keys if "lease" in key]
+    assert not [key for keys, _ in StorePlace("s3://bucket/networks").entries() for key in keys if "lease" in key]
+
+
+def test_a_corpus_in_a_bucket_equals_one_in_a_folder(requests: Requests, client: Client, tmp_path: Path) -> None:
+    place = "s3://bucket/corpora/village"
+    begun = len(requests.lines)
+    stored, local = (gd.encode(sample_text(), out, client=client) for out in (place, tmp_path / "corpus"))
+    # One chunk of each of the ten arrays; snapshots, manifests and transactions of two commits; the lease.
+    assert requests.since(begun, "PUT") <= 60
+    assert is_corpus(place)
+    assert not is_corpus("s3://bucket/corpora")
+    assert str(stored.path) == place
+    assert stored.bytes_on_disk > 10_000
+    blocks = [each.encoded() for each in (stored, local)]
+    assert blocks[0].column.tobytes() == blocks[1].column.tobytes()
+    assert stored.ledger() == local.ledger()
+    networks = [
+        gd.train(source, tmp_path / name, client=client) for name, source in (("a", place), ("b", sample_text()))
+    ]
+    assert export(networks[0], tmp_path, "x") == export(networks[1], tmp_path, "y")
+    assert networks[0].evaluate(place, client=client, options=gd.EvaluationOptions(maximum_sequences=3)).inferred
+    with pytest.raises(StoreExistsError, match="exists already"):
+        gd.encode(sample_text(), place, client=client)
+    with pytest.raises(StoreExistsError, match="exists already"):
+        gd.encode(sample_text(), "s3://bucket/corpora/village", client=client)
+
+
+def test_an_unfinished_corpus_in_a_bucket_is_written_again(requests: Requests, client: Client) -> None:
+    place = absolute_place("s3://bucket/corpora/unfinished")
+    with locked(place) as held:
+        # What a killed process leaves.
+        CorpusWriter(place, held)
+        assert not is_corpus(place)
+        with pytest.raises(StoreWriteError, match="is being"):
+            gd.encode(sample_test_text(), place, client=client)
+    assert len(gd.encode(sample_test_text(), place, client=client)) == 40
+    with pytest.raises(EmptyInputError):
+        gd.encode(["Yes ."], "s3://bucket/corpora/empty", client=client)
+    assert not list(StorePlace("s3://bucket/corpora/empty").entries())
 
 
 def test_requests_of_a_commit_and_of_an_answer_are_bounded(requests: Requests, client: Client) -> None:
@@ -149,13 +190,13 @@ def test_a_second_writer_is_refused_until_the_lease_ends(requests: Requests, mon
         token = held.mark()
         assert held.mark() == token
         require_place(token)
-        with pytest.raises(StoreWriteError, match="is being trained by process"), locked(path):
+        with pytest.raises(StoreWriteError, match="is being written by process"), locked(path):
             pass
         with pytest.raises(StoreUnsharedError, match="another lease"):
             require_place(LockToken(str(path), "other"))
     with pytest.raises(StoreUnsharedError, match="another lease"):
         require_place(token)
-    objects, key = NetworkPlace(str(path)).objects(), "leased.writer.lease"
+    objects, key = StorePlace(str(path)).objects(), "leased.writer.lease"
     objects.put(key, json.dumps({"owner": "process 1 on lost", "token": "a", "until": time.time() - 1}).encode())
     with locked(path):
         assert "process 1 on lost had ended" in said[0]
@@ -171,11 +212,11 @@ def test_a_lease_is_renewed_and_its_loss_is_noticed(requests: Requests) -> None:
     try:
         time.sleep(1.2)
         lease.require()
-        with pytest.raises(StoreWriteError, match="is being trained"):
+        with pytest.raises(StoreWriteError, match="is being written"):
             Lease(path)
         # As another process does that believes it to have ended.
         content = {"owner": "another", "token": "b", "until": time.time() + 60}
-        NetworkPlace(str(path)).objects().put("renewed.writer.lease", json.dumps(content).encode())
+        StorePlace(str(path)).objects().put("renewed.writer.lease", json.dumps(content).encode())
         deadline = time.monotonic() + 10
         while not lease.lost and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -184,7 +225,7 @@ def test_a_lease_is_renewed_and_its_loss_is_noticed(requests: Requests) -> None:
     finally:
         lease.release()
     assert inspect_folder(str(path)).tokens == ("b",), "a lease of another process stays"
-    NetworkPlace(str(path)).objects().delete("renewed.writer.lease")
+    StorePlace(str(path)).objects().delete("renewed.writer.lease")
 
 
 def test_forgetting_in_a_bucket_leaves_nothing_beside_it(requests: Requests, client: Client, tmp_path: Path) -> None:
@@ -195,7 +236,7 @@ def test_forgetting_in_a_bucket_leaves_nothing_beside_it(requests: Requests, cli
     gd.forget(place, sample_test_text(), client=client)
     alone = gd.train(sample_text(), tmp_path / "alone", client=client, specification=rule)
     assert export(gd.open(place), tmp_path, "one") == export(alone, tmp_path, "two")
-    kept = [each["path"] for batch in NetworkPlace(place).objects().list() for each in batch]
+    kept = [each["path"] for batch in StorePlace(place).objects().list() for each in batch]
     assert {key.split("/")[0] for key in kept if key.startswith("forgetful")} == {"forgetful"}
 
 
@@ -246,7 +287,7 @@ def test_a_bucket_that_cannot_be_written(requests: Requests, capsys: pytest.Capt
 
 
 def test_text_in_a_bucket(requests: Requests, client: Client, tmp_path: Path) -> None:
-    objects = NetworkPlace("s3://bucket/text").objects()
+    objects = StorePlace("s3://bucket/text").objects()
     for name, path in (("a.txt", sample_text()), ("more/b.txt", sample_test_text())):
         objects.put(f"text/{name}", path.read_bytes())
     objects.put("text/c.pdf", b"no text")
@@ -261,10 +302,10 @@ def test_text_in_a_bucket(requests: Requests, client: Client, tmp_path: Path) ->
 def test_urls_of_azure_name_an_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     with pytest.raises(OptionError, match="AZURE_STORAGE_ACCOUNT_NAME"):
-        NetworkPlace("az://container/net").storage()
+        StorePlace("az://container/net").storage()
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
-    assert "container" in str(NetworkPlace("az://container/net").storage())
-    assert "bucket" in str(NetworkPlace("gs://bucket/net").storage())
+    assert "container" in str(StorePlace("az://container/net").storage())
+    assert "bucket" in str(StorePlace("gs://bucket/net").storage())
 
 
 def test_urls_stay_urls() -> None:

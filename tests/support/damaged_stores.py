@@ -15,7 +15,7 @@ import giaann_dask as gd
 from giaann_dask import EvaluationOptions, GenerationOptions
 from giaann_dask.data import sample_text
 from giaann_dask.errors import GiaannError
-from giaann_dask.text.corpus import EncodedCorpus
+from giaann_dask.store.corpus import EncodedCorpus
 from support.hostile_matrix import chance
 
 NETWORKS = ("v1", "v2", "best")

@@ -28,7 +28,7 @@ from giaann_dask.errors import (
     StoreUnreachableError,
     StoreWriteError,
 )
-from giaann_dask.store.backup import NetworkPlace, copy_commit
+from giaann_dask.store.backup import StorePlace, copy_commit
 from giaann_dask.workflows.exits import CheckFailedError, TryAgainError, status_of
 from giaann_dask.workflows.history import append_line, lock_of, only_one, read_lines, recorded
 
@@ -176,7 +176,7 @@ def test_new_inputs_are_in_neither_network_nor_earlier_inputs(network: Path, tmp
 
 @pytest.mark.slow
 def test_copies_of_commits(network: Path, tmp_path: Path) -> None:
-    source, place = NetworkPlace(str(network)), NetworkPlace(str(tmp_path / "copy"))
+    source, place = StorePlace(str(network)), StorePlace(str(tmp_path / "copy"))
     newest, older = (commit for commit, _ in gd.Network(network).commits()[:2])
     for commit in (older, newest, older, newest):
         report = copy_commit(source, place, commit, keep=2)
@@ -192,9 +192,9 @@ def test_copies_of_commits(network: Path, tmp_path: Path) -> None:
         copy_commit(place, source)
     for wrong in ("ftp://somewhere", "ftp://some/where", "s3://", "s3://bucket", "s3://bucket/", "s3:///prefix"):
         with pytest.raises(OptionError, match="s3://BUCKET"):
-            NetworkPlace(wrong)
+            StorePlace(wrong)
     with pytest.raises(StoreExistsError, match="no network"):
-        copy_commit(source, NetworkPlace(str(tmp_path)))
+        copy_commit(source, StorePlace(str(tmp_path)))
 
 
 @pytest.mark.slow
@@ -204,7 +204,7 @@ def test_a_bucket_that_does_not_answer(network: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_REGION", "nowhere")
     with pytest.raises(StoreUnreachableError) as caught:
-        copy_commit(NetworkPlace(str(network)), NetworkPlace("s3://bucket/village"))
+        copy_commit(StorePlace(str(network)), StorePlace("s3://bucket/village"))
     assert status_of(caught.value) == 75
 
 
@@ -214,14 +214,14 @@ def test_a_full_disk_is_reported(network: Path, tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, before[1]))
     try:
         with pytest.raises(StoreWriteError, match="could not be written"):
-            copy_commit(NetworkPlace(str(network)), NetworkPlace(str(tmp_path / "copy")))
+            copy_commit(StorePlace(str(network)), StorePlace(str(tmp_path / "copy")))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, signals)
-    assert copy_commit(NetworkPlace(str(network)), NetworkPlace(str(tmp_path / "copy"))).connections > 0
+    assert copy_commit(StorePlace(str(network)), StorePlace(str(tmp_path / "copy"))).connections > 0
 
 
-class ReopenedPlace(NetworkPlace):
+class ReopenedPlace(StorePlace):
     """A place where something happens between the writing of a copy and its verification."""
 
     def __init__(self, folder: Path, happens: Callable[[], object]) -> None:
@@ -239,13 +239,13 @@ def interrupt() -> None:
 
 
 def test_an_incomplete_or_wrong_copy_is_not_visible(network: Path, tmp_path: Path) -> None:
-    source, folder = NetworkPlace(str(network)), tmp_path / "copy"
+    source, folder = StorePlace(str(network)), tmp_path / "copy"
     older = gd.Network(network).commits()[1][0]
     with pytest.raises(KeyboardInterrupt):
         copy_commit(source, ReopenedPlace(folder, interrupt))
     with pytest.raises(StoreMissingError, match="no commit yet"):
         gd.Network(folder)
-    first = copy_commit(source, NetworkPlace(str(folder)), older)
+    first = copy_commit(source, StorePlace(str(folder)), older)
     before = set((folder / "chunks").iterdir())
 
     def damage() -> None:

@@ -31,7 +31,7 @@ from giaann_dask.inference.evaluation.evaluation import EvaluationReport
 from giaann_dask.representations import format_bytes
 from giaann_dask.storage import write_file
 from giaann_dask.store.network_store import CommitReader, NetworkStore
-from giaann_dask.store.places import NetworkPlace
+from giaann_dask.store.places import StorePlace
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -164,7 +164,7 @@ def _head(reader: CommitReader, gathered: Gathered) -> str:
         "tokens": f"{manifest.tokens:,}",
         "commits": f"{gathered.commits:,}",
         "runs, compressed": format_bytes(sum(run.nbytes for run in manifest.runs)),
-        "on disk, all commits": format_bytes(NetworkPlace(str(reader.path)).size()),
+        "on disk, all commits": format_bytes(StorePlace(str(reader.path)).size()),
     }
     cards = "".join(f'<div class="card"><b>{v}</b><span>{k}</span></div>' for k, v in values.items() if v)
     inexact = (

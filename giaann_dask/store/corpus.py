@@ -1,167 +1,73 @@
-"""Write and read encoded corpora: tagged and segmented sequences in a Zarr group.
+"""Open and read encoded corpora: tagged and segmented sequences in a Zarr group, in a folder or an object store.
 
-A corpus is written block by block and read by ranges of sequences, either as neurons of its own dictionaries or as a
-tagged block, without stored flags and identifiers, that can be encoded into the dictionaries of any network.
+A corpus is read by ranges of sequences, either as neurons of its own dictionaries or as a tagged block, without stored
+flags and identifiers, that can be encoded into the dictionaries of any network.
 
 A corpus is a Zarr group of flat arrays over tokens (``column``, ``feature``, ``branch``,
 ``occurrence``, ``flags``, ``surface``) and over sequences (``offset``, ``status``, ``document``,
-``sentence``), string tables, and the ledger of its parts. It is renamed to its path when it is complete.
+``sentence``), string tables, and the ledger of its parts. It is the one commit of an Icechunk repository; corpora of
+format 1, which are folders of a Zarr group, are read, too.
 
-Does not cover: encoding blocks on a cluster (`giaann_dask.encoding`).
+Does not cover: writing corpora (`corpus_writing`), and encoding blocks on a cluster (`giaann_dask.encoding`).
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
+import icechunk
 import numpy as np
 import numpy.typing as npt
 import zarr
+from zarr.storage import LocalStore
 
-from giaann_dask.errors import StoreExistsError, StoreFormatError, StoreMissingError, parameter
-from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
-from giaann_dask.storage import (
-    CHUNK,
-    absolute_place,
-    append_values,
-    bytes_on_disk,
-    create_array,
-    read_array,
-    read_json,
-    reading,
-    require_folder,
-    write_json,
-    writing,
+from giaann_dask.errors import (
+    GiaannError,
+    OptionError,
+    StoreFormatError,
+    StoreMissingError,
+    StoreUnreachableError,
 )
+from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
+from giaann_dask.storage import absolute_place, is_object_store, read_array, read_json, reading
+from giaann_dask.store.checked_store import open_checked_group
+from giaann_dask.store.icechunk_process import use_icechunk
+from giaann_dask.store.places import BUCKETS, StorePlace
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, NOUN, STATUS_NAMES, TOO_MANY_BYTES, TOO_SHORT, TaggedBlock
-from giaann_dask.text.checked_folder import add_digests, open_checked_group
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
+from giaann_dask.text.inputs import names_text_file
+from giaann_dask.text.ledger import LedgerEntry, read_entries
 from giaann_dask.text.lines import STANDARD_INPUT
 from giaann_dask.text.memory_inputs import MemoryInput, Source
 from giaann_dask.text.segmentation import EncodedBlock
-from giaann_dask.text.strings import append_strings, read_strings
+from giaann_dask.text.strings import read_strings
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.vocabulary import Vocabulary
 
 FORMAT = "giaann-dask corpus"
-VERSION = 1
+# Version 1 is a folder with a Zarr group, version 2 an Icechunk repository.
+VERSION = 2
+VERSION_FOLDER = 1
+BRANCH = "main"
 
-_TOKEN_ARRAYS = ("column", "feature", "branch", "occurrence", "flags")
-_SEQUENCE_ARRAYS = ("status", "document", "sentence")
-
-
-def require_absent(path: Path) -> None:
-    """Check that a new corpus can be written to a path.
-
-    Raises
-    ------
-    StoreExistsError
-        If the path exists already.
-    OptionError
-        If the path names an object store.
-    """
-    require_folder(path)
-    if path.exists():
-        raise StoreExistsError(
-            f"{path} exists already",
-            "a path where nothing is",
-            f"set {parameter('out')} to another folder, or remove it",
-        )
-
-
-class CorpusWriter:
-    """Write a corpus to a temporary folder next to its path, and rename it when it is complete.
-
-    Parameters
-    ----------
-    path : Path
-        Final path of the corpus; absolute.
-    buffer_tokens : int
-        Tokens, of about 20 bytes, that are held in memory before they are appended to the arrays together. An append
-        writes the last chunk of each array again, which took a third of the time of encoding when every block was
-        appended by itself.
-
-    Raises
-    ------
-    StoreExistsError
-        If the path exists already.
-    OptionError
-        If the path names an object store.
-    """
-
-    def __init__(self, path: Path, buffer_tokens: int = 4 * CHUNK) -> None:
-        require_absent(path)
-        self._path = path
-        self._buffer_tokens, self._buffered = buffer_tokens, 0
-        self._buffer: dict[str, list[npt.NDArray[Any]]] = {}
-        self._partial = path.with_name(path.name + ".partial")
-        self._surfaces: dict[str, int] = {}
-        self._tokens = 0
-        with writing(str(path)):
-            shutil.rmtree(self._partial, ignore_errors=True)
-            self._partial.parent.mkdir(parents=True, exist_ok=True)
-            self._group = zarr.open_group(str(self._partial), mode="w")
-            create_array(self._group, "offset", np.zeros(1, np.int64))
-
-    def append(self, block: EncodedBlock) -> None:
-        """Append the sequences of the next block."""
-        surface_ids = np.array([self._surfaces.setdefault(s, len(self._surfaces)) for s in block.surfaces], np.int32)
-        surface = block.surface.copy()
-        noun = surface >= 0
-        surface[noun] = surface_ids[surface[noun]]
-        arrays = {name: getattr(block, name) for name in (*_TOKEN_ARRAYS, *_SEQUENCE_ARRAYS)}
-        for name, values in {**arrays, "surface": surface, "offset": block.offsets[1:] + self._tokens}.items():
-            self._buffer.setdefault(name, []).append(values)
-        self._tokens += len(surface)
-        self._buffered += len(surface)
-        if self._buffered >= self._buffer_tokens:
-            self._write_buffer()
-
-    def _write_buffer(self) -> None:
-        """Append what is held in memory to the arrays."""
-        with writing(str(self._path)):
-            for name, parts in self._buffer.items():
-                append_values(self._group, name, np.concatenate(parts))
-        self._buffer, self._buffered = {}, 0
-
-    def finish(
-        self,
-        vocabulary: Vocabulary,
-        ledger: list[LedgerEntry],
-        attributes: Mapping[str, Any],
-        ever_pos: EverPos,
-        tokenizer: SubwordTokenizer | None = None,
-    ) -> None:
-        """Write dictionaries, ledger, lexicon, tokenizer and attributes, and rename the corpus to its path."""
-        self._write_buffer()
-        with writing(str(self._path)):
-            for name, strings in (
-                ("concepts", vocabulary.concepts),
-                ("features", vocabulary.features),
-                ("surfaces", list(self._surfaces)),
-            ):
-                append_strings(self._group, name, strings)
-            create_array(self._group, "delimiter", np.array(vocabulary.delimiter, np.bool_))
-            create_array(self._group, "probable_since", np.array(vocabulary.probable_since, np.int64))
-            if vocabulary.delimiter_since is not None:
-                create_array(self._group, "delimiter_since", np.array(vocabulary.delimiter_since, np.int64))
-            if tokenizer is not None:
-                write_json(self._group, "tokenizer", tokenizer.content)
-            append_entries(self._group, ledger)
-            write_json(self._group, "ever_pos", ever_pos.as_dict())
-            described = {"format": FORMAT, "version": VERSION, **attributes}
-            self._group.attrs.update(add_digests(self._partial, described))
-            os.replace(self._partial, self._path)
-
-    def discard(self) -> None:
-        """Remove the incomplete corpus."""
-        shutil.rmtree(self._partial, ignore_errors=True)
+SURFACE = "surface"
+TOKEN_ARRAYS = {
+    "column": np.int32,
+    "feature": np.int32,
+    "branch": np.uint8,
+    "occurrence": np.uint16,
+    "flags": np.uint8,
+    SURFACE: np.int32,
+}
+"""Arrays with a value for each token, and their types."""
+SEQUENCE_ARRAYS = {"status": np.uint8, "document": np.int32, "sentence": np.int32}
+"""Arrays with a value for each sequence; `OFFSET` has one more, the number of tokens."""
+OFFSET = "offset"
+_TRAINED_ARRAYS = ("column", "feature", "branch", "occurrence")
+# Neighbouring ranges of sequences read the same chunks.
+_CACHED_BYTES = 1 << 25
 
 
 class EncodedCorpus(Summarised):
@@ -170,29 +76,42 @@ class EncodedCorpus(Summarised):
     Parameters
     ----------
     path : str or Path
-        Folder of the corpus.
+        Folder or URL (``s3://BUCKET/PREFIX``) of the corpus.
 
     Raises
     ------
-    StoreMissingError, StoreFormatError, StoreDamagedError
+    StoreMissingError, StoreFormatError, StoreDamagedError, StoreUnreachableError
         If it does not exist, has another format or version, or cannot be read.
+
+    Attributes
+    ----------
+    path : Path
+        The folder, absolute, or the `giaann_dask.storage.ObjectPath`.
+    attributes : dict
+        Options that the text was encoded with.
+    identity : str
+        Of the commit; of a corpus of format 1 the time of its modification.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = absolute_place(path)
         self._strings: dict[str, list[str]] = {}
-        if not self.path.exists():
-            raise StoreMissingError(f"{path} does not exist", "an encoded corpus", "make one with encode")
         with reading(f"corpus {path}"):
-            self._group, self.attributes = open_checked_group(self.path)
-        if self.attributes.get("format") != FORMAT or self.attributes.get("version") != VERSION:
+            self._opened_group, self.attributes, self.identity = _open_group(self.path)
+        version = self.attributes.get("version")
+        if self.attributes.get("format") != FORMAT or version not in (VERSION_FOLDER, VERSION):
             raise StoreFormatError(
-                f"{path} is {self.attributes.get('format')!r} version {self.attributes.get('version')!r}",
-                f"{FORMAT!r} version {VERSION}",
+                f"{path} is {self.attributes.get('format')!r} version {version!r}",
+                f"{FORMAT!r} version {VERSION_FOLDER} or {VERSION}",
                 "encode the text again with this version of giaann_dask",
             )
         with reading(f"corpus {path}"):
-            self._offset: npt.NDArray[np.int64] = read_array(self._group, "offset")
+            self._offset: npt.NDArray[np.int64] = read_array(self._group, OFFSET)
+
+    @property
+    def _group(self) -> zarr.Group:
+        use_icechunk()
+        return self._opened_group
 
     def __len__(self) -> int:
         """Return the number of counted sequences."""
@@ -205,8 +124,8 @@ class EncodedCorpus(Summarised):
 
     @property
     def bytes_on_disk(self) -> int:
-        """Bytes of all files of the corpus."""
-        return bytes_on_disk(self.path)
+        """Bytes of all files or objects of the corpus."""
+        return StorePlace(str(self.path)).size()
 
     def __fspath__(self) -> str:
         """Return the folder, so that a corpus can be given where a path can."""
@@ -260,8 +179,8 @@ class EncodedCorpus(Summarised):
         stop = len(self) if stop is None else min(stop, len(self))
         low, high = int(self._offset[start]), int(self._offset[stop])
         with reading(f"corpus {self.path}"):
-            token = {n: read_array(self._group, n, low, high) for n in (*_TOKEN_ARRAYS, "surface")}
-            sequence = {n: read_array(self._group, n, start, stop) for n in _SEQUENCE_ARRAYS}
+            token = {n: read_array(self._group, n, low, high) for n in TOKEN_ARRAYS}
+            sequence = {n: read_array(self._group, n, start, stop) for n in SEQUENCE_ARRAYS}
         return EncodedBlock(
             offsets=self._offset[start : stop + 1] - low,
             surfaces=tuple(self.strings("surfaces")),
@@ -278,7 +197,7 @@ class EncodedCorpus(Summarised):
         """
         low, high = int(self._offset[start]), int(self._offset[stop])
         with reading(f"corpus {self.path}"):
-            token = {n: read_array(self._group, n, low, high) for n in ("column", "feature", "branch", "occurrence")}
+            token = {n: read_array(self._group, n, low, high) for n in _TRAINED_ARRAYS}
             status = read_array(self._group, "status", start, stop)
         none = np.zeros(0, np.int32)
         return EncodedBlock(
@@ -365,14 +284,53 @@ class EncodedCorpus(Summarised):
 
 
 def is_corpus(path: Source | Path) -> TypeGuard[str | Path]:
-    """Return whether an input is the path of an encoded corpus of any version; ``-`` (standard input) never is."""
+    """Return whether an input is the place of an encoded corpus of any version; ``-`` (standard input) never is."""
     if path == STANDARD_INPUT or isinstance(path, MemoryInput):
         return False
+    if is_object_store(path):
+        if str(path).partition(":")[0] not in BUCKETS or names_text_file(str(path)):
+            return False
+    elif not (Path(path) / "refs").is_dir():
+        return _format_of_folder(Path(path)) == FORMAT
     try:
-        metadata = json.loads((Path(path) / "zarr.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        _, attributes, _ = _open_group(absolute_place(path))
+    except (StoreMissingError, OptionError):
         return False
-    return bool(metadata.get("attributes", {}).get("format") == FORMAT)
+    except StoreUnreachableError:
+        raise
+    except (GiaannError, icechunk.IcechunkError, ValueError, KeyError):
+        # Something that reads it says what is wrong with it.
+        return True
+    return bool(attributes.get("format") == FORMAT)
+
+
+def _format_of_folder(folder: Path) -> object:
+    """Return the format that the metadata of a Zarr group in a folder names; None where there is none."""
+    try:
+        metadata = json.loads((folder / "zarr.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return metadata.get("attributes", {}).get("format")
+
+
+def _open_group(path: Path) -> tuple[zarr.Group, dict[str, Any], str]:
+    """Return the group of a corpus or of another repository, its attributes and the identity of its content.
+
+    Raises
+    ------
+    StoreMissingError
+        If there is no group.
+    """
+    metadata = path / "zarr.json"
+    if not is_object_store(path) and metadata.exists():
+        store = LocalStore(path, read_only=True)
+        return *open_checked_group(store, str(path)), str(metadata.stat().st_mtime_ns)
+    place = StorePlace(str(path))
+    if not place.exists():
+        raise StoreMissingError(f"there is no corpus at {path}", "an encoded corpus", "make one with encode")
+    config = icechunk.RepositoryConfig(caching=icechunk.CachingConfig(num_bytes_chunks=_CACHED_BYTES))
+    session = icechunk.Repository.open(place.storage(), config=config).readonly_session(BRANCH)
+    return *open_checked_group(session.store, str(path)), str(session.snapshot_id)
 
 
 def _in_order(identifiers: npt.NDArray[np.int32], names: list[str]) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
