@@ -53,7 +53,7 @@ _UNFINISHED_FORMAT = "giaann-dask corpus, unfinished"
 @register_arrays
 @dataclass(frozen=True, slots=True, eq=False)
 class WrittenChunks:
-    """What a worker has written.
+    """Chunks of a corpus that a worker has written.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ def write_chunks(fork: bytes, start: int, arrays: Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusContent:
-    """What the driver writes of a corpus.
+    """Lengths, dictionaries and ledger of a corpus, which the driver writes.
 
     Attributes
     ----------
