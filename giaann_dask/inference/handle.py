@@ -7,6 +7,7 @@ Other tasks get whole regions or request rows, depending on the workers' memory.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -209,16 +210,18 @@ def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> R
     """
     if not rows_are_remote(client, reader, options):
         return RegionHandles(tuple(submit_regions(client, reader)), None, {})
-    from giaann_dask.inference.rows.service import install
+    from giaann_dask.inference.rows.service import install, remove
 
-    install(client)
+    user = install(client)
     roles = roles_of(client)
     futures = submit_regions(client, reader, **roles.storing())
     wait_all(futures)
     live = zip(reader.placement().live(), futures, strict=True)
     keys: dict[int, tuple[str, ...]] = {region: (str(future.key),) for region, future in live}
     snapshot = f"{reader.path} {reader.commit}"
-    return RegionHandles(tuple(futures), RegionKeys(snapshot, keys, options), roles.computing())
+    handles = RegionHandles(tuple(futures), RegionKeys(snapshot, keys, options), roles.computing())
+    weakref.finalize(handles, remove, client, user).atexit = False
+    return handles
 
 
 def rows_are_remote(client: Client, reader: CommitReader, options: RowOptions) -> bool:

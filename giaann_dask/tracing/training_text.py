@@ -236,7 +236,7 @@ class _Sentences:
 
     @cached_property
     def _character(self) -> Integers | None:
-        """Character of the passages, joined by newlines, at which each token begins; None where tokens are not their text."""
+        """Character of the joined passages at which each token begins; None where tokens are not their text."""
         codes = np.frombuffer("\n".join(self._part.passages).encode("utf-32-le"), np.uint32)
         blank = [code for code in np.unique(codes).tolist() if chr(code).isspace()]
         black: npt.NDArray[np.int64] = np.flatnonzero(~np.isin(codes, np.array(blank, np.uint32)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,9 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client
+from distributed.protocol.pickle import dumps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
+from support.processes import until
 from support.village import write_village
 
 import giaann_dask as gd
@@ -32,7 +36,7 @@ from giaann_dask.inference.rows import service as row_service
 from giaann_dask.inference.rows.cache import RowCache, RowStatistics
 from giaann_dask.inference.rows.messages import RowProjection
 from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, RowOptions
-from giaann_dask.inference.rows.service import install, select_rows
+from giaann_dask.inference.rows.service import _plugin, install, select_rows
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.keys import SEGMENT_SHIFT, pack_neuron, pack_target
 from giaann_dask.runs.merging import merge_runs
@@ -244,6 +248,38 @@ def test_an_owner_that_hangs_is_asked_again(regions: Regions, monkeypatch: pytes
     assert rows.figures.retries == 1
 
 
+def test_the_service_ends_with_its_last_user() -> None:
+    with gd.connect(workers=0) as client:
+        (worker,) = client.cluster.workers.values()
+        plugins = client.cluster.scheduler.worker_plugins
+        users = [install(client), install(client)]
+        assert set(users) == worker.extensions[row_service.NAME].users == {name for name in plugins if "rows" in name}
+        row_service.remove(client, users[0])
+        until(lambda: worker.extensions[row_service.NAME].users == {users[1]})
+        assert row_service.OPERATION in worker.handlers
+        row_service.remove(client, users[1])
+        until(lambda: row_service.NAME not in worker.extensions)
+        assert row_service.OPERATION not in worker.handlers
+        # Workers that join later do not get it either.
+        assert not set(users) & set(plugins)
+    row_service.remove(client, users[1])
+
+
+def test_workers_without_this_package_load_the_plugin() -> None:
+    plugin = dumps(_plugin("somebody"))
+    script = f"""
+import sys, types
+sys.modules["giaann_dask"] = None
+from distributed.protocol.pickle import loads
+plugin = loads({plugin!r})
+plugin.setup(types.SimpleNamespace(extensions={{}}))
+plugin.teardown(types.SimpleNamespace(extensions={{}}))
+print(plugin.name)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "somebody\n", done.stderr
+
+
 def ask_in_task(placement: Placement, regions: RegionKeys, neurons: list[int]) -> dict[int, Row | None]:
     return RemoteRows.of_task(placement, regions).rows(neurons)
 
@@ -293,8 +329,10 @@ def test_rows_are_asked_for_where_copies_are_large(village: tuple[gd.Network, Pa
 def test_in_one_process_the_evaluation_is_the_same(village: tuple[gd.Network, Path, EvaluationReport]) -> None:
     network, text, expected = village
     with gd.connect(workers=0) as client:
+        # Kept for its counts; an evaluation removes what it has installed.
+        install(client)
         report = network.evaluate(text, client=client, options=evaluated("remote"))
-        (counted,) = client.run(lambda dask_worker: dask_worker.plugins[row_service.NAME].hot.figures).values()
+        (counted,) = client.run(lambda dask_worker: dask_worker.extensions[row_service.NAME].hot.figures).values()
     assert figures(report) == figures(expected)
     assert expected.rows is None
     assert report.rows == counted
@@ -307,6 +345,7 @@ def test_two_processes_predict_the_same_both_ways(village: tuple[gd.Network, Pat
     network, text, expected = village
     reader = NetworkStore(network.path).open(expected.commit)
     with gd.connect(workers=2) as client:
+        install(client)
         assert rows_are_remote(client, reader, RowOptions(replicated_share=1e-9))
         assert not rows_are_remote(client, reader, RowOptions())
         total = RowStatistics()
@@ -314,7 +353,7 @@ def test_two_processes_predict_the_same_both_ways(village: tuple[gd.Network, Pat
             report = network.evaluate(text, client=client, options=options)
             assert figures(report) == figures(expected)
             total += report.rows or RowStatistics()
-        counted = client.run(lambda dask_worker: dask_worker.plugins[row_service.NAME].hot.figures)
+        counted = client.run(lambda dask_worker: dask_worker.extensions[row_service.NAME].hot.figures)
         assert sum(counted.values(), RowStatistics()) == total
         assert total.rows > 100
         prompt = "the old miller carried the"
@@ -334,11 +373,12 @@ def test_an_evaluation_outlives_the_worker_that_holds_regions(
     one_each = {"storage": 1, "compute": 1}
     with start_cluster(one_each, gd.ClusterOptions(threads=1)) as cluster, Client(cluster) as client:
         killed: list[int] = []
+        install(client)
         (computing,) = roles_of(client).compute
 
         def requests() -> int:
             asked = client.run(
-                lambda dask_worker: dask_worker.plugins[row_service.NAME].hot.figures, workers=[computing]
+                lambda dask_worker: dask_worker.extensions[row_service.NAME].hot.figures, workers=[computing]
             )
             return asked[computing].requests
 
@@ -359,5 +399,5 @@ def test_an_evaluation_outlives_the_worker_that_holds_regions(
         assert requests() > before[0] > 0, "rows were wanted before and after"
         assert figures(report) == figures(expected)
         assert all(
-            row_service.NAME in names for names in client.run(lambda dask_worker: list(dask_worker.plugins)).values()
+            row_service.NAME in names for names in client.run(lambda dask_worker: list(dask_worker.extensions)).values()
         )

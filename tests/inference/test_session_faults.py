@@ -185,7 +185,7 @@ def hold_back(dask_worker: Worker) -> None:
 
 
 def answer_again(dask_worker: Worker) -> None:
-    dask_worker.handlers[OPERATION] = dask_worker.plugins[NAME].answer
+    dask_worker.handlers[OPERATION] = dask_worker.extensions[NAME].answer
 
 
 @pytest.mark.slow

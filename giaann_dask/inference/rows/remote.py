@@ -187,9 +187,9 @@ class RemoteRows:
             If the row service was not installed.
         """
         worker = distributed.get_worker()
-        if NAME not in worker.plugins:
+        if NAME not in worker.extensions:
             raise ClusterError("this worker does not know the row service", "one that does", "install it first")
-        return cls(placement, regions, home=worker, hot=worker.plugins[NAME].hot, projection=projection)
+        return cls(placement, regions, home=worker, hot=worker.extensions[NAME].hot, projection=projection)
 
     @property
     def figures(self) -> RowStatistics:
@@ -333,7 +333,7 @@ class RemoteRows:
             reply = await asyncio.wait_for(call, self._regions.options.request_s)
             self._unresponsive.discard(owner)
             if isinstance(self._home, distributed.Worker):
-                self._home.plugins[NAME].times.asked(time.perf_counter() - began)
+                self._home.extensions[NAME].times.asked(time.perf_counter() - began)
         except OSError:
             reply = None
             # Of its other regions too, so that a worker that is gone is waited for once.
@@ -355,7 +355,7 @@ class RemoteRows:
 
     async def _call(self, owner: str, questions: list[RowRequest]) -> dict[str, Any] | None:
         if isinstance(self._home, distributed.Worker) and owner == self._home.address:
-            reply: dict[str, Any] = self._home.plugins[NAME].answer(questions, self._trim)
+            reply: dict[str, Any] = self._home.extensions[NAME].answer(questions, self._trim)
             return {"answers": reply["answers"].data}
         from distributed.core import send_recv
         from distributed.protocol import to_serialize

@@ -8,7 +8,9 @@ worker's event loop, beside its tasks, and only reads runs, which never change. 
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -29,8 +31,13 @@ from giaann_dask.runs.run import Run
 ANSWER_BYTES = 32 << 20
 
 
-class RowService(WorkerPlugin):  # type: ignore[misc]
-    """Lets a worker answer rows; `install` adds it to all workers.
+class RowService:
+    """Answers requests for rows on a worker, as long as a plugin of `install` is there.
+
+    Parameters
+    ----------
+    worker : Worker
+        Whose regions are read.
 
     Attributes
     ----------
@@ -38,25 +45,35 @@ class RowService(WorkerPlugin):  # type: ignore[misc]
         Rows that tasks of this worker have asked from others.
     times : RowServiceMetrics
         What was answered and asked so far, and how long it took; told with heartbeats.
+    users : set of str
+        Names of the plugins that need it.
     """
 
-    name = NAME
-    idempotent = True
-    hot: RowCache
-    times: RowServiceMetrics
-
-    def setup(self, worker: Worker) -> None:
-        """Add the handler to a worker that starts; called by Dask."""
+    def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self.hot = RowCache()
         self.times = times = RowServiceMetrics()
+        self.users: set[str] = set()
         worker.metrics[ROWS_METRIC] = lambda _: dict(times.counts)
         worker.handlers[OPERATION] = self.answer
 
-    def teardown(self, worker: Worker) -> None:
-        """Take the handler away; called by Dask."""
-        worker.handlers.pop(OPERATION, None)
-        worker.metrics.pop(ROWS_METRIC, None)
+    @classmethod
+    def begin(cls, worker: Worker, user: str) -> None:
+        """Start the service on a worker, or note that it has one more user."""
+        if NAME not in worker.extensions:
+            worker.extensions[NAME] = cls(worker)
+        worker.extensions[NAME].users.add(user)
+
+    @staticmethod
+    def end(worker: Worker, user: str) -> None:
+        """Stop the service of a worker when its last user has gone."""
+        service = worker.extensions.get(NAME)
+        if service is None:
+            return
+        service.users.discard(user)
+        if not service.users:
+            for table, key in ((worker.extensions, NAME), (worker.handlers, OPERATION), (worker.metrics, ROWS_METRIC)):
+                table.pop(key, None)
 
     def answer(self, questions: Sequence[RowRequest], projection: RowProjection) -> dict[str, Any]:
         """Answer one request; called on the event loop.
@@ -96,17 +113,46 @@ class RowService(WorkerPlugin):  # type: ignore[misc]
             self.times.answered(rows=rows, nbytes=nbytes, seconds=seconds)
 
 
-def install(client: Client) -> None:
+def _plugin(user: str) -> WorkerPlugin:
+    """Return a plugin that runs the service; its class is sent by value, so that any worker can load it."""
+
+    class RowServicePlugin(WorkerPlugin):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.name = user
+
+        def setup(self, worker: Any) -> None:
+            try:
+                from giaann_dask.inference.rows.service import RowService
+            except ImportError:
+                # A worker that joins another user's cluster; tasks of this package name the problem.
+                return
+            RowService.begin(worker, self.name)
+
+        def teardown(self, worker: Any) -> None:
+            try:
+                from giaann_dask.inference.rows.service import RowService
+            except ImportError:
+                return
+            RowService.end(worker, self.name)
+
+    return RowServicePlugin()
+
+
+def install(client: Client) -> str:
     """Install the row service on all workers of a cluster, including workers that join later.
 
-    Installing again changes nothing.
+    Returns
+    -------
+    str
+        Name under which `remove` stops it, where nobody else has installed it.
 
     Raises
     ------
     ClusterError
-        If the scheduler does not answer, or a worker cannot import this package.
+        If the scheduler does not answer, or the plugin fails on a worker.
     """
-    arguments = {"plugin": dumps(RowService()), "name": NAME, "idempotent": True}
+    user = f"{NAME}-{uuid.uuid4().hex}"
+    arguments = {"plugin": dumps(_plugin(user)), "name": user, "idempotent": True}
     try:
         answers = query_scheduler(client, "register_worker_plugin", **arguments)
     except ClusterError:
@@ -119,6 +165,21 @@ def install(client: Client) -> None:
                 "workers with this version of giaann-dask",
                 "install it there and start the workers again",
             )
+    return user
+
+
+def remove(client: Client, user: str) -> None:
+    """Remove what `install` has installed, without waiting; nothing happens where the client is closed.
+
+    May be called on any thread, by the garbage collector, too.
+    """
+
+    async def unregister() -> None:
+        with suppress(OSError, ValueError):
+            await client.scheduler.unregister_worker_plugin(name=user)
+
+    if client.status == "running":
+        client.loop.add_callback(unregister)
 
 
 def select_rows(runs: Sequence[Run], neurons: Integers, projection: RowProjection, limit: int) -> RowResponse:
