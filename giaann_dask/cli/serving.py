@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +30,18 @@ from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.spelling import Command, section
 from giaann_dask.cli.stopping import stop_on_signals
+from giaann_dask.errors import OptionError, parameter
 
 if TYPE_CHECKING:
+    from distributed import Client
+
+    from giaann_dask.cluster import ClusterOptions
     from giaann_dask.inference.rows.remote import RowOptions
-    from giaann_dask.serving.engine import Engine
+    from giaann_dask.serving.engine import CompletionEngine, Engine
+    from giaann_dask.serving.worker_engine import WorkerEngine
 
 
-_http, _limits = section("HTTP"), section("Limits")
+_http, _limits, _cluster = section("HTTP"), section("Limits"), section("Cluster")
 
 
 @click.command(cls=Command)
@@ -106,10 +111,16 @@ _http, _limits = section("HTTP"), section("Limits")
 @_limits("--max-tokens", type=int, default=1000, show_default=True, help="Largest max_tokens of a request.")
 @_limits("--max-prompt", type=int, default=10_000, show_default=True, help="Most characters of a prompt.")
 @_limits("--max-body", type=int, default=1 << 20, show_default=True, help="Most bytes of a request.")
+@_cluster(
+    "--compute-workers",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Most workers that continue prompts; 0 continues them in the server's process.  [default: all that compute]",
+)
 @_limits(
     "--state-memory",
     metavar="SIZE",
-    help="Memory in this process for the activation of a prompt where all of it is needed; the rest is kept on "
+    help="Memory in a process for the activation of a prompt where all of it is needed; the rest is kept on "
     "workers.  [default: 1GiB]",
 )
 @inference_options
@@ -139,6 +150,7 @@ def serve(network: Path, places: int | None, **values: Any) -> None:
     from giaann_dask.serving.reopening import ReopenedEngine
     from giaann_dask.serving.server import address_of, bind
     from giaann_dask.serving.server import serve as run_server
+    from giaann_dask.serving.worker_engine import open_worker_engine
     from giaann_dask.store.network_store import NetworkStore
 
     options = ServingOptions(
@@ -161,17 +173,20 @@ def serve(network: Path, places: int | None, **values: Any) -> None:
     state = StateOptions(**({} if memory is None else {"state_bytes": memory}))
     cluster, store = cluster_options(values, LOCAL), NetworkStore(network)
     reader = store.open(values["commit"] or store.head())
+    workers = _compute_workers(values, cluster)
     # Before a cluster is started.
     generation.require_fit(reader.manifest().specification)
 
+    def open_in(client: Client) -> Engine | WorkerEngine:
+        chosen: dict[str, Any] = {"slots": options.queue.slots, "state": state}
+        if workers == 0:
+            return open_engine(client, reader, generation, **chosen)
+        return open_worker_engine(client, reader, generation, **chosen, workers=workers)
+
     @contextmanager
-    def opening() -> Iterator[Engine]:
+    def opening() -> Iterator[CompletionEngine]:
         # A client's context must be left in the thread that entered it; this one may be closed in another.
-        with (
-            closing(connect(options=cluster)) as client,
-            attempt(),
-            closing(open_engine(client, reader, generation, slots=options.queue.slots, state=state)) as opened,
-        ):
+        with closing(connect(options=cluster)) as client, attempt(), closing(open_in(client)) as opened:
             yield opened
 
     with bind(options) as bound, stop_on_signals("finishing running requests") as stop:
@@ -186,6 +201,28 @@ def serve(network: Path, places: int | None, **values: Any) -> None:
                 stop=stop,
                 ready=lambda: answer(shown, values["as_json"], figures(shown, *shown)),
             )
+            if values["as_json"]:
+                answer(asdict(engine.statistics()), True, [])
+
+
+def _compute_workers(values: dict[str, Any], cluster: ClusterOptions) -> int | None:
+    """Return on how many workers prompts are continued at most: None for all, 0 for this process.
+
+    Raises
+    ------
+    OptionError
+        If workers shall continue prompts, and there are none.
+    """
+    asked: int | None = values["compute_workers"]
+    if cluster.workers != 0:
+        return asked
+    if asked:
+        raise OptionError(
+            f"{parameter('compute_workers')} is {asked} without a cluster",
+            "workers to use",
+            f"set {parameter('workers')} or {parameter('scheduler')}, too",
+        )
+    return 0
 
 
 def _in_time(rows: RowOptions, timeout_s: float) -> RowOptions:

@@ -20,6 +20,7 @@ from giaann_dask.cluster import query_scheduler, roles_of, task_key, wait_all
 from giaann_dask.cluster.regions import open_region, region_key, region_places
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.dask_types import register
+from giaann_dask.inference.rows.health import find_trouble, is_lost
 from giaann_dask.inference.rows.remote import RegionKeys, RowOptions
 from giaann_dask.inference.state.sequence import FlagTable
 from giaann_dask.runs.minhash import MinHashes, merge_minhashes, minhash_neighbours, similar_by_neighbours
@@ -191,6 +192,14 @@ class CommitHandle:
     def flags(self, auxiliary: tuple[str, ...] = ()) -> Future:
         """Return the future of the stored flags, with the auxiliary source neurons of these kinds."""
         return submit_flags(self._client, self._reader, auxiliary)
+
+    def trouble(self, within_s: float) -> str | None:
+        """Return why rows are unavailable now; see `giaann_dask.inference.rows.health.find_trouble`."""
+        return None if self.regions.keys is None else find_trouble(self._client, self.regions.keys, within_s)
+
+    def lost(self) -> bool:
+        """Return whether rows will never be had again, because the cluster that held them is lost."""
+        return self.regions.keys is not None and is_lost(self._client, self.regions.keys)
 
     def submit(self, task: Callable[..., object], *arguments: object, key: str) -> Future:
         """Submit a task that predicts, to a worker that can get at the rows."""

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from giaann_dask.events import Observer, ignore
-from giaann_dask.inference.best.handle import TablesHandle, generate_words
+from giaann_dask.inference.best.handle import TablesHandle, generate_words, words_on_workers
 from giaann_dask.inference.continuation import Continuation, GenerationOptions
 from giaann_dask.inference.generation import generate_text
-from giaann_dask.inference.sessions import NetworkHandle
-from giaann_dask.inference.token_events import OpenNetwork
+from giaann_dask.inference.sessions import NetworkHandle, columns_on_workers
+from giaann_dask.inference.token_events import OpenNetwork, WorkerOpening
 from giaann_dask.store.network_store import CommitReader
 
 if TYPE_CHECKING:
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Implementation:
-    """Functions of a profile: open a network for many prompts, and continue one prompt as a task."""
+    """Functions of a profile: open a network for many prompts, here or on workers, and continue one as a task."""
 
     open: Callable[[CommitReader, Client | None, GenerationOptions, Observer], OpenNetwork]
+    on_workers: Callable[[Client, CommitReader, GenerationOptions], WorkerOpening]
     generate: Callable[[Client | None, CommitReader, str, GenerationOptions], Continuation]
 
 
@@ -41,8 +42,9 @@ def _open_words(
     return TablesHandle(reader, client=client, observer=observer)
 
 
-_COLUMNS = _Implementation(_open_columns, generate_text)
-_PROFILES = {"v1": _COLUMNS, "v2": _COLUMNS, "best": _Implementation(_open_words, generate_words)}
+_COLUMNS = _Implementation(_open_columns, columns_on_workers, generate_text)
+_WORDS = _Implementation(_open_words, words_on_workers, generate_words)
+_PROFILES = {"v1": _COLUMNS, "v2": _COLUMNS, "best": _WORDS}
 
 
 def open_network(
@@ -62,6 +64,19 @@ def open_network(
         Called when prompts enter, advance or leave.
     """
     return _PROFILES[reader.manifest().specification.profile].open(reader, client, options, observer)
+
+
+def open_on_workers(client: Client, reader: CommitReader, options: GenerationOptions) -> WorkerOpening:
+    """Return how tasks open a commit of any profile on workers of a cluster.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster does not respond in time.
+    OptionError
+        If the options do not fit the network.
+    """
+    return _PROFILES[reader.manifest().specification.profile].on_workers(client, reader, options)
 
 
 def generate(client: Client | None, reader: CommitReader, prompt: str, options: GenerationOptions) -> Continuation:

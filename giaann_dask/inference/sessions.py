@@ -7,12 +7,13 @@ A prompt never depends on another: each expands a copy of the dictionaries. Does
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from giaann_dask.cluster import result, results
+from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.device import one_thread, torch
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
@@ -28,9 +29,8 @@ from giaann_dask.inference.profiles import (
     open_whole_session,
     rules_device,
 )
-from giaann_dask.inference.rows.health import find_trouble, is_lost
 from giaann_dask.inference.rows.messages import RowProjection
-from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
+from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, RowOptions, row_source
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.rows.stored import StoredRows
 from giaann_dask.inference.sharded.workers import ShardedSession, StateOptions
@@ -42,9 +42,11 @@ from giaann_dask.inference.token_events import (
     OpenNetwork,
     PreparedText,
     TokenEvent,
+    WorkerOpening,
 )
 from giaann_dask.inference.v1.session import Session
 from giaann_dask.inference.v2.session import V2Session
+from giaann_dask.runs.run import Run
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -67,6 +69,8 @@ class NetworkHandle:
         Whether rows are fetched with their strengths, which explanations need.
     observer : callable, optional
         Called when prompts enter, advance or leave.
+    regions : sequence of Run, or RegionKeys, optional
+        Where this is a task: the regions of the commit, or where to request their rows.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class NetworkHandle:
         rows: RowOptions | None = None,
         strengths: bool = False,
         observer: Observer = ignore,
+        regions: Sequence[Run] | RegionKeys | None = None,
     ) -> None:
         self.observer = observer
         self.commit, self.lexicon = reader.commit, reader.tokenizer() or reader.ever_pos()
@@ -88,17 +93,20 @@ class NetworkHandle:
         # Keeps the regions on the workers.
         self._handle: CommitHandle | None = None
         self.rows: RunRows | RemoteRows | StoredRows
+        # Of profile v2 only the train-set settings do without them.
+        projection = RowProjection(strengths=strengths or self.specification.profile != "v1")
+        if regions is not None:
+            self.rows = row_source(reader.placement(), regions, projection=projection)
+            return
         if client is None:
             self.rows = StoredRows(reader)
             return
         self._handle = CommitHandle(client, reader, rows)
-        regions = self._handle.regions
-        if regions.keys is None:
-            self.rows = RunRows.placed(reader.placement(), results(regions.futures))
+        opened = self._handle.regions
+        if opened.keys is None:
+            self.rows = RunRows.placed(reader.placement(), results(opened.futures))
         else:
-            # Of profile v2 only the train-set settings do without them.
-            projection = RowProjection(strengths=strengths or self.specification.profile != "v1")
-            self.rows = RemoteRows.of_client(client, reader.placement(), regions.keys, projection=projection)
+            self.rows = RemoteRows.of_client(client, reader.placement(), opened.keys, projection=projection)
 
     @property
     def subwords(self) -> bool:
@@ -124,6 +132,10 @@ class NetworkHandle:
                 self._flags[kinds] = result(self._handle.flags(kinds))
         return self._flags[kinds]
 
+    def keep_flags(self, kinds: tuple[str, ...], flags: FlagTable) -> None:
+        """Keep the stored flags with these kinds of auxiliary source neurons, which were computed elsewhere."""
+        self._flags[kinds] = flags
+
     def open_whole_session(
         self, flags: FlagTable, rules: InferenceRules, device: torch.device | None, state: StateOptions
     ) -> ShardedSession | Session | V2Session:
@@ -137,17 +149,13 @@ class NetworkHandle:
         Parameters
         ----------
         within_s : float
-            Seconds for an answer of the cluster; see `giaann_dask.inference.rows.health.find_trouble`.
+            Seconds for an answer of the cluster.
         """
-        if self._client is None or self._handle is None or self._handle.regions.keys is None:
-            return None
-        return find_trouble(self._client, self._handle.regions.keys, within_s)
+        return None if self._handle is None else self._handle.trouble(within_s)
 
     def lost(self) -> bool:
         """Return whether rows will never be had again, because the cluster that held them is lost."""
-        if self._client is None or self._handle is None or self._handle.regions.keys is None:
-            return False
-        return is_lost(self._client, self._handle.regions.keys)
+        return False if self._handle is None else self._handle.lost()
 
     def prepare(self, prompt: str, tagger: str) -> tuple[PreparedPrompt, Vocabulary]:
         """Divide a prompt into columns; return it with the dictionaries that its words have expanded.
@@ -162,6 +170,45 @@ class NetworkHandle:
             prompt, vocabulary, self.lexicon, specification=self.specification, tagger=tagger, flags=self.flags
         )
         return prepared, vocabulary
+
+
+def columns_on_workers(client: Client, reader: CommitReader, options: GenerationOptions) -> WorkerOpening:
+    """Return how tasks open a commit of columns on workers; its regions and flags are kept on the cluster.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster does not respond in time.
+    OptionError
+        If the options do not fit the network.
+    """
+    handle = CommitHandle(client, reader, options.rows)
+    kinds = fitting_rules(handle.specification, options.inference).auxiliary
+    flags = handle.flags(kinds)
+    arguments = (str(reader.path), reader.commit, handle.regions.argument, kinds, flags, options.reasons > 0)
+    subwords = handle.specification.tokens == "subwords"
+    return WorkerOpening(
+        open_columns, arguments, subwords=subwords, draws=False, trouble=handle.trouble, lost=handle.lost
+    )
+
+
+def open_columns(
+    path: str,
+    commit: str,
+    regions: Sequence[Run] | RegionKeys,
+    kinds: tuple[str, ...],
+    flags: FlagTable,
+    strengths: bool,
+) -> NetworkHandle:
+    """Open a commit of columns in a task; `flags` have the auxiliary source neurons of `kinds`."""
+    from distributed import get_client
+
+    reader = open_commit(path, commit)
+    # Only the pushed state of v1 is divided over workers.
+    client = get_client() if reader.manifest().specification.profile == "v1" else None
+    opened = NetworkHandle(reader, client=client, strengths=strengths, regions=regions)
+    opened.keep_flags(kinds, flags)
+    return opened
 
 
 @dataclass(eq=False)

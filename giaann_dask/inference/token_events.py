@@ -65,6 +65,22 @@ class TokenEvent:
     columns: tuple[ActiveColumn, ...] = ()
 
 
+@dataclass(frozen=True)
+class PromptWords:
+    """Words of a prompt as the network divides it.
+
+    Attributes
+    ----------
+    words : tuple of str
+        Its words, nouns merged.
+    scores : tuple of ScoredWord
+        Their probabilities, where they are requested.
+    """
+
+    words: tuple[str, ...]
+    scores: tuple[ScoredWord, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class PreparedText:
     """A prompt divided into tokens, ready to enter the batch that prepared it.
@@ -82,15 +98,12 @@ class PreparedText:
     score : callable or None
         Returns the probability of each of its words, in any thread, with as many candidates as it is called with. Is
         None itself where words have no probabilities.
-    scores : tuple of ScoredWord
-        Result of `score`, where a caller has added it.
     """
 
     words: tuple[str, ...]
     enter: Callable[[], int]
     with_columns: Callable[[StateOptions], Generator[TokenEvent | None, None, None]] | None = None
     score: Callable[[int], tuple[ScoredWord, ...]] | None = None
-    scores: tuple[ScoredWord, ...] = ()
 
 
 class ContinuationBatch(Protocol):
@@ -173,6 +186,32 @@ class OpenNetwork(Protocol):
             If the options do not fit the network.
         """
         ...  # pragma: no cover
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerOpening:
+    """Task that opens a commit on a worker; its arguments stay on the cluster as long as this value exists.
+
+    Attributes
+    ----------
+    task : callable
+        Top-level function that returns the `OpenNetwork`, called with `arguments` in a task.
+    arguments : tuple
+        Its arguments; futures among them stand for their results.
+    subwords, draws : bool
+        As of the `OpenNetwork`.
+    trouble : callable
+        Called with seconds; returns why the network's rows are unavailable now, None if they are available.
+    lost : callable
+        Returns whether the cluster has lost what it kept, so that all has to be opened again.
+    """
+
+    task: Callable[..., OpenNetwork]
+    arguments: tuple[object, ...]
+    subwords: bool
+    draws: bool
+    trouble: Callable[[float], str | None]
+    lost: Callable[[], bool]
 
 
 class ContinuationStream:

@@ -64,6 +64,12 @@ class Handlers:
         self.metrics.watch("giaann_running", "Prompts that are continued", lambda: self.queue.running)
         self.metrics.watch("giaann_waiting", "Prompts that wait for a place", lambda: self.queue.waiting)
         self.metrics.watch("giaann_places", "Prompts that can be continued at once", lambda: options.queue.slots)
+        self.metrics.watch_by_worker("giaann_steps", "Steps of prompts", lambda: engine.statistics().steps)
+        self.metrics.watch(
+            "giaann_regenerated",
+            "Prompts that began again on another worker",
+            lambda: engine.statistics().regenerated,
+        )
 
     @property
     def queue(self) -> RequestQueue:

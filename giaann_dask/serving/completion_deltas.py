@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from giaann_dask.inference.token_events import PreparedText, TokenEvent
+from giaann_dask.inference.token_events import PromptWords, TokenEvent
 from giaann_dask.serving.engine import Part
 from giaann_dask.serving.logprobs import (
     TokenLogprob,
@@ -163,7 +163,7 @@ class Choice:
         return delta
 
     def _delta_of(self, part: Part) -> CompletionDelta:
-        if isinstance(part, PreparedText):
+        if isinstance(part, PromptWords):
             return self._begin(part)
         text, token = "", None
         logprobs: tuple[TokenLogprob, ...] = ()
@@ -180,11 +180,11 @@ class Choice:
         text += self._finder.feed(self._writer.end()) + self._finder.end()
         return CompletionDelta(text, token, "length" if part.stop is None else "stop", part.stop, logprobs)
 
-    def _begin(self, prepared: PreparedText) -> CompletionDelta:
+    def _begin(self, read: PromptWords) -> CompletionDelta:
         """Return the delta of the prompt, which is the only one where no token is requested."""
-        self.prompt_tokens = len(prepared.words)
+        self.prompt_tokens = len(read.words)
         finish: Finish | None = None if self._options.tokens else "length"
-        logprobs = prompt_logprobs(self._prompt, prepared.scores)
+        logprobs = prompt_logprobs(self._prompt, read.scores)
         return CompletionDelta(self._prompt if self._echo else "", None, finish, None, logprobs, begins=True)
 
     def _details(self, event: TokenEvent) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from giaann_dask.inference.token_events import PreparedText
+from giaann_dask.inference.token_events import PromptWords
 from giaann_dask.serving.chat_requests import read_chat_request
 from giaann_dask.serving.completion_deltas import Choice, CompletionDelta
 from giaann_dask.serving.http_errors import HttpError, http_error_of, late
@@ -156,7 +156,7 @@ class Conversation:
             self._count(choice, delta)
             if choice.finish is not None:
                 self._ticket.leave(index)
-            return index, delta, isinstance(part, PreparedText)
+            return index, delta, isinstance(part, PromptWords)
 
     def _count(self, choice: Choice, delta: CompletionDelta) -> None:
         if delta.token is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ from giaann_dask.inference.continuation import GenerationOptions, SamplingOption
 from giaann_dask.inference.registry import open_network
 from giaann_dask.inference.rows.health import LOST
 from giaann_dask.inference.sharded.workers import StateOptions
-from giaann_dask.inference.token_events import OpenNetwork, PreparedText, TokenEvent
+from giaann_dask.inference.token_events import OpenNetwork, PreparedText, PromptWords, TokenEvent
 from giaann_dask.store.network_store import CommitReader
 
 # For a response of the cluster to a health check.
@@ -34,6 +34,8 @@ _HEALTH_S = 3.0
 _CLOSE_S = 5.0
 # Tagging is pure Python; more threads would only compete with the one that steps the batch.
 _PREPARING = 2
+# The name of this process among workers.
+SERVER = "server"
 _LOG = logging.getLogger(__name__)
 
 
@@ -72,9 +74,9 @@ class CompletionOptions:
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
 
 
-Part = PreparedText | TokenEvent
-# Called from any thread with the prepared prompt, with every event and with an error that ends the generation; at last,
-# and once, with None, when the generation has released its resources.
+Part = PromptWords | TokenEvent
+# Called from any thread with the words of the prompt, with every event and with an error that ends the generation; at
+# last, and once, with None, when the generation has released its resources.
 Report = Callable[[Part | Exception | None], None]
 
 
@@ -104,6 +106,27 @@ class Generation:
         if error is not None:
             self.report(error)
         self.report(None)
+
+
+@dataclass(frozen=True)
+class EngineStatistics:
+    """Counts of an engine since it was opened.
+
+    Attributes
+    ----------
+    steps : dict of str to int
+        Steps of prompts, by the name of the worker that did them; `SERVER` stands for this process.
+    regenerated : int
+        Prompts whose tokens were generated again, because the worker that continued them was lost.
+    """
+
+    steps: dict[str, int] = field(default_factory=dict)
+    regenerated: int = 0
+
+    def __add__(self, other: EngineStatistics) -> EngineStatistics:
+        """Return the counts of both."""
+        steps = dict(Counter(self.steps) + Counter(other.steps))
+        return EngineStatistics(steps, self.regenerated + other.regenerated)
 
 
 class CompletionEngine(Protocol):
@@ -138,6 +161,10 @@ class CompletionEngine(Protocol):
 
     def failure(self) -> str | None:
         """Return why the network has to be opened again, None as long as the engine works or may recover."""
+        ...  # pragma: no cover
+
+    def statistics(self) -> EngineStatistics:
+        """Return how many steps were done so far, and where."""
         ...  # pragma: no cover
 
     def start(self, prompt: str, options: CompletionOptions, report: Report) -> Generation:
@@ -190,6 +217,7 @@ class Engine:
         self._arriving: SimpleQueue[tuple[Generation, PreparedText] | None] = SimpleQueue()
         self._waiting: deque[tuple[Generation, PreparedText]] = deque()
         self._running: dict[int, Generation] = {}
+        self._steps, self._counting = 0, threading.Lock()
         # Why no more prompts are accepted; under the lock, so that no queue gets a prompt after its last reader ended.
         self._stopped: Exception | None = None
         self._stopping = threading.Lock()
@@ -224,6 +252,15 @@ class Engine:
             return str(self._stopped)
         return LOST if self._network.lost() else None
 
+    @property
+    def steps(self) -> int:
+        """Steps of prompts so far."""
+        return self._steps
+
+    def statistics(self) -> EngineStatistics:
+        """Return how many steps were done so far; see `CompletionEngine.statistics`."""
+        return EngineStatistics({SERVER: self._steps})
+
     def start(self, prompt: str, options: CompletionOptions, report: Report) -> Generation:
         """Start to continue a prompt; see `CompletionEngine.start`."""
         generation = Generation(prompt, options, report)
@@ -254,12 +291,12 @@ class Engine:
         sampled = replace(self._options, runners_up=runners_up, sampling=options.sampling)
         try:
             text = self._batch.prepare(generation.prompt, replace(sampled, tokens=max(options.tokens, 1)))
-            if options.score_prompt and text.score is not None:
-                text = replace(text, scores=text.score(options.logprobs or 0))
+            scored = options.score_prompt and text.score is not None
+            words = PromptWords(text.words, text.score(options.logprobs or 0) if scored and text.score else ())
         except Exception as error:
             generation.end(error)
             return
-        generation.report(text)
+        generation.report(words)
         if not options.tokens:
             generation.end()
         elif options.columns and text.with_columns is not None:
@@ -282,6 +319,7 @@ class Engine:
         try:
             with closing(text.with_columns(state)) as events:
                 for event in events:
+                    self._count(1)
                     if self._stopped is not None:
                         raise self._stopped
                     if event is not None:
@@ -336,7 +374,12 @@ class Engine:
         if arrived is not None:
             self._waiting.append(arrived)
 
+    def _count(self, steps: int) -> None:
+        with self._counting:
+            self._steps += steps
+
     def _step(self) -> None:
+        self._count(len(self._running))
         try:
             events = self._batch.step() if self._running else []
         except Exception as error:
@@ -387,7 +430,7 @@ def open_engine(
     slots: int = 32,
     state: StateOptions | None = None,
 ) -> Engine:
-    """Open a commit of a network of any profile for a server; the other parameters are those of `Engine`.
+    """Open a commit of any profile in this process for a server; the other parameters are those of `Engine`.
 
     Parameters
     ----------

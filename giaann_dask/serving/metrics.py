@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class _WorkerCounter(Collector):
+    """Counter with the label ``worker``."""
+
+    def __init__(self, name: str, meaning: str, values: Callable[[], Mapping[str, float]]) -> None:
+        self._name, self._meaning, self._values = name, meaning, values
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the present values."""
+        family = CounterMetricFamily(self._name, self._meaning, labels=["worker"])
+        for worker, value in sorted(self._values().items()):
+            family.add_metric([worker], value)
+        yield family
 
 
 class Metrics:
@@ -43,6 +59,10 @@ class Metrics:
     def watch(self, name: str, meaning: str, value: Callable[[], float]) -> None:
         """Add a gauge whose value is read at each scrape."""
         Gauge(name, meaning, registry=self._registry).set_function(value)
+
+    def watch_by_worker(self, name: str, meaning: str, values: Callable[[], Mapping[str, float]]) -> None:
+        """Add a counter for each worker, whose values are read at each scrape."""
+        self._registry.register(_WorkerCounter(name, meaning, values))
 
     def text(self) -> bytes:
         """Return all of them in Prometheus's text format."""

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 from giaann_dask.errors import ClusterError, GiaannError
 from giaann_dask.inference.rows.health import LOST
-from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, Generation, Report
+from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, EngineStatistics, Generation, Report
 
 _POLL_S = 2.0
 # For a running health check when the server ends.
@@ -47,6 +47,8 @@ class ReopenedEngine:
         self._engine: CompletionEngine | None = None
         # Why there is no engine.
         self._reason = LOST
+        # Counts of engines that were lost.
+        self._before = EngineStatistics()
         self._swapping, self._closed = threading.Lock(), threading.Event()
         self._first = self._open()
         self._thread = threading.Thread(target=self._watch, name="reopen", daemon=True)
@@ -76,6 +78,11 @@ class ReopenedEngine:
         """Return None: an engine that has failed is opened again."""
         return None
 
+    def statistics(self) -> EngineStatistics:
+        """Return how many steps were done so far, also by engines that were lost."""
+        engine = self._engine
+        return self._before if engine is None else self._before + engine.statistics()
+
     def trouble(self) -> str | None:
         """Return why prompts cannot be continued now; see `CompletionEngine.trouble`."""
         engine = self._engine
@@ -104,6 +111,7 @@ class ReopenedEngine:
             if engine is not None and (failure := engine.failure()) is not None:
                 self._reason = failure
                 _LOG.warning("%s; the network is opened again as soon as possible", self._reason)
+                self._before += engine.statistics()
                 self._engine = None
                 self._give_up()
             if self._engine is None:

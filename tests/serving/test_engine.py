@@ -15,7 +15,7 @@ import giaann_dask as gd
 from giaann_dask.errors import ClusterError, PromptError
 from giaann_dask.inference.continuation import GeneratedToken
 from giaann_dask.inference.registry import open_network
-from giaann_dask.inference.token_events import OpenNetwork, PreparedText, TokenEvent
+from giaann_dask.inference.token_events import OpenNetwork, PromptWords, TokenEvent
 from giaann_dask.serving.engine import CompletionOptions, Engine, Part
 from giaann_dask.store.network_store import NetworkStore
 
@@ -42,7 +42,7 @@ def engine(opened: OpenNetwork) -> Iterator[Engine]:
 
 
 def tokens_of(parts: list[Part]) -> list[GeneratedToken]:
-    assert isinstance(parts[0], PreparedText)
+    assert isinstance(parts[0], PromptWords)
     assert isinstance(parts[-1], TokenEvent)
     assert parts[-1].finished
     return [part.token for part in parts if isinstance(part, TokenEvent) and part.token]

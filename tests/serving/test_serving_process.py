@@ -25,7 +25,7 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.data import sample_text
 from giaann_dask.inference.rows.remote import Mode, RowOptions
-from giaann_dask.inference.token_events import PreparedText, TokenEvent
+from giaann_dask.inference.token_events import PromptWords, TokenEvent
 from giaann_dask.serving.engine import CompletionOptions, open_engine
 from giaann_dask.store.network_store import NetworkStore
 
@@ -69,7 +69,7 @@ def test_an_engine_generates_the_same_tokens_as_generate(network: Path, mode: Mo
         with closing(open_engine(client, reader, options)) as engine:
             read, *events = parts_of(engine, PROMPT, wanted)
             shared = parts_of(engine, PROMPT, replace(wanted, columns=0))[1:]
-    assert isinstance(read, PreparedText)
+    assert isinstance(read, PromptWords)
     assert read.words == known.prompt
     tokens = [event for event in events if isinstance(event, TokenEvent) and event.token]
     assert [event for event in shared if isinstance(event, TokenEvent) and event.token] == [

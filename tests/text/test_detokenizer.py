@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from giaann_dask.inference.continuation import Candidate, Continuation, GeneratedToken
 from giaann_dask.inference.generation import word_and_column
-from giaann_dask.inference.token_events import PreparedText, TokenEvent
+from giaann_dask.inference.token_events import PromptWords, TokenEvent
 from giaann_dask.keys import pack_neuron
 from giaann_dask.serving.completion_deltas import Choice
 from giaann_dask.serving.engine import CompletionOptions, Part
@@ -37,7 +37,7 @@ def test_continuations_and_choices_have_the_same_text() -> None:
     assert words.text == "big dog"
     assert "subwords" not in words.as_dict()
     choice = Choice("a", CompletionRequest(prompts=("a",), options=CompletionOptions(tokens=9)), subwords=True)
-    parts: list[Part] = [PreparedText(("a",), lambda: 0), *(TokenEvent(0, token, False) for token in generated)]
+    parts: list[Part] = [PromptWords(("a",)), *(TokenEvent(0, token, False) for token in generated)]
     parts.append(TokenEvent(0, None, True))
     pieces = [choice.add(part).text for part in parts]
     assert choice.text == "".join(pieces) == told.text

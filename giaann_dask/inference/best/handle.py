@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from giaann_dask.cluster import result, task_key
+from giaann_dask.cluster import result, task_key, wait_all
 from giaann_dask.cluster.regions import open_region, region_places
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.device import one_thread
@@ -24,7 +24,7 @@ from giaann_dask.inference.best.table_files import open_tables
 from giaann_dask.inference.best.tables import PooledTables, build_tables
 from giaann_dask.inference.best.word_scores import score_text
 from giaann_dask.inference.continuation import Continuation, GeneratedToken, GenerationOptions
-from giaann_dask.inference.token_events import PreparedText, TokenEvent
+from giaann_dask.inference.token_events import PreparedText, TokenEvent, WorkerOpening
 from giaann_dask.runs.run import Run
 from giaann_dask.store.network_store import CommitReader
 
@@ -170,6 +170,35 @@ def _read_ahead(places: Sequence[tuple[str, str, list[str]]]) -> Iterator[Run]:
 def submit_tables(client: Client, reader: CommitReader) -> Future:
     """Return the tables of a commit, read on the cluster."""
     return client.submit(read_tables, *place_of(reader), key=task_key("tables", *place_of(reader)))
+
+
+def words_on_workers(client: Client, reader: CommitReader, options: GenerationOptions) -> WorkerOpening:
+    """Return how tasks open a commit of profile ``best`` on workers.
+
+    Its tables are built once, by one worker, which stores them where the other workers of its machine map them.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster does not respond in time.
+    OptionError
+        If options are set that only networks of columns have.
+    """
+    options.require_words()
+    wait_all([submit_tables(client, reader)])
+    return WorkerOpening(
+        open_words,
+        place_of(reader),
+        subwords=False,
+        draws=True,
+        trouble=lambda within_s: None,
+        lost=lambda: False,
+    )
+
+
+def open_words(path: str, commit: str) -> TablesHandle:
+    """Open a commit of profile ``best`` in a task."""
+    return TablesHandle(open_commit(path, commit))
 
 
 def generate_words(

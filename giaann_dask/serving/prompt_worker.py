@@ -1,0 +1,173 @@
+"""Continue prompts of a server on a worker of its cluster, as a Dask actor around an engine.
+
+The server starts prompts and takes their parts by requests that wait for the next ones. Does not cover: the choice of
+workers and what happens when one is lost (`giaann_dask.serving.worker_engine`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from distributed import get_worker
+
+from giaann_dask.inference.continuation import GenerationOptions
+from giaann_dask.inference.sharded.workers import StateOptions
+from giaann_dask.inference.token_events import OpenNetwork, TokenEvent
+from giaann_dask.serving.engine import CompletionOptions, Engine, Generation, Part
+
+# Parts that wait to be taken; the engine pauses while there are more.
+_MOST_PARTS = 4096
+# A server that takes nothing for so long has ended.
+_ABANDONED_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSettings:
+    """Parameters of `Engine` that are the same on every worker.
+
+    Attributes
+    ----------
+    name : str
+        Name of the network.
+    generation : GenerationOptions
+        Rules of inference, tagger and device.
+    slots : int
+        Prompts that share a step at most.
+    state : StateOptions
+        Memory budget of a worker for the whole activation of a prompt with concept columns.
+    """
+
+    name: str
+    generation: GenerationOptions = field(default_factory=lambda: GenerationOptions(reasons=0))
+    slots: int = 32
+    state: StateOptions = field(default_factory=StateOptions)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Parts and steps of an engine on a worker since the last request.
+
+    Attributes
+    ----------
+    worker : str
+        Name of the worker, which a process that replaces it has, too.
+    parts : tuple
+        Number of a prompt, and its next part, an error that ends it, or None after its last part.
+    steps : int
+        Steps of prompts since the engine was opened.
+    failure : str or None
+        Why the engine continues no prompts any more.
+    """
+
+    worker: str
+    parts: tuple[tuple[int, Part | Exception | None], ...]
+    steps: int
+    failure: str | None
+
+
+class _Outbox:
+    """Bounded queue of parts, from the threads of an engine to the event loop of a worker."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[int, Part | Exception | None]] = []
+        self._changed = threading.Condition()
+        self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self.closed = False
+
+    def put(self, number: int, part: Part | Exception | None) -> None:
+        """Add a part; wait while there are too many tokens, and close if nobody takes them."""
+        with self._changed:
+            # The event loop, which must not wait, reports no tokens.
+            if isinstance(part, TokenEvent):
+                has_room = self._changed.wait_for(lambda: self.closed or len(self._parts) < _MOST_PARTS, _ABANDONED_S)
+                self.closed = self.closed or not has_room
+            if self.closed:
+                return
+            self._parts.append((number, part))
+            if self._waiting is not None:
+                loop, event = self._waiting
+                loop.call_soon_threadsafe(event.set)
+                self._waiting = None
+
+    async def take(self, wait_s: float) -> tuple[tuple[int, Part | Exception | None], ...]:
+        """Return all parts; if there are none, wait for some time."""
+        event = asyncio.Event()
+        with self._changed:
+            if not self._parts:
+                self._waiting = (asyncio.get_running_loop(), event)
+        if self._waiting is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), wait_s)
+        with self._changed:
+            self._waiting = None
+            parts, self._parts = tuple(self._parts), []
+            self._changed.notify_all()
+        return parts
+
+    def close(self) -> None:
+        """Accept no more parts, and let no thread wait."""
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()
+
+
+class PromptWorker:
+    """Actor that continues prompts with an engine over a commit that it opens on its worker.
+
+    Parameters
+    ----------
+    settings : EngineSettings
+        Of the engine.
+    task : callable
+        `WorkerOpening.task`.
+    *arguments
+        `WorkerOpening.arguments`.
+    """
+
+    def __init__(self, settings: EngineSettings, task: Callable[..., OpenNetwork], *arguments: object) -> None:
+        self._name = str(get_worker().name)
+        self._engine = Engine(
+            task(*arguments), settings.name, settings.generation, slots=settings.slots, state=settings.state
+        )
+        self._outbox = _Outbox()
+        self._generations: dict[int, Generation] = {}
+        # Cancelled before they were started: requests may overtake each other.
+        self._cancelled: set[int] = set()
+        # Dask releases the actor when its future is, as with a client that is gone.
+        weakref.finalize(self, _end, self._engine, self._outbox).atexit = False
+
+    async def start(self, number: int, prompt: str, options: CompletionOptions) -> None:
+        """Start to continue a prompt; its parts are reported with its number."""
+        if number in self._cancelled:
+            self._cancelled.discard(number)
+            self._outbox.put(number, None)
+            return
+        self._generations[number] = self._engine.start(prompt, options, partial(self._outbox.put, number))
+
+    async def cancel(self, number: int) -> None:
+        """End a prompt at the next boundary of two steps."""
+        generation = self._generations.get(number)
+        if generation is None:
+            self._cancelled.add(number)
+        else:
+            generation.cancel()
+
+    async def take(self, wait_s: float) -> Progress:
+        """Return what is new; if nothing is, wait for some time."""
+        parts = await self._outbox.take(wait_s)
+        for number, part in parts:
+            if part is None:
+                self._generations.pop(number, None)
+        return Progress(self._name, parts, self._engine.steps, self._engine.failure())
+
+
+def _end(engine: Engine, outbox: _Outbox) -> None:
+    """Close an engine, in a thread of its own: this may run on the event loop of the worker."""
+    outbox.close()
+    threading.Thread(target=engine.close, name="close-engine", daemon=True).start()

@@ -1,0 +1,438 @@
+"""Continue the prompts of a server on the compute workers of its cluster; this process admits them and sends tokens.
+
+Each worker has an engine of its own over the same commit. A prompt goes to the worker with the fewest. When a worker is
+lost, its prompts begin again on another one: words are predicted, or drawn with the same seed, in the same way, so the
+tokens that were passed on already come again and are left out. Does not cover: the engine of a worker
+(`giaann_dask.serving.prompt_worker`), and reopening after the scheduler was lost (`giaann_dask.serving.reopening`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from giaann_dask.cluster import result, roles_of, timeout_s
+from giaann_dask.diagnostics.monitoring.reporter import reporter_of
+from giaann_dask.errors import ClusterError, OptionError, parameter
+from giaann_dask.events import Observer, PromptsAdvanced, ignore
+from giaann_dask.inference.continuation import GenerationOptions
+from giaann_dask.inference.registry import open_on_workers
+from giaann_dask.inference.rows.health import LOST
+from giaann_dask.inference.sharded.workers import StateOptions
+from giaann_dask.inference.token_events import PromptWords, TokenEvent, WorkerOpening
+from giaann_dask.serving.engine import CompletionOptions, EngineStatistics, Generation, Part, Report
+from giaann_dask.serving.prompt_worker import EngineSettings, Progress, PromptWorker
+from giaann_dask.store.network_store import CommitReader
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+# How long a worker waits for the next part before it says that there is none.
+_POLL_S = 1.0
+# Between two looks at the workers of the cluster, and before a worker that failed is tried again.
+_LOOK_S, _RETRY_S = 1.0, 10.0
+_HEALTH_S = 3.0
+_LOG = logging.getLogger(__name__)
+
+
+class _Session(Generation):
+    """A prompt that a worker continues, which can begin again on another one."""
+
+    def __init__(self, number: int, prompt: str, options: CompletionOptions, report: Report) -> None:
+        super().__init__(prompt, options, report)
+        self.number = number
+        self.worker: _Worker | None = None
+        self.waiting_since = time.monotonic()
+        self.entered = False
+        # Words that were passed on, and how many of them have come again since the prompt began again.
+        self._passed: list[str | None] = []
+        self._repeated = 0
+
+    def cancel(self) -> None:
+        """End the generation at the next boundary of two steps; may be called from any thread."""
+        super().cancel()
+        worker = self.worker
+        if worker is not None:
+            worker.cancel(self.number)
+
+    def begin_again(self) -> None:
+        """Expect all parts from the first one on."""
+        self.worker, self._repeated, self.waiting_since = None, 0, time.monotonic()
+
+    def receive(self, part: Part) -> bool:
+        """Pass a part on, unless it was passed on before; return whether it was new.
+
+        Raises
+        ------
+        ClusterError
+            If a part that comes again differs.
+        """
+        word = part.token.word if isinstance(part, TokenEvent) and part.token is not None else None
+        if self._repeated < len(self._passed):
+            if self._passed[self._repeated] != word:
+                raise ClusterError(
+                    "another worker continues the prompt differently",
+                    "workers with the same versions",
+                    "ask again; compare the workers with giaann-dask doctor",
+                )
+            self._repeated += 1
+            return False
+        self._passed.append(word)
+        self._repeated += 1
+        self.report(part)
+        return True
+
+
+class _Worker:
+    """An engine on one worker of the cluster, and the prompts that it continues."""
+
+    def __init__(self, address: str, future: Future) -> None:
+        self.address, self.future = address, future
+        self.actor: Any = None
+        self.steps = 0
+        self.sessions: dict[int, _Session] = {}
+        # Set when it is open or has failed.
+        self.settled = threading.Event()
+        # Set when it is not used any more.
+        self.left = threading.Event()
+        self.error: Exception | None = None
+
+    def begin(self, session: _Session) -> None:
+        """Start a prompt, without waiting for the worker."""
+        self.sessions[session.number] = session
+        session.worker = self
+        # Where the worker is lost, the thread that takes its parts is told so.
+        with suppress(RuntimeError):
+            self.actor.start(session.number, session.prompt, session.options)
+        if session.cancelled:
+            self.cancel(session.number)
+
+    def cancel(self, number: int) -> None:
+        """End a prompt, without waiting for the worker."""
+        with suppress(RuntimeError):
+            self.actor.cancel(number)
+
+    def open(self) -> bool:
+        """Wait until the network is open; return False if the worker has left the cluster meanwhile."""
+        done = threading.Event()
+        # Waiting for the result with short timeouts instead would cancel Dask's own work again and again.
+        self.future.add_done_callback(lambda _: done.set())
+        while not self.left.is_set():
+            if done.wait(_POLL_S):
+                self.actor = result(self.future)
+                return True
+        return False
+
+    def take(self, limit_s: float) -> Progress:
+        """Return parts and steps of the worker since the last request."""
+        progress: Progress = self.actor.take(_POLL_S).result(timeout=_POLL_S + limit_s)
+        return progress
+
+
+class WorkerEngine:
+    """Engine whose prompts are continued by the compute workers of a cluster; see `CompletionEngine`.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster; has to stay connected as long as the engine is used.
+    commit : str
+        The commit that predicts.
+    opening : WorkerOpening
+        How workers open it.
+    settings : EngineSettings
+        Of the engine of each worker.
+    workers : int, optional
+        Most workers to use; by default all that compute.
+    observer : callable, optional
+        Called when prompts begin, advance and end.
+
+    Raises
+    ------
+    ClusterError
+        If no worker opens the network in time.
+    OptionError
+        If the options do not fit the network, or `workers` is below 1.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        commit: str,
+        opening: WorkerOpening,
+        settings: EngineSettings,
+        *,
+        workers: int | None = None,
+        observer: Observer = ignore,
+    ) -> None:
+        if workers is not None and workers < 1:
+            raise OptionError(
+                f"{parameter('compute_workers')} is {workers}",
+                "1 or more",
+                f"leave {parameter('compute_workers')} out to use all workers",
+            )
+        self._client, self._opening, self._settings, self._observer = client, opening, settings, observer
+        self.name, self.commit = settings.name, commit
+        self.draws, self.subwords = opening.draws, opening.subwords
+        self._most = workers
+        self._numbers, self._identity = itertools.count(), uuid.uuid4().hex
+        self._lock = threading.Lock()
+        self._workers: dict[str, _Worker] = {}
+        self._waiting: deque[_Session] = deque()
+        self._failed: dict[str, float] = {}
+        self._steps: Counter[str] = Counter()
+        self._regenerated = 0
+        self._closed = threading.Event()
+        try:
+            self._open_first()
+        except BaseException:
+            self.close()
+            raise
+        threading.Thread(target=self._watch, name="workers", daemon=True).start()
+
+    def trouble(self) -> str | None:
+        """Return why prompts cannot be continued now; see `CompletionEngine.trouble`."""
+        if self.failure() is not None:
+            return LOST
+        reason = self._opening.trouble(_HEALTH_S)
+        if reason is None and not any(worker.actor is not None for worker in self._present()):
+            return "no worker has the network open"
+        return reason
+
+    def failure(self) -> str | None:
+        """Return that the cluster is lost; workers that are lost are replaced."""
+        # A client that has lost its scheduler forgets its futures at once, also when it finds another one.
+        forgotten = any(worker.future.key not in self._client.futures for worker in self._present())
+        return LOST if self._client.status != "running" or forgotten or self._opening.lost() else None
+
+    def statistics(self) -> EngineStatistics:
+        """Return how many steps were done so far; see `CompletionEngine.statistics`."""
+        with self._lock:
+            return EngineStatistics(dict(self._steps), self._regenerated)
+
+    def start(self, prompt: str, options: CompletionOptions, report: Report) -> Generation:
+        """Start to continue a prompt; see `CompletionEngine.start`."""
+        # Drawn here, because another worker has to give the same words.
+        seeded = replace(options, sampling=options.sampling.seeded())
+        session = _Session(next(self._numbers), prompt, seeded, report)
+        self._assign([session])
+        return session
+
+    def close(self) -> None:
+        """End all generations, and let the workers close the network; none can be started after that."""
+        self._closed.set()
+        for worker in self._present():
+            self._leave(worker)
+        self._assign([])
+
+    def _present(self) -> list[_Worker]:
+        with self._lock:
+            return [*self._workers.values()]
+
+    def _open_first(self) -> None:
+        """Open the network on the workers that are there, and wait until they have done so or failed."""
+        self._look()
+        deadline = time.monotonic() + timeout_s()
+        workers = self._present()
+        for worker in workers:
+            worker.settled.wait(max(0.0, deadline - time.monotonic()))
+        if any(worker.actor is not None for worker in workers):
+            return
+        errors = [worker.error for worker in workers if worker.error is not None]
+        raise errors[0] if errors else _no_worker(timeout_s())
+
+    def _watch(self) -> None:
+        """Add workers that have joined, remove those that have left, until the engine is closed."""
+        while not self._closed.wait(_LOOK_S):
+            self._expire()
+            try:
+                self._look()
+            except Exception as error:
+                # This thread has to go on; what is lost with the scheduler is opened again by others.
+                _LOG.info("the workers of the cluster are unknown: %r", error)
+
+    def _look(self) -> None:
+        """Open the network on workers that have joined, and leave those that are not there any more."""
+        present = set(roles_of(self._client).compute)
+        now = time.monotonic()
+        for worker in self._present():
+            if worker.address not in present:
+                self._leave(worker)
+        with self._lock:
+            self._failed = {address: at for address, at in self._failed.items() if now - at < _RETRY_S}
+            free = sorted(present - self._workers.keys() - self._failed.keys())
+            for address in free[: None if self._most is None else max(self._most - len(self._workers), 0)]:
+                self._workers[address] = worker = _Worker(address, self._submit(address))
+                threading.Thread(target=self._run, args=(worker,), name=f"take-{address}", daemon=True).start()
+
+    def _submit(self, address: str) -> Future:
+        key = f"{PromptWorker.__name__}-{self._identity}-{next(self._numbers)}"
+        arguments = (self._settings, self._opening.task, *self._opening.arguments)
+        return self._client.submit(PromptWorker, *arguments, key=key, workers=[address], actor=True)
+
+    def _run(self, worker: _Worker) -> None:
+        """Take the parts of one worker's prompts until it has left; the target of a thread."""
+        limit_s = self._settings.generation.rows.request_s
+        try:
+            if not worker.open():
+                return
+            worker.settled.set()
+            self._assign([])
+            while not worker.left.is_set():
+                progress = worker.take(limit_s)
+                self._receive(worker, progress)
+                if progress.failure is not None:
+                    raise ClusterError(progress.failure, "an engine that works", "look at the log of the worker")
+        except Exception as error:
+            worker.error = error
+            if not worker.left.is_set():
+                _LOG.warning("a worker does not continue prompts any more (%s): %s", worker.address, error)
+        finally:
+            worker.settled.set()
+            self._leave(worker)
+
+    def _receive(self, worker: _Worker, progress: Progress) -> None:
+        with self._lock:
+            self._steps[progress.worker] += progress.steps - worker.steps
+            worker.steps = progress.steps
+        for number, part in progress.parts:
+            session = worker.sessions.get(number)
+            if session is None:
+                continue
+            if part is None:
+                self._end(worker, session)
+            elif isinstance(part, Exception):
+                session.report(part)
+            else:
+                self._pass(worker, session, part)
+
+    def _pass(self, worker: _Worker, session: _Session, part: Part) -> None:
+        """Pass a part of a prompt on; end the prompt if it cannot be continued as before."""
+        try:
+            new = session.receive(part)
+        except ClusterError as error:
+            worker.cancel(session.number)
+            session.report(error)
+            self._end(worker, session)
+            return
+        if new and isinstance(part, PromptWords):
+            session.entered = True
+            self._observer(PromptsAdvanced(entered=1))
+        elif new and isinstance(part, TokenEvent):
+            self._observer(PromptsAdvanced(tokens=int(part.token is not None)))
+
+    def _end(self, worker: _Worker, session: _Session) -> None:
+        with self._lock:
+            worker.sessions.pop(session.number, None)
+        self._finish(session)
+
+    def _finish(self, session: _Session, error: Exception | None = None) -> None:
+        if session.entered:
+            self._observer(PromptsAdvanced(left=1))
+        session.end(error)
+
+    def _leave(self, worker: _Worker) -> None:
+        """Use a worker no longer, and let others continue its prompts."""
+        with self._lock:
+            if self._workers.get(worker.address) is not worker:
+                return
+            del self._workers[worker.address]
+            worker.left.set()
+            if worker.error is not None:
+                self._failed[worker.address] = time.monotonic()
+            sessions = [*worker.sessions.values()]
+            worker.sessions.clear()
+            self._regenerated += len(sessions)
+        # Dask lets the actor go, and it closes its engine.
+        worker.future.release()
+        for session in sessions:
+            session.begin_again()
+        self._assign(sessions)
+
+    def _assign(self, sessions: Iterable[_Session]) -> None:
+        """Give prompts, and those that wait for a worker, to the workers with the fewest."""
+        ended = []
+        with self._lock:
+            self._waiting.extend(sessions)
+            workers = [worker for worker in self._workers.values() if worker.actor is not None]
+            while self._waiting and (workers or self._closed.is_set()):
+                session = self._waiting.popleft()
+                if self._closed.is_set() or session.cancelled:
+                    ended.append(session)
+                else:
+                    min(workers, key=lambda worker: len(worker.sessions)).begin(session)
+        for session in ended:
+            self._finish(session, None if session.cancelled else _closed())
+
+    def _expire(self) -> None:
+        """End prompts that were cancelled, or have waited too long, while there was no worker."""
+        rows = self._settings.generation.rows
+        limit_s = rows.timeout_s + rows.request_s
+        with self._lock:
+            waited = time.monotonic() - limit_s
+            over = [session for session in self._waiting if session.cancelled or session.waiting_since < waited]
+            for session in over:
+                self._waiting.remove(session)
+        for session in over:
+            self._finish(session, None if session.cancelled else _no_worker(limit_s))
+
+
+def _closed() -> ClusterError:
+    return ClusterError("the engine is closed", "an open one", "open the network again")
+
+
+def _no_worker(seconds: float) -> ClusterError:
+    return ClusterError(
+        f"no worker has opened the network within {seconds:g} seconds",
+        "compute workers that stay alive",
+        "look at the workers' logs and memory, then ask again",
+    )
+
+
+def open_worker_engine(
+    client: Client,
+    reader: CommitReader,
+    options: GenerationOptions | None = None,
+    *,
+    slots: int = 32,
+    state: StateOptions | None = None,
+    workers: int | None = None,
+) -> WorkerEngine:
+    """Open a commit of any profile on the compute workers of a cluster, for a server.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster; has to stay connected as long as the engine is used.
+    reader : CommitReader
+        The commit that predicts.
+    options : GenerationOptions, optional
+        Rules of inference, tagger, device and how rows are fetched.
+    slots : int
+        Prompts that share a step of one worker at most.
+    state : StateOptions, optional
+        Memory budget in a worker for the whole activation of a prompt with concept columns.
+    workers : int, optional
+        Most workers to use; by default all that compute.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster does not open the network in time.
+    OptionError
+        If the options do not fit the network.
+    """
+    chosen = replace(options or GenerationOptions(), reasons=0)
+    settings = EngineSettings(
+        name=reader.path.resolve().name, generation=chosen, slots=slots, state=state or StateOptions()
+    )
+    opening = open_on_workers(client, reader, chosen)
+    return WorkerEngine(client, reader.commit, opening, settings, workers=workers, observer=reporter_of(client))
