@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from giaann_dask.algebra.removal import RemovalReport
     from giaann_dask.api.algebra import add, diff, forget
     from giaann_dask.api.cluster import connect
+    from giaann_dask.api.islands import change_keys, create_island, join_island, merge_bundles, pack_bundle
     from giaann_dask.api.network import Network, open
     from giaann_dask.api.texts import TextOptions
     from giaann_dask.api.training import Training, encode, new_inputs, train
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from giaann_dask.inference.state.options import InferenceOptions
     from giaann_dask.inference.v1.beam import BeamOptions
     from giaann_dask.inference.v2.options import V2Settings
+    from giaann_dask.islands.definition import Island
+    from giaann_dask.islands.merging import MergeReport
+    from giaann_dask.islands.packing import PackOptions, PackReport
     from giaann_dask.spec import Specification
     from giaann_dask.store.corpus import EncodedCorpus
     from giaann_dask.text.inputs import Files
@@ -50,8 +54,12 @@ _MODULES = {
     "Files": "giaann_dask.text.inputs",
     "GenerationOptions": "giaann_dask.inference.continuation",
     "InferenceOptions": "giaann_dask.inference.state.options",
+    "Island": "giaann_dask.islands.definition",
+    "MergeReport": "giaann_dask.islands.merging",
     "Network": "giaann_dask.api.network",
     "NetworkDifference": "giaann_dask.algebra.comparison",
+    "PackOptions": "giaann_dask.islands.packing",
+    "PackReport": "giaann_dask.islands.packing",
     "RemovalReport": "giaann_dask.algebra.removal",
     "RowOptions": "giaann_dask.inference.rows.remote",
     "SamplingOptions": "giaann_dask.inference.continuation",
@@ -64,12 +72,17 @@ _MODULES = {
     "Training": "giaann_dask.api.training",
     "V2Settings": "giaann_dask.inference.v2.options",
     "add": "giaann_dask.api.algebra",
+    "change_keys": "giaann_dask.api.islands",
     "connect": "giaann_dask.api.cluster",
+    "create_island": "giaann_dask.api.islands",
     "diff": "giaann_dask.api.algebra",
     "encode": "giaann_dask.api.training",
     "forget": "giaann_dask.api.algebra",
+    "join_island": "giaann_dask.api.islands",
+    "merge_bundles": "giaann_dask.api.islands",
     "new_inputs": "giaann_dask.api.training",
     "open": "giaann_dask.api.network",
+    "pack_bundle": "giaann_dask.api.islands",
     "roles_of": "giaann_dask.cluster",
     "save_report": "giaann_dask.diagnostics.evaluation_report",
     "start_cluster": "giaann_dask.cluster",
@@ -85,8 +98,12 @@ __all__ = [
     "Files",
     "GenerationOptions",
     "InferenceOptions",
+    "Island",
+    "MergeReport",
     "Network",
     "NetworkDifference",
+    "PackOptions",
+    "PackReport",
     "RemovalReport",
     "RowOptions",
     "SamplingOptions",
@@ -99,12 +116,17 @@ __all__ = [
     "TrainingOptions",
     "V2Settings",
     "add",
+    "change_keys",
     "connect",
+    "create_island",
     "diff",
     "encode",
     "forget",
+    "join_island",
+    "merge_bundles",
     "new_inputs",
     "open",
+    "pack_bundle",
     "roles_of",
     "save_report",
     "start_cluster",

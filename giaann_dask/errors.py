@@ -118,6 +118,10 @@ class MissingDependencyError(GiaannError, ImportError):
     """An optional package that the chosen feature needs is not installed."""
 
 
+class BundleError(GiaannError, ValueError):
+    """A bundle of increments that is not accepted: changed, not signed by a listed key, or not what its text gives."""
+
+
 class StoreMissingError(GiaannError, FileNotFoundError):
     """No network or corpus at the given path."""
 

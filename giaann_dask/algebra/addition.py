@@ -17,6 +17,7 @@ from distributed import Client, Future
 
 from giaann_dask.algebra.parts import (
     add_parts,
+    placement_for,
     require_order_free,
     require_same_index,
     require_same_rules,
@@ -91,10 +92,10 @@ def add_networks(
         if open_store(out) is not None:
             raise StoreExistsError(f"{out} is a network already", "a new path", "write the sum to another path")
         SharedPlace(client, held).require()
-        regions = Regions(client, first.placement(), 0)
         progress, renamings = _sum_dictionaries(added)
         origins, numbers = _sum_origins(added)
         progress = replace(progress, origins=origins)
+        regions = Regions(client, placement_for(first, len(progress.vocabulary.concepts)), 0)
         parts: dict[int, list[Future]] = defaultdict(list)
         for reader, renaming, sequences in zip(added, renamings, numbers, strict=True):
             for region, futures in submit_parts(client, reader, first.placement(), renaming, sequences).items():

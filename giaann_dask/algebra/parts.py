@@ -137,6 +137,13 @@ def divide_parts(
     return dict(parts)
 
 
+def placement_for(reader: CommitReader, columns: int) -> Placement:
+    """Return the placement of a commit with a fixed region for all columns of a larger dictionary."""
+    placement = reader.placement()
+    by_hash = reader.manifest().specification.placement == "hash"
+    return placement if by_hash else placement.assigning(columns)
+
+
 def add_parts(regions: Regions, parts: Mapping[int, Sequence[Future]]) -> dict[int, Future]:
     """Submit tasks that add the parts of each region, without decoding a sum as a whole."""
     return {

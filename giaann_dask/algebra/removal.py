@@ -8,7 +8,7 @@ completely.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
@@ -138,7 +138,7 @@ def forget_documents(
         require_order_free(reader)
         with scratch_place(store.path, "forget") as documents:
             removed = _train_apart(client, reader, documents, inputs, sources, observer)
-            parts = _removed_parts(reader, removed)
+            parts = find_parts(reader, removed.ledger())
             commit = _subtract(client, store, reader, removed, parts, renumber=renumber)
             digest_removed = digest_of(removed)
         after = store.open(commit)
@@ -179,9 +179,9 @@ def _train_apart(
         return made.open(made.head())
 
 
-def _removed_parts(reader: CommitReader, removed: CommitReader) -> set[int]:
-    """Return the places of the documents in the ledger; raise an error where it does not hold them completely."""
-    wanted = Counter(removed.ledger())
+def find_parts(reader: CommitReader, documents: Sequence[LedgerEntry]) -> set[int]:
+    """Return the places of documents in a network's ledger; raise an error where it does not hold them completely."""
+    wanted = Counter(documents)
     if not wanted:
         raise OptionError("documents without a sequence of enough tokens", "text that was trained", "check the inputs")
     held = {entry.identity: entry for entry in reader.ledger()}
@@ -224,7 +224,9 @@ def _subtract(
     origins, sequences = reader.origins(), None
     if origins is not None:
         origins, sequences = origins.without(sorted(parts))
-    sums = _submit_differences(client, regions, reader, removed, sequences)
+    names = find_names(removed.vocabulary(), vocabulary) if has_columns else None
+    gone = submit_parts(client, removed, placement, names)
+    sums = submit_differences(client, regions, reader, gone, sequences)
     entries = [entry for part, entry in enumerate(reader.ledger()) if part not in parts]
     used = results([client.submit(used_names, each, key=task_key("names", each.key)) for each in sums.values()])
     columns, features = (np.unique(np.concatenate([_NONE, *found])) for found in zip(*used, strict=True))
@@ -247,14 +249,15 @@ def _subtract(
     return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
 
 
-def _submit_differences(
-    client: Client, regions: Regions, reader: CommitReader, removed: CommitReader, sequences: SequenceNumbers | None
+def submit_differences(
+    client: Client,
+    regions: Regions,
+    reader: CommitReader,
+    parts: Mapping[int, Sequence[Future]],
+    sequences: SequenceNumbers | None = None,
 ) -> dict[int, Future]:
-    """Submit tasks that subtract the runs of one network from those of another, by region."""
-    placement = reader.placement()
-    names = find_names(removed.vocabulary(), reader.vocabulary())
-    wholes = submit_parts(client, reader, placement)
-    parts = submit_parts(client, removed, placement, names if reader.manifest().specification.has_columns else None)
+    """Submit tasks that subtract packed runs from those of a network, by region of the network."""
+    wholes = submit_parts(client, reader, reader.placement())
     sums = {}
     for region in sorted({*wholes, *parts}):
         whole, part = wholes.get(region, []), parts.get(region, [])
@@ -354,7 +357,7 @@ def _without_zeros(run: Run) -> Run:
     return Run(run.source[lengths > 0], pointer, run.target[kept], narrow_strength(run.strength[kept].astype(np.int64)))
 
 
-def used_names(packed: PackedRegionRun) -> tuple[Integers, Integers]:
+def used_names(packed: RegionRun | PackedRegionRun) -> tuple[Integers, Integers]:
     """Return the columns and features of the trained neurons of a run (a task).
 
     In profile ``best``, which has no columns, the keys of the words that occur.

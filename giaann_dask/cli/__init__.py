@@ -19,6 +19,7 @@ from giaann_dask.cli.compiling import compile_ahead
 from giaann_dask.cli.doctor import doctor
 from giaann_dask.cli.engine import cluster, compact
 from giaann_dask.cli.history import branch, checkout, log, tag
+from giaann_dask.cli.islands import island
 from giaann_dask.cli.jobs import job
 from giaann_dask.cli.picturing import draw, report
 from giaann_dask.cli.serving import serve
@@ -37,7 +38,7 @@ _SYSTEM_ERRORS = (
 
 for command in (
     *(add, branch, checkout, cluster, compact, compile_ahead, diff, digest, doctor, draw),
-    *(forget, job, log, report, serve, tag, tokenizer, trace),
+    *(forget, island, job, log, report, serve, tag, tokenizer, trace),
 ):
     giaann_dask.add_command(command)
 

@@ -83,6 +83,14 @@ class Placement:
         """Return the placement after one more split."""
         return replace(self, splits=(*self.splits, Split(region, pivot)))
 
+    def assigning(self, columns: int) -> Placement:
+        """Return the placement with a fixed region for every column up to a number, for columns that are added.
+
+        Without it, a table that chooses regions by use would choose others for columns that have connections already.
+        """
+        assigned = self.first_regions_of(np.arange(columns)).astype(np.int32)
+        return replace(self, assigned=np.concatenate([assigned, self.assigned[columns:]]))
+
     def first_regions_of(self, column: npt.ArrayLike) -> Integers:
         """Return the region of each column before any split, int64.
 

@@ -580,6 +580,7 @@ class NetworkStore:
             _write_assigned(root, change.placement.assigned)
             _write_header(root, new)
             message = f"{new.sequences} sequences, {new.connections} connections"
+            message += f"; {change.note}" if change.note else ""
             if self.held is not None:
                 # A lease that was lost since the runs were written.
                 self.held.mark()
@@ -610,6 +611,8 @@ class CommitChange:
         Whether dictionaries, ledger, origins and placement are others than before, not only longer.
     origins : Origins, optional
         Where the sequences come from; as before by default.
+    note : str
+        Further text of the commit's message.
     """
 
     def __init__(
@@ -621,9 +624,11 @@ class CommitChange:
         *,
         rewritten: bool = False,
         origins: Origins | None = None,
+        note: str = "",
     ) -> None:
         self.rewritten = rewritten
         self.origins = origins
+        self.note = note
         self.manifest = manifest
         self.placement = placement
         self.vocabulary = vocabulary.truncated(manifest.concepts, manifest.features, manifest.sequences - 1)

@@ -50,6 +50,8 @@ class Progress:
         Whether dictionaries, ledger and origins are others than those of the last commit, not only longer.
     origins : Origins, optional
         Where the sequences come from, of a network with an index; those of the last commit by default.
+    note : str
+        Further text of the commit's message.
     """
 
     manifest: Manifest
@@ -57,6 +59,7 @@ class Progress:
     ledger: Ledger
     rewritten: bool = False
     origins: Origins | None = None
+    note: str = ""
 
 
 class _Attempt(NamedTuple):
@@ -156,6 +159,7 @@ def commit_regions(
         placement,
         rewritten=progress.rewritten,
         origins=progress.origins,
+        note=progress.note,
     )
     commit = store.commit(session, results(written), store.open(place[1]), change)
     if last:

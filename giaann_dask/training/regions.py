@@ -173,7 +173,7 @@ class Regions:
         """Return the identities of the runs that are to be committed."""
         return {run.identity for snapshot in self._awaited for _, run in snapshot.references()}
 
-    def place_columns(self, columns: Future) -> None:
+    def place_columns(self, columns: Placement | Future) -> None:
         """Continue with a placement of columns that later rounds have extended, or that was read from the store."""
         self.columns = columns
 
@@ -205,6 +205,22 @@ class Regions:
         for region, value in sums.items():
             name = _identity(region, 0, last)
             self._runs[region] = (RunReference(name, rank, 0, last, self._measure(value), value, packed=True),)
+        self.rounds += 1
+
+    def add_round(self, sums: Mapping[int, Future], rank: int) -> None:
+        """Add one packed run that was computed elsewhere to every region, as a round does.
+
+        Parameters
+        ----------
+        sums : mapping of int to Future
+            A `PackedRegionRun` for each region that gets connections.
+        rank : int
+            Of these runs: about the logarithm of the rounds that would have had as many sequences.
+        """
+        for region, value in sums.items():
+            name = _identity(region, self.rounds, self.rounds)
+            added = RunReference(name, rank, self.rounds, self.rounds, self._measure(value), value, packed=True)
+            self._runs[region] = self._with_run(region, self._runs[region], added)
         self.rounds += 1
 
     def compact_all(self, region: int) -> None:

@@ -1,0 +1,337 @@
+"""Create islands, join them, pack what was trained there as signed bundles, and merge these, from Python.
+
+The work is done by `giaann_dask.islands`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from giaann_dask.algebra.addition import Overlap
+from giaann_dask.api.cluster import ClientLike, observe_work
+from giaann_dask.api.network import Network
+from giaann_dask.api.texts import TextOptions, read_inputs, sources_of
+from giaann_dask.diagnostics.progress import Workload
+from giaann_dask.encoding.lexicon import DEFAULT
+from giaann_dask.errors import OptionError, SpecificationError, StoreExistsError, parameter
+from giaann_dask.events import Observer, ignore
+from giaann_dask.increments.scaling import require_sums
+from giaann_dask.islands.auditing import AuditOptions
+from giaann_dask.islands.definition import Island, check_key_names, read_island, write_island
+from giaann_dask.islands.merging import MergeReport
+from giaann_dask.islands.merging import merge_bundles as merge_files
+from giaann_dask.islands.packing import PackOptions, PackReport
+from giaann_dask.islands.packing import pack_bundle as pack_file
+from giaann_dask.islands.signing import is_public_key, read_private_key, read_public_key, require_cryptography
+from giaann_dask.spec import Specification
+from giaann_dask.storage import absolute_place, require_writable
+from giaann_dask.store.export import digest_of
+from giaann_dask.store.manifest import Manifest
+from giaann_dask.store.network_store import CommitChange, NetworkStore
+from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.training.target import open_store
+
+if TYPE_CHECKING:
+    from giaann_dask.api.texts import Inputs
+
+PathLike = str | os.PathLike[str]
+
+
+def create_island(
+    network: PathLike,
+    island: PathLike,
+    keys: Mapping[str, PathLike],
+    *,
+    specification: Specification | None = None,
+    ever_pos: str | None = None,
+) -> Island:
+    """Write the island file of a network, which is created where there is none.
+
+    Parameters
+    ----------
+    network : str or Path
+        Network that bundles will be merged into.
+    island : str or Path
+        The new file, which everyone who takes part gets.
+    keys : mapping of str to path or str
+        Public keys by name: files in PEM, or 64 hexadecimal digits. More can be added later (`change_keys`).
+    specification : Specification, optional
+        Of a new network, with ``flags="canonical"`` or of profile ``best``; profile ``v1`` by default.
+    ever_pos : str, optional
+        Of a new network: ``lemminflect`` or the path of a JSON file.
+
+    Returns
+    -------
+    Island
+
+    Raises
+    ------
+    GiaannError
+        If something is at the path, the network depends on the order of its text, or a key cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> island = create_island(folder / "village", folder / "village.island", {"mill": "ab" * 32})
+    >>> join_island(folder / "village.island", folder / "mill").manifest.sequences
+    0
+    """
+    path, place = Path(island), absolute_place(os.fspath(network))
+    if path.exists():
+        raise StoreExistsError(f"there is a file {path}", "a new path", "change its keys with giaann-dask island keys")
+    require_writable(path)
+    listed = _read_keys(keys)
+    store = open_store(place)
+    if store is None:
+        made = Island(
+            specification=specification or Specification(flags="canonical"),
+            ever_pos=EverPos(),
+        )
+        require_sums(made.specification)
+        made = replace(made, ever_pos=_lexicon(made.specification, ever_pos))
+        store = NetworkStore.create(place, Manifest.new(made.specification), made.ever_pos)
+    reader = store.open(store.head())
+    stored = reader.manifest().specification
+    if specification is not None and specification.without_regions() != stored.without_regions():
+        raise SpecificationError(
+            f"network {place} has the specification {str(stored.as_dict())[:200]}",
+            f"{str(specification.as_dict())[:200]} as asked for",
+            "leave it out, or name a new network",
+        )
+    vocabulary = reader.vocabulary()
+    made = Island(
+        specification=stored,
+        ever_pos=reader.ever_pos(),
+        concepts=tuple(vocabulary.concepts),
+        features=tuple(vocabulary.features[1:]),
+        commit=reader.commit,
+        digest=digest_of(reader),
+        keys=listed,
+    )
+    write_island(made, path)
+    return made
+
+
+def change_keys(island: PathLike, add: Mapping[str, PathLike] | None = None, remove: Sequence[str] = ()) -> Island:
+    """Add public keys to an island file and remove others; what was merged stays.
+
+    Parameters
+    ----------
+    island : str or Path
+        The file.
+    add : mapping of str to path or str, optional
+        As `create_island` takes them; a name that is there gets another key.
+    remove : sequence of str
+        Names.
+
+    Returns
+    -------
+    Island
+
+    Raises
+    ------
+    GiaannError
+        If a key cannot be read, or there is no such name.
+    """
+    path = Path(island)
+    read = read_island(path)
+    if missing := sorted(set(remove) - read.keys.keys()):
+        raise OptionError(f"the island file {path} has no keys {missing}", f"of {sorted(read.keys)}", "name these")
+    keys = {name: key for name, key in read.keys.items() if name not in remove} | _read_keys(add or {})
+    check_key_names(keys)
+    changed = replace(read, keys=keys)
+    if changed != read:
+        write_island(changed, path)
+    return changed
+
+
+def join_island(island: PathLike, network: PathLike) -> Network:
+    """Create the empty network of an island, to be trained with `train`.
+
+    Parameters
+    ----------
+    island : str or Path
+        The island file.
+    network : str or Path
+        Folder of the new network.
+
+    Returns
+    -------
+    Network
+        With the names of the base and no connections.
+
+    Raises
+    ------
+    GiaannError
+        If the file cannot be read, or something is at the path.
+    """
+    read = read_island(Path(island))
+    place = absolute_place(os.fspath(network))
+    store = NetworkStore.create(place, Manifest.new(read.specification), read.ever_pos)
+    vocabulary = read.vocabulary()
+    if vocabulary.concepts or len(vocabulary.features) > 1:
+        with store.lock():
+            reader = store.open(store.head())
+            manifest = replace(reader.manifest(), concepts=len(vocabulary.concepts), features=len(vocabulary.features))
+            store.commit(store.begin(), [], reader, CommitChange(manifest, vocabulary, [], reader.placement()))
+    return Network(place)
+
+
+def pack_bundle(
+    network: PathLike | Network,
+    inputs: Inputs,
+    bundle: PathLike,
+    *,
+    island: PathLike,
+    key: PathLike,
+    options: PackOptions | None = None,
+    client: ClientLike | None = None,
+    text: TextOptions | None = None,
+    progress: bool | None = None,
+    observer: Observer = ignore,
+) -> PackReport:
+    """Pack the increments of text that a network was trained on into a signed bundle.
+
+    Parameters
+    ----------
+    network : str, Path or Network
+        Trained on all tokens of the text.
+    inputs : str, Path, Files or iterable of texts
+        The text, as it was given to `train`: it is counted a second time, group by group.
+    bundle : str or Path
+        The file to write.
+    island : str or Path
+        The island file.
+    key : str or Path
+        File of the private key.
+    options : PackOptions, optional
+        Size of groups, and whether their text is offered to be audited.
+    client : Client, cluster or str, optional
+        The current client by default, else that of a new local cluster.
+    text : TextOptions, optional
+        How text is tagged; as in training.
+    progress : bool, optional
+        Whether progress bars are shown; by default in notebooks.
+    observer : callable, optional
+        Called with every event.
+
+    Returns
+    -------
+    PackReport
+
+    Raises
+    ------
+    GiaannError
+        If the network is not the sum of what the text gives, or the key is not listed; no file is left.
+    """
+    secret = read_private_key(Path(key))
+    read, path = read_island(Path(island)), Path(bundle)
+    require_writable(path)
+    sources, chosen = read_inputs(inputs, text)
+    store = NetworkStore(os.fspath(network))
+    reader = store.open(network.commit if isinstance(network, Network) else store.head())
+    reading = sources_of(read.specification, chosen, read.ever_pos)
+    with observe_work(client, Workload(sources, chosen.reading.text_field, None), progress, observer) as (
+        used,
+        reporting,
+    ):
+        report: PackReport = pack_file(
+            used, reader, read, sources, reading, secret, path, options=options or PackOptions(), observer=reporting
+        )
+    return report
+
+
+def merge_bundles(
+    network: PathLike | Network,
+    bundles: Sequence[PathLike],
+    *,
+    island: PathLike,
+    audit: int = 0,
+    audit_seed: int | None = None,
+    texts: Inputs | None = None,
+    overlap: Overlap = "refuse",
+    client: ClientLike | None = None,
+    text: TextOptions | None = None,
+    progress: bool | None = None,
+    observer: Observer = ignore,
+) -> list[MergeReport]:
+    """Verify bundles and add those that a network does not hold yet, a commit for each.
+
+    Parameters
+    ----------
+    network : str, Path or Network
+        The network of the island.
+    bundles : sequence of str or Path
+        Files, in any order. When one of them is refused, none is added.
+    island : str or Path
+        The island file.
+    audit : int
+        Groups of each bundle that are counted again and compared exactly, drawn at random.
+    audit_seed : int, optional
+        Seed of the draw, to repeat one; unpredictable by default. The commit's message names it.
+    texts : str, Path, Files or iterable of texts, optional
+        Text of bundles that do not offer it themselves.
+    overlap : {"refuse", "once"}
+        What to do with a bundle of which a part is held already: refuse it, or add its other groups.
+    client : Client, cluster or str, optional
+        The current client by default, else that of a new local cluster.
+    text : TextOptions, optional
+        How the text of bundles is tagged.
+    progress : bool, optional
+        Whether progress bars are shown; by default in notebooks.
+    observer : callable, optional
+        Called with every event.
+
+    Returns
+    -------
+    list of MergeReport
+        One for each bundle, in order.
+
+    Raises
+    ------
+    BundleError
+        If a bundle is refused; nothing has been changed.
+    GiaannError
+        If the network cannot be written.
+    """
+    require_cryptography()
+    if not bundles:
+        raise OptionError("no bundles", "one or more", "name them")
+    read = read_island(Path(island))
+    sources, chosen = read_inputs([] if texts is None else texts, text)
+    options = AuditOptions(
+        groups=audit,
+        seed=secrets.randbits(63) if audit_seed is None else audit_seed,
+        inputs=sources,
+        sources=sources_of(read.specification, chosen, read.ever_pos),
+    )
+    store = NetworkStore(os.fspath(network))
+    with observe_work(client, Workload(), progress, observer) as (used, reporting):
+        reports: list[MergeReport] = merge_files(
+            used, store, read, [Path(each) for each in bundles], options, overlap, reporting
+        )
+    return reports
+
+
+def _read_keys(keys: Mapping[str, PathLike]) -> dict[str, str]:
+    """Return public keys by name, read from files where they are not spelled out."""
+    read = {name: str(key) if is_public_key(key) else read_public_key(Path(key)) for name, key in keys.items()}
+    check_key_names(read)
+    return read
+
+
+def _lexicon(specification: Specification, ever_pos: str | None) -> EverPos:
+    """Return the ever-POS lexicon of a new network."""
+    if not specification.has_columns:
+        if ever_pos is not None:
+            raise OptionError(
+                f"{parameter('ever_pos')} with profile best", "words that have no parts of speech", "leave it out"
+            )
+        return EverPos()
+    return EverPos.from_lemminflect() if ever_pos in (None, DEFAULT) else EverPos.from_json(str(ever_pos))

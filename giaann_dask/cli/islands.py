@@ -1,0 +1,249 @@
+"""Define the commands of islands, networks that are trained apart: ``island create``, ``join``, ``pack`` and others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from giaann_dask.cli.options import (
+    INPUTS,
+    LOCAL,
+    NETWORK,
+    cluster_options,
+    common_options,
+    output_options,
+    read_text_options,
+    text_options,
+)
+from giaann_dask.cli.progress import Workload, progress, waiting
+from giaann_dask.cli.showing import answer, figures
+from giaann_dask.cli.specification_options import read_fields, specification_options
+from giaann_dask.cli.spelling import Group
+from giaann_dask.errors import OptionError, parameter
+
+_FILE = click.Path(path_type=Path)
+_ISLAND = click.option("--island", required=True, type=_FILE, metavar="FILE", help="The island file.")
+
+
+@click.group(cls=Group)
+def island() -> None:
+    """Train parts of a network apart, exchange signed bundles, and merge them."""
+
+
+@island.command()
+@click.argument("path", type=_FILE, metavar="FILE")
+@output_options
+def key(path: Path, **values: Any) -> None:
+    """Generate a pair of Ed25519 keys: the private one in FILE, the public one in FILE.pub.
+
+    Only the owner can read FILE. Where GIAANN_ISLAND_PASSPHRASE is set, it is encrypted with that.
+    """
+    from giaann_dask.islands.signing import generate_key, public_path
+
+    found = {"private": str(path), "public": str(public_path(path)), "key": generate_key(path)}
+    answer(found, values["as_json"], figures(found, *found))
+
+
+@island.command()
+@NETWORK
+@click.argument("island", type=_FILE)
+@click.option("--key", "keys", multiple=True, metavar="NAME=PUBLIC", help="A name and the file of its public key.")
+@click.option("--ever-pos", metavar="lemminflect|FILE", help="Ever-POS lexicon of a new network.")
+@specification_options
+@output_options
+def create(network: Path, island: Path, keys: tuple[str, ...], ever_pos: str | None, **values: Any) -> None:
+    """Write the file ISLAND of a NETWORK, which is created where there is none.
+
+    Everyone who takes part gets the file. A new network has canonical flags, or is of profile best.
+    """
+    from giaann_dask.api.islands import create_island
+    from giaann_dask.spec import Specification
+
+    fields = read_fields(values)
+    specification = None
+    if fields:
+        canonical = {} if fields.get("profile") == "best" else {"flags": "canonical"}
+        specification = Specification(**{**canonical, **fields})
+    with waiting("write the island file"):
+        made = create_island(network, island, _pairs(keys), specification=specification, ever_pos=ever_pos)
+    found = {
+        "network": str(network),
+        "island": str(island),
+        "identity": made.identity,
+        "commit": made.commit,
+        "digest": made.digest,
+        "keys": dict(made.keys),
+    }
+    answer(found, values["as_json"], figures(found, "island", "identity", "commit", "digest", "keys"))
+
+
+@island.command("keys")
+@click.argument("island", type=_FILE)
+@click.option("--key", "keys", multiple=True, metavar="NAME=PUBLIC", help="Add a name and the file of its public key.")
+@click.option("--remove", multiple=True, metavar="NAME", help="Remove a name; what was merged stays.")
+@output_options
+def change_keys(island: Path, keys: tuple[str, ...], remove: tuple[str, ...], **values: Any) -> None:
+    """List the public keys of an ISLAND file, add some, or remove some."""
+    from giaann_dask.api.islands import change_keys as change
+
+    changed = change(island, _pairs(keys), remove)
+    lines = [f"{name}  {public}" for name, public in changed.keys.items()]
+    answer({"island": str(island), "keys": dict(changed.keys)}, values["as_json"], lines)
+
+
+@island.command()
+@click.argument("island", type=_FILE)
+@NETWORK
+@output_options
+def join(island: Path, network: Path, **values: Any) -> None:
+    """Create the empty NETWORK of an ISLAND, which train then trains as ever."""
+    from giaann_dask.api.islands import join_island
+
+    joined = join_island(island, network)
+    counts = {"network": str(network), "columns": joined.manifest.concepts, "features": joined.manifest.features}
+    answer(counts, values["as_json"], [f"network {network}", *figures(counts, "columns", "features")])
+
+
+@island.command()
+@NETWORK
+@INPUTS
+@_ISLAND
+@click.option("--key", required=True, type=_FILE, metavar="FILE", help="The private key.")
+@click.option("--out", required=True, type=_FILE, metavar="FILE", help="The bundle to write.")
+@click.option("--offer-text", is_flag=True, help="Put the text into the bundle, so that it can be audited.")
+@click.option(
+    "--group-characters",
+    type=int,
+    default=262_144,
+    show_default=True,
+    metavar="N",
+    help="Text that is counted together: audits draw groups.",
+)
+@text_options
+@common_options
+def pack(
+    network: Path,
+    inputs: tuple[str, ...],
+    island: Path,
+    key: Path,
+    out: Path,
+    offer_text: bool,
+    group_characters: int,
+    **values: Any,
+) -> None:
+    """Pack what NETWORK was trained on in INPUTS as a signed bundle.
+
+    The text is counted a second time, part by part; a network that is not the sum of it is refused.
+    """
+    where = cluster_options(values, LOCAL)
+    from giaann_dask.api.islands import pack_bundle
+    from giaann_dask.cluster import connect
+    from giaann_dask.islands.packing import PackOptions
+
+    options = PackOptions(offer_text=offer_text, group_characters=group_characters)
+    text = read_text_options(values)
+    workload = Workload(inputs, values["text_field"], None)
+    with connect(options=where) as client, progress(workload) as observer:
+        report = pack_bundle(
+            network,
+            inputs,
+            out,
+            island=island,
+            key=key,
+            options=options,
+            client=client,
+            text=text,
+            observer=observer,
+        )
+    counts = report.as_dict()
+    shown = ("signer", "groups", "parts", "sequences", "tokens", "connections", "bytes", "complete")
+    answer(counts, values["as_json"], [f"bundle {out}", *figures(counts, *shown)])
+
+
+@island.command()
+@NETWORK
+@click.argument("bundles", nargs=-1, required=True, type=_FILE, metavar="BUNDLE...")
+@_ISLAND
+@click.option(
+    "--audit", type=int, default=0, metavar="N", help="Count N groups of each bundle again and compare exactly."
+)
+@click.option("--audit-seed", type=int, metavar="N", help="Draw the groups of an earlier audit again.")
+@click.option("--texts", multiple=True, metavar="INPUT", help="Text of bundles that do not offer it themselves.")
+@click.option(
+    "--overlap",
+    type=click.Choice(["refuse", "once"]),
+    default="refuse",
+    show_default=True,
+    help="Of a bundle that NETWORK holds in part: refuse it, or add the groups that it does not hold.",
+)
+@text_options
+@common_options
+def merge(
+    network: Path,
+    bundles: tuple[Path, ...],
+    island: Path,
+    audit: int,
+    audit_seed: int | None,
+    texts: tuple[str, ...],
+    overlap: Literal["refuse", "once"],
+    **values: Any,
+) -> None:
+    """Verify BUNDLES and add those that NETWORK does not hold yet, a commit for each.
+
+    When one is refused, none is added. Run the same command again after an interruption.
+    """
+    where = cluster_options(values, LOCAL)
+    from giaann_dask.api.islands import merge_bundles
+    from giaann_dask.cluster import connect
+    from giaann_dask.text.inputs import Files
+
+    text = read_text_options(values)
+    with connect(options=where) as client, progress() as observer:
+        reports = merge_bundles(
+            network,
+            bundles,
+            island=island,
+            audit=audit,
+            audit_seed=audit_seed,
+            texts=Files(texts) if texts else None,
+            overlap=overlap,
+            client=client,
+            text=text,
+            observer=observer,
+        )
+    lines = []
+    for each in reports:
+        if not each.merged:
+            lines.append(f"{each.bundle} of {each.signer}: network {network} holds all of it already")
+            continue
+        line = (
+            f"{each.bundle} of {each.signer}: {each.merged:,} of {each.groups:,} groups, {each.sequences:,} sequences"
+        )
+        audited = f", {len(each.audited):,} audited with seed {each.audit_seed}" if each.audited else ""
+        lines.append(f"{line}{audited}, commit {each.commit}")
+    answer({"network": str(network), "bundles": [each.as_dict() for each in reports]}, values["as_json"], lines)
+
+
+@island.command()
+@click.argument("path", type=_FILE, metavar="FILE")
+@click.option("--island", type=_FILE, metavar="FILE", help="Verify a bundle: signature, hashes, ledger and names.")
+@output_options
+def show(path: Path, island: Path | None, **values: Any) -> None:
+    """Show what is in an island file or in a bundle."""
+    from giaann_dask.islands.showing import describe
+
+    found = describe(path, island)
+    answer(found, values["as_json"], figures(found, *found))
+
+
+def _pairs(given: tuple[str, ...]) -> dict[str, str]:
+    """Return the files of public keys by name."""
+    pairs = {}
+    for text in given:
+        name, separator, file = text.partition("=")
+        if not separator or not name or not file or name in pairs:
+            raise OptionError(f"{parameter('keys')} {text!r}", "NAME=FILE, each name once", "such as mill=mill.key.pub")
+        pairs[name] = file
+    return pairs

@@ -1,0 +1,167 @@
+"""Draw groups of a bundle at random, count their offered text again, and compare exactly.
+
+Where a share f of the groups is not what their text gives, N drawn groups show it with a probability of at least
+1 - (1 - f) ** N, as they are drawn without replacement and by the owner, after the bundle was signed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from distributed import Client, Future
+
+from giaann_dask.cluster import result, task_key
+from giaann_dask.encoding.sources import SourceOptions, read_units
+from giaann_dask.errors import BundleError, GiaannError, OptionError, parameter
+from giaann_dask.islands.bundle import Bundle
+from giaann_dask.islands.counting import CountedGroup, RecountRules, count_again, equal_runs
+from giaann_dask.islands.definition import Island
+from giaann_dask.text.ledger import identify
+from giaann_dask.text.memory_inputs import Source
+from giaann_dask.text.tokens import Part
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AuditOptions:
+    """How many groups of each bundle are counted again.
+
+    Parameters
+    ----------
+    groups : int
+        Groups of each bundle, drawn at random; all where there are fewer. 0 for none.
+    seed : int
+        Seed of the draw, which whoever packed the bundle must not know before.
+    inputs : sequence of str or MemoryInput
+        Text of bundles that do not offer it themselves.
+    sources : SourceOptions
+        How text is tagged, and inputs are read.
+
+    Raises
+    ------
+    OptionError
+        If the number of groups is negative.
+    """
+
+    groups: int
+    seed: int
+    inputs: Sequence[Source]
+    sources: SourceOptions
+
+    def __post_init__(self) -> None:
+        if self.groups < 0:
+            raise OptionError(f"{parameter('audit')} is {self.groups}", "0 or more", "leave it out to audit nothing")
+
+
+def draw_groups(groups: Sequence[int], number: int, seed: int, bundle: str) -> list[int]:
+    """Return so many of some groups, each as probable as any other, in ascending order.
+
+    Examples
+    --------
+    >>> draw_groups([0, 1, 2], 5, 1, "a"), len(draw_groups(range(100), 7, 1, "a"))
+    ([0, 1, 2], 7)
+    """
+    return sorted(random.Random(f"{seed} {bundle}").sample(list(groups), min(number, len(groups))))
+
+
+def audit_bundle(
+    client: Client, bundle: Bundle, island: Island, groups: Sequence[int], options: AuditOptions
+) -> list[int]:
+    """Count groups of a bundle again, and return which.
+
+    Parameters
+    ----------
+    client : Client
+        Where they are counted.
+    bundle : Bundle
+        Its increments have been checked.
+    island : Island
+        What its base is.
+    groups : sequence of int
+        Groups that are to be merged, of which some are drawn.
+    options : AuditOptions
+        How many.
+
+    Raises
+    ------
+    OptionError
+        If the text of a drawn group is not offered, or was tagged otherwise.
+    BundleError
+        If a group is not what its text gives.
+    """
+    drawn = draw_groups(groups, options.groups, options.seed, bundle.identity)
+    if not drawn:
+        return drawn
+    if bundle.tagger != options.sources.tagger:
+        raise OptionError(
+            f"the text of {bundle.path} was tagged by {bundle.tagger!r}",
+            f"{options.sources.tagger!r}, which the audit uses",
+            f"set {parameter('tagger')} to it where you trust it",
+        )
+    wanted = {entry.identity for number in drawn if not bundle.has_text(number) for entry in bundle.groups[number][0]}
+    given = _parts_of(options, wanted) if wanted else {}
+    rules = RecountRules(
+        island.specification,
+        island.ever_pos,
+        bundle.tagger,
+        options.sources.filter,
+        island.vocabulary(bundle.concepts, bundle.features),
+    )
+    shared = client.scatter(rules, broadcast=True)
+    # Text is small beside increments: a few groups at a time, as the increments are sent to be compared.
+    for number in drawn:
+        parts = bundle.text(number) if bundle.has_text(number) else _given(bundle, number, given)
+        _compare(client, bundle, number, parts, shared)
+    return drawn
+
+
+def _parts_of(options: AuditOptions, wanted: set[bytes]) -> Mapping[bytes, Part]:
+    """Return parts of the given text by identity."""
+    found: dict[bytes, Part] = {}
+    for unit in read_units(options.inputs, options.sources) if options.inputs else ():
+        if unit.identity in wanted and isinstance(unit.content, Part):
+            found[unit.identity] = unit.content
+    return found
+
+
+def _given(bundle: Bundle, number: int, given: Mapping[bytes, Part]) -> Sequence[Part]:
+    """Return the text of a group out of given parts."""
+    entries = bundle.groups[number].entries
+    missing = sum(entry.identity not in given for entry in entries)
+    if missing:
+        raise OptionError(
+            f"{missing:,} of {len(entries):,} parts of group {number} of {bundle.path} have no text",
+            "the text of every group that is drawn",
+            f"name it with {parameter('text')}, or ask for a bundle that offers its text (pack --offer-text)",
+        )
+    parts, documents = [], 0
+    for entry in entries:
+        part = given[entry.identity]
+        first = part.documents[0]
+        parts.append(replace(part, documents=tuple(documents + each - first for each in part.documents)))
+        documents += 1 + part.documents[-1] - first
+    return parts
+
+
+def _compare(client: Client, bundle: Bundle, number: int, parts: Sequence[Part], rules: Future) -> None:
+    """Count a group again and compare it with the bundle's."""
+    group, what = bundle.groups[number], f"group {number} of {bundle.path}"
+    for part in parts:
+        if not part.passages or len(part.passages) != len(part.documents):
+            raise BundleError(f"{what} offers text without passages", "the text that its ledger names")
+    identities = [identify(part, bundle.tagger) for part in parts]
+    if identities != [entry.identity for entry in group.entries]:
+        raise BundleError(f"{what} offers other text than its ledger names", "the text of its ledger")
+    key = task_key("count again", bundle.identity, number, rules.key)
+    counting = client.submit(count_again, tuple(parts), rules, key=key)
+    try:
+        counted: tuple[CountedGroup, tuple[int, ...]] = result(counting)
+    except BundleError as error:
+        raise BundleError(f"{what} is of {error.received}", error.expected) from error
+    except (GiaannError, ValueError, TypeError) as error:
+        raise BundleError(f"the text of {what} cannot be counted ({error})", "text as train reads it") from error
+    again, sequences = counted
+    same = sequences == tuple(entry.sequences for entry in group.entries) and again.counts == group.counts
+    if not same or not equal_runs(again.run, bundle.run(number)):
+        raise BundleError(f"{what} is not what its text gives", "increments that counting the text again gives")

@@ -1,0 +1,102 @@
+"""Count the increments of groups of parts of text on a cluster, as members of a bundle and to audit one.
+
+A group is counted with the dictionaries of its bundle, which begin with the base's, and without regions, so that its
+increments depend on its text and the island alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from giaann_dask.errors import BundleError
+from giaann_dask.islands.totals import GroupCounts, count_group
+from giaann_dask.runs.packing import PackedRegionRun
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import RegionRun, Run
+from giaann_dask.spec import Specification
+from giaann_dask.text.block_tagging import tag_block
+from giaann_dask.text.blocks import FilterOptions
+from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.segmentation import EncodedBlock, encode_block
+from giaann_dask.text.tokens import Part
+from giaann_dask.text.vocabulary import Vocabulary, summarise
+from giaann_dask.training import tasks
+from giaann_dask.training.tasks import ConnectOptions
+
+
+@dataclass(frozen=True, eq=False)
+class CountedGroup:
+    """Increments of a group of parts of text, packed, and the counts that determine their totals."""
+
+    run: PackedRegionRun
+    counts: GroupCounts
+
+
+@dataclass(frozen=True, eq=False)
+class RecountRules:
+    """How the text of a group is counted again.
+
+    Attributes
+    ----------
+    specification : Specification
+        Of the network.
+    ever_pos : EverPos
+        Ever-POS lexicon.
+    tagger : str
+        What tags the text.
+    filter : FilterOptions
+        Which sentences are read.
+    vocabulary : Vocabulary
+        Dictionaries of the bundle.
+    """
+
+    specification: Specification
+    ever_pos: EverPos
+    tagger: str
+    filter: FilterOptions
+    vocabulary: Vocabulary
+
+
+def count_block_apart(block: EncodedBlock, specification: Specification) -> CountedGroup:
+    """Return the increments of the sequences of one block (a task)."""
+    found = tasks.connect([block], Placement(1), ConnectOptions(specification, (), "cpu"))
+    run = found.get(0) or RegionRun(Run.empty(), Run.empty())
+    return CountedGroup(tasks.pack_run(run), count_group([block], specification))
+
+
+def count_again(parts: Sequence[Part], rules: RecountRules) -> tuple[CountedGroup, tuple[int, ...]]:
+    """Count parts of text as packing a bundle does, and return the sequences of each part, too (a task).
+
+    Raises
+    ------
+    BundleError
+        If the text has names that the dictionaries lack.
+    """
+    specification = rules.specification
+    block = tag_block(parts, (0,) * len(parts), rules.tagger, rules.ever_pos, rules.filter)
+    vocabulary = rules.vocabulary.copy()
+    mapping = vocabulary.extend(summarise(block))
+    if len(vocabulary.concepts) > len(rules.vocabulary.concepts):
+        raise BundleError("text with columns that it does not name", "names of all columns")
+    if len(vocabulary.features) > len(rules.vocabulary.features):
+        raise BundleError("text with words that it does not name", "names of all words")
+    encoded = encode_block(
+        block,
+        mapping,
+        specification.branches,
+        invented=specification.invented_boundaries,
+        random_branches=specification.branch_order == "random",
+    )
+    return count_block_apart(encoded, specification), block.part_sequences
+
+
+def equal_runs(one: PackedRegionRun, other: PackedRegionRun) -> bool:
+    """Return whether two packed runs hold the same connections and strengths, however they are compressed."""
+    for first, second in zip(tasks.decode(one), tasks.decode(other), strict=True):
+        for name in ("source", "pointer", "target", "strength"):
+            if not np.array_equal(getattr(first, name), getattr(second, name)):
+                return False
+    return True

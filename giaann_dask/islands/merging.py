@@ -1,0 +1,384 @@
+"""Verify bundles and add their increments to a network, a commit for each bundle.
+
+All bundles are verified before the first is added, so that one that fails changes nothing. Each is then added as new
+runs of the regions, as a round of training is: the cost does not depend on the size of the network. What a network
+holds already is known from its ledger, so that adding again, also after a kill, adds what is missing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import Client, Future
+
+from giaann_dask.algebra.addition import OVERLAPS, Overlap
+from giaann_dask.algebra.parts import add_parts, divide_parts, placement_for
+from giaann_dask.algebra.removal import used_names
+from giaann_dask.cluster import attempt, query_scheduler, result, task_key, wait_all
+from giaann_dask.cluster.sharing import SharedPlace
+from giaann_dask.errors import BundleError, GiaannError, OptionError, parameter
+from giaann_dask.events import Observer, StageAdvanced, ignore
+from giaann_dask.increments.contexts import word_key
+from giaann_dask.islands.auditing import AuditOptions, audit_bundle
+from giaann_dask.islands.bundle import Bundle, Group, open_bundle
+from giaann_dask.islands.definition import Island, append_words
+from giaann_dask.islands.packing import require_member
+from giaann_dask.islands.totals import GroupCounts, check_run
+from giaann_dask.keys import Integers
+from giaann_dask.runs.packing import PackedRegionRun
+from giaann_dask.runs.renaming import Renaming, find_names
+from giaann_dask.spec import Specification
+from giaann_dask.store.manifest import Manifest
+from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.text.ledger import Ledger, LedgerEntry
+from giaann_dask.text.vocabulary import Vocabulary
+from giaann_dask.training import tasks
+from giaann_dask.training.committing import Progress, commit_regions, load_regions
+from giaann_dask.training.region_budgets import BudgetPolicy, RegionBudgets
+from giaann_dask.training.regions import Regions
+
+_NONE: Integers = np.zeros(0, np.int64)
+# Sequences of a round of training, by which ranks of runs are counted.
+_ROUND = 8192
+# Tokens of groups that are divided among the regions and added up as one round.
+_TOGETHER = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeReport:
+    """What was done with a bundle.
+
+    Attributes
+    ----------
+    bundle : str
+        The file.
+    identity : str
+        SHA-256 of its manifest.
+    signer : str
+        Name of the key.
+    sequences, tokens : int
+        What was added.
+    groups, merged : int
+        Groups of the bundle, and those that were added; none where the network holds all of it already.
+    audited : tuple of int
+        Groups that were counted again.
+    audit_seed : int or None
+        Seed of their draw.
+    commit : str
+        Commit of the network that holds it; empty where nothing was added.
+    """
+
+    bundle: str
+    identity: str
+    signer: str
+    sequences: int
+    tokens: int
+    groups: int
+    merged: int
+    audited: tuple[int, ...] = ()
+    audit_seed: int | None = None
+    commit: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return {**vars(self), "audited": list(self.audited)}
+
+
+class _Verified(NamedTuple):
+    """A bundle that may be added: its groups that are new, the names that these use, and which were audited."""
+
+    bundle: Bundle
+    groups: list[int]
+    names: tuple[Integers, Integers]
+    audited: list[int]
+
+
+@attempt()
+def merge_bundles(
+    client: Client,
+    store: NetworkStore,
+    island: Island,
+    paths: Sequence[Path],
+    audit: AuditOptions,
+    overlap: Overlap = "refuse",
+    observer: Observer = ignore,
+) -> list[MergeReport]:
+    """Verify bundles, and add those that a network does not hold yet, a commit for each.
+
+    Parameters
+    ----------
+    client : Client
+        Where they are verified and added.
+    store : NetworkStore
+        The network.
+    island : Island
+        Whose bundles they are.
+    paths : sequence of Path
+        The bundles, in any order.
+    audit : AuditOptions
+        How many groups of each are counted again.
+    overlap : {"refuse", "once"}
+        What to do with a bundle of which the network, or an earlier bundle, holds a part: refuse it, or add its other
+        groups.
+    observer : callable, optional
+        Notified of every group that has been verified, and of every bundle that has been added.
+
+    Returns
+    -------
+    list of MergeReport
+        One for each bundle, in order.
+
+    Raises
+    ------
+    BundleError
+        If a bundle is refused; nothing has been changed.
+    OptionError
+        If the network holds a part of a bundle, or text for the audit is missing; nothing has been changed.
+    SpecificationError
+        If the network does not count as the island says.
+    """
+    if overlap not in OVERLAPS:
+        raise OptionError(f"{parameter('overlap')} is {overlap!r}", " or ".join(OVERLAPS), "use one of these")
+    with store.lock() as held:
+        SharedPlace(client, held).require()
+        reader = store.open(store.head())
+        require_member(reader, island)
+        known = {entry.identity: entry for entry in reader.ledger()}
+        verified = []
+        for path in paths:
+            bundle = open_bundle(path, island)
+            groups = _new_groups(bundle, known, overlap)
+            names = _verify(client, bundle, island, groups, observer)
+            verified.append(_Verified(bundle, groups, names, audit_bundle(client, bundle, island, groups, audit)))
+            known |= {entry.identity: entry for number in groups for entry in bundle.groups[number].entries}
+        commits = _Adding(client, store, island, audit.seed, observer).add([each for each in verified if each.groups])
+        return [_report(each, audit, commits.get(each.bundle.identity, "")) for each in verified]
+
+
+def _report(verified: _Verified, audit: AuditOptions, commit: str) -> MergeReport:
+    bundle = verified.bundle
+    chosen = [bundle.groups[number] for number in verified.groups]
+    return MergeReport(
+        bundle=str(bundle.path),
+        identity=bundle.identity,
+        signer=bundle.signer,
+        sequences=sum(sum(group.counts.by_status) for group in chosen),
+        tokens=sum(group.counts.tokens for group in chosen),
+        groups=len(bundle.groups),
+        merged=len(chosen),
+        audited=tuple(verified.audited),
+        audit_seed=audit.seed if verified.audited else None,
+        commit=commit,
+    )
+
+
+def _new_groups(bundle: Bundle, known: dict[bytes, LedgerEntry], overlap: Overlap) -> list[int]:
+    """Return the groups that a network does not hold: all, none, or some where that is allowed."""
+    held = [sum(entry.identity in known for entry in group.entries) for group in bundle.groups]
+    new = [number for number, parts in enumerate(held) if not parts]
+    total = len(bundle.entries)
+    other = sum(known.get(entry.identity, entry).sequences != entry.sequences for entry in bundle.entries)
+    if other:
+        raise BundleError(
+            f"{bundle.path} has {other:,} parts of which the network holds another number of sequences",
+            "text that it holds completely, or not at all",
+            "let the network's training of this text end first",
+        )
+    if not new and sum(held) == total:
+        return []
+    if not sum(held):
+        return new
+    if overlap == "once" and all(
+        parts in (0, len(group.entries)) for parts, group in zip(held, bundle.groups, strict=True)
+    ):
+        return new
+    raise OptionError(
+        f"{bundle.path} has {sum(held):,} of {total:,} parts of text that the network or an earlier bundle holds",
+        "text that it does not hold, or a bundle that it holds completely",
+        f"set {parameter('overlap')} to once to add the groups that it does not hold, where groups are not divided",
+    )
+
+
+def _verify(
+    client: Client, bundle: Bundle, island: Island, groups: Sequence[int], observer: Observer
+) -> tuple[Integers, Integers]:
+    """Check the increments of groups, and return the concepts and features, or keys of words, that they use."""
+    sizes = (len(island.concepts) + len(bundle.concepts), 1 + len(island.features) + len(bundle.features))
+    found: list[tuple[Integers, Integers]] = [(_NONE, _NONE)]
+    pending: deque[tuple[int, Future]] = deque()
+
+    def oldest() -> None:
+        number, checked = pending.popleft()
+        fault, names = result(checked)
+        if fault:
+            raise BundleError(f"group {number} of {bundle.path} has {fault}", "what giaann-dask island pack writes")
+        found.append(names)
+        observer(StageAdvanced("verify", len(found) - 1, len(groups), "groups"))
+
+    for number in groups:
+        pending.append((number, _submit_check(client, bundle, number, island.specification, sizes)))
+        if len(pending) > 1 + sum(query_scheduler(client, "ncores").values()):
+            oldest()
+    while pending:
+        oldest()
+    names = tuple(np.unique(np.concatenate(part)) for part in zip(*found, strict=True))
+    if not island.specification.has_columns and len(groups) == len(bundle.groups):
+        _check_words(bundle, island, names[1])
+    return names[0], names[1]
+
+
+def _submit_check(
+    client: Client, bundle: Bundle, number: int, specification: Specification, sizes: tuple[int, int]
+) -> Future:
+    run = _scatter(client, bundle, number)
+    key = task_key("check", bundle.identity, number, run.key)
+    return client.submit(check_increments, run, bundle.groups[number].counts, specification, sizes, key=key)
+
+
+def _scatter(client: Client, bundle: Bundle, number: int) -> Future:
+    """Send the increments of a group to a worker; a list, as a tuple would be sent part by part."""
+    (sent,) = client.scatter([bundle.run(number)], hash=False)
+    return sent
+
+
+def check_increments(
+    packed: PackedRegionRun, counts: GroupCounts, specification: Specification, sizes: tuple[int, int]
+) -> tuple[str, tuple[Integers, Integers]]:
+    """Return what is wrong with the increments of a group, if anything, and the names that they use (a task)."""
+    try:
+        run = tasks.decode(packed)
+        check_run(run, counts, specification, sizes)
+        return "", used_names(run)
+    except GiaannError as error:
+        return f"{error.received}; expected {error.expected}", (_NONE, _NONE)
+    except (ValueError, IndexError, OverflowError, MemoryError) as error:
+        return f"increments that do not decode ({type(error).__name__})", (_NONE, _NONE)
+
+
+def _check_words(bundle: Bundle, island: Island, used: Integers) -> None:
+    """Check that the words of a bundle of profile ``best`` are those that its increments count."""
+    new = np.array([word_key(word) for word in bundle.features], np.int64)
+    known = np.concatenate([new, np.array([word_key(word) for word in island.features], np.int64)])
+    if not (np.isin(new, used).all() and np.isin(used, known).all()):
+        raise BundleError(f"{bundle.path} names other words than it counts", "each counted word once")
+
+
+class _Adding:
+    """Add verified bundles to the regions of a network, and commit each.
+
+    Parameters
+    ----------
+    client : Client
+        Where runs are added.
+    store : NetworkStore
+        The network, locked by this process.
+    island : Island
+        Whose bundles they are.
+    seed : int
+        Of the audits, for the messages of commits.
+    observer : callable
+        Notified of every bundle that has been added.
+    """
+
+    def __init__(self, client: Client, store: NetworkStore, island: Island, seed: int, observer: Observer) -> None:
+        self._client, self._store, self._island = client, store, island
+        self._seed, self._observer = seed, observer
+
+    def add(self, bundles: Sequence[_Verified]) -> dict[str, str]:
+        """Add bundles, and return the identity of each one's commit."""
+        store, head = self._store, self._store.head()
+        reader = store.open(head)
+        commits: dict[str, str] = {}
+        # A merge that was killed between two commits has not counted distinct connections.
+        if not bundles and reader.manifest().exact:
+            return commits
+        specification = reader.manifest().specification
+        regions = Regions(self._client, reader.placement(), reader.manifest().rounds)
+        load_regions(store, head, regions)
+        policy = BudgetPolicy(regions, RegionBudgets(regions=specification.regions))
+        for done, each in enumerate(bundles, 1):
+            last = done == len(bundles)
+            progress = self._add(regions, store.open(store.head()), each)
+            if last:
+                policy.split_all()
+            commit = commit_regions(store, regions, regions.snapshot(whole=True), progress, last=last)
+            commits[each.bundle.identity] = commit
+            self._observer(StageAdvanced("merge", done, len(bundles), "bundles"))
+        if not bundles:
+            progress = Progress(reader.manifest(), reader.vocabulary(), Ledger(reader.ledger()))
+            commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
+        return commits
+
+    def _add(self, regions: Regions, reader: CommitReader, verified: _Verified) -> Progress:
+        """Add one bundle to the regions, and return what else its commit holds."""
+        bundle, groups = verified.bundle, [verified.bundle.groups[number] for number in verified.groups]
+        vocabulary = reader.vocabulary()
+        renaming = self._append_names(vocabulary, verified)
+        placement = placement_for(reader, len(vocabulary.concepts))
+        sequences = sum(sum(group.counts.by_status) for group in groups)
+        rank = (sequences // _ROUND).bit_length()
+        for numbers in _batches(bundle, verified.groups):
+            runs = [_scatter(self._client, bundle, number) for number in numbers]
+            parts = divide_parts(self._client, runs, placement, renaming)
+            sums = add_parts(regions, parts)
+            # One round at a time: what is divided among the regions is in memory until it is added up.
+            wait_all(list(sums.values()))
+            regions.add_round(sums, rank)
+        if reader.manifest().specification.placement != "hash":
+            regions.place_columns(replace(placement, splits=()))
+        manifest = _counts_with(reader.manifest(), groups, vocabulary)
+        vocabulary.sequences = manifest.sequences
+        entries = [entry for group in groups for entry in group.entries]
+        note = f"bundle {bundle.identity[:16]} of {bundle.signer}"
+        if verified.audited:
+            note += f", {len(verified.audited)} of {len(groups)} groups audited (seed {self._seed})"
+        return Progress(manifest, vocabulary, Ledger([*reader.ledger(), *entries]), note=note)
+
+    def _append_names(self, vocabulary: Vocabulary, verified: _Verified) -> Renaming | None:
+        """Append the names that a bundle uses to dictionaries, and return their new identifiers."""
+        island, bundle = self._island, verified.bundle
+        concepts, features = (*island.concepts, *bundle.concepts), (*island.features, *bundle.features)
+        columns, used = verified.names
+        if not island.specification.has_columns:
+            keys = set(used.tolist())
+            append_words(vocabulary, (), [word for word in features if word_key(word) in keys], island)
+            return None
+        used = used[used > 0]
+        names = [concepts[at] for at in columns.tolist()], [features[at - 1] for at in used.tolist()]
+        append_words(vocabulary, *names, island)
+        return find_names(island.vocabulary(bundle.concepts, bundle.features), vocabulary)
+
+
+def _batches(bundle: Bundle, groups: Sequence[int]) -> Iterator[list[int]]:
+    """Yield groups by bytes, so many that they are a round."""
+    batch: list[int] = []
+    for number in groups:
+        batch.append(number)
+        if sum(bundle.groups[each].counts.tokens for each in batch) > _TOGETHER:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _counts_with(manifest: Manifest, groups: Sequence[Group], vocabulary: Vocabulary) -> Manifest:
+    """Return the counts of a network with those of groups, and the state of its dictionaries."""
+    counts = [group.counts for group in groups]
+    by_status = tuple(map(sum, zip(manifest.by_status, *(each.by_status for each in counts), strict=True)))
+    concepts, features = len(vocabulary.concepts), len(vocabulary.features)
+    saved: dict[str, Any] = {}
+    if sum(each.by_status[0] for each in counts):
+        saved = {"saved_concepts": concepts, "saved_features": features, "last_trained": sum(by_status) - 1}
+    return replace(
+        manifest,
+        by_status=by_status,
+        tokens=manifest.tokens + sum(each.tokens for each in counts),
+        concepts=concepts,
+        features=features,
+        **saved,
+    )

@@ -1,0 +1,296 @@
+"""Pack text that a network was trained on into a signed bundle.
+
+A network stores sums, of which no sample can be checked. So the text is read and counted a second time, group by
+group, and the sum of all groups is compared with the network before the bundle is signed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from distributed import Client, Future
+
+from giaann_dask.algebra.parts import divide_parts
+from giaann_dask.algebra.removal import remaining_entries, submit_differences
+from giaann_dask.cluster import attempt, query_scheduler, result, results, task_key
+from giaann_dask.encoding.sources import SourceOptions, read_units
+from giaann_dask.encoding.stream import EncodingStream, StreamedBlock, StreamOptions
+from giaann_dask.errors import BundleError, OptionError, SpecificationError, StoreDamagedError, parameter
+from giaann_dask.events import BlockEncoded, Observer, ignore
+from giaann_dask.islands.bundle import BundleWriter, Group, writing_bundle
+from giaann_dask.islands.counting import CountedGroup, count_block_apart
+from giaann_dask.islands.definition import Island
+from giaann_dask.islands.signing import public_of
+from giaann_dask.runs.packing import PackedRegionRun
+from giaann_dask.runs.renaming import find_names
+from giaann_dask.runs.run import RunSize
+from giaann_dask.store.network_store import CommitReader
+from giaann_dask.text.inputs import require_rereadable
+from giaann_dask.text.ledger import LedgerEntry
+from giaann_dask.text.memory_inputs import Source
+from giaann_dask.text.tokens import Part
+from giaann_dask.text.vocabulary import Vocabulary
+from giaann_dask.training import tasks
+from giaann_dask.training.regions import Regions
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackReport:
+    """What a bundle holds.
+
+    Attributes
+    ----------
+    bundle : str
+        The file.
+    signer : str
+        Name of the key.
+    groups, parts : int
+        Groups, and parts of text in them.
+    sequences, tokens, connections : int
+        Counts; connections are those of each group.
+    bytes : int
+        Size of the file.
+    complete : bool
+        Whether the network was trained on nothing else.
+    """
+
+    bundle: str
+    signer: str
+    groups: int
+    parts: int
+    sequences: int
+    tokens: int
+    connections: int
+    bytes: int
+    complete: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackOptions:
+    """How text is packed.
+
+    Parameters
+    ----------
+    offer_text : bool
+        Whether the bundle holds the text, so that it can be audited without asking for it.
+    group_characters : int
+        About so much text is counted together, in whole parts. Audits draw groups: with smaller ones a bundle is
+        larger, and a sample of as much text finds more.
+
+    Raises
+    ------
+    OptionError
+        If a group has no characters.
+    """
+
+    offer_text: bool = False
+    group_characters: int = 262_144
+
+    def __post_init__(self) -> None:
+        if self.group_characters < 1:
+            raise OptionError(
+                f"{parameter('group_characters')} is {self.group_characters}",
+                "at least 1",
+                f"set {parameter('group_characters')} to such a value",
+            )
+
+
+class _Counted(NamedTuple):
+    """Group that is being counted: its ledger, its `CountedGroup`, and its text where that is offered."""
+
+    entries: tuple[LedgerEntry, ...]
+    group: Future
+    text: list[Part] | None
+
+
+def require_member(reader: CommitReader, island: Island) -> None:
+    """Raise a `SpecificationError` where a network does not count as an island says."""
+    stored = reader.manifest().specification.without_regions(), reader.ever_pos().identity()
+    for what, found, wanted in zip(
+        ("the specification", "the ever-POS lexicon"),
+        stored,
+        (island.specification.without_regions(), island.ever_pos.identity()),
+        strict=True,
+    ):
+        if found != wanted:
+            raise SpecificationError(
+                f"{what} of {reader.path} is {str(found)[:200]}",
+                f"{str(wanted)[:200]}, as the island file has",
+                "make the network with giaann-dask island join",
+            )
+
+
+@attempt()
+def pack_bundle(
+    client: Client,
+    reader: CommitReader,
+    island: Island,
+    inputs: Sequence[Source],
+    sources: SourceOptions,
+    key: Ed25519PrivateKey,
+    path: Path,
+    *,
+    options: PackOptions,
+    observer: Observer = ignore,
+) -> PackReport:
+    """Count text group by group, compare it with the network that was trained on it, and write a signed bundle.
+
+    Parameters
+    ----------
+    client : Client
+        Where the text is counted.
+    reader : CommitReader
+        The network.
+    island : Island
+        What it shares with others.
+    inputs : sequence of str or MemoryInput
+        Text that the network was trained on completely.
+    sources : SourceOptions
+        How it is read; with the island's specification and lexicon.
+    key : Ed25519PrivateKey
+        One of the island's.
+    path : Path
+        File of the bundle.
+    options : PackOptions
+        Size of groups, and whether their text is offered.
+    observer : callable, optional
+        Notified of every group.
+
+    Raises
+    ------
+    SpecificationError
+        If the network does not count as the island says.
+    OptionError
+        If the key is not listed, or the network was not trained on the text, or in part.
+    StoreDamagedError
+        If the network is not the sum of what the text gives.
+    """
+    signer = island.name_of(public_of(key))
+    if signer is None:
+        raise OptionError(
+            f"{parameter('key')} has the public key {public_of(key)[:16]}",
+            f"that of {' or '.join(sorted(island.keys)) or 'a name in the island file'}",
+            "ask the owner of the network to list it (giaann-dask island keys)",
+        )
+    require_member(reader, island)
+    if options.offer_text:
+        require_rereadable(inputs, "a bundle that offers its text")
+    vocabulary, counted, connections = island.vocabulary(), list[_Counted](), 0
+    with writing_bundle(path) as bundle:
+        for each in _count(client, island, vocabulary, inputs, sources, options, observer):
+            connections += _write(bundle, each)
+            counted.append(each)
+        entries = tuple(entry for each in counted for entry in each.entries)
+        left = remaining_entries(reader, entries)
+        _require_sum(client, reader, vocabulary, [each.group for each in counted], whole=not left)
+        names = {
+            "concepts": vocabulary.concepts[len(island.concepts) :],
+            "features": vocabulary.features[1 + len(island.features) :],
+        }
+        bundle.finish(names, island, sources.tagger, key)
+    return PackReport(
+        bundle=str(path),
+        signer=signer,
+        groups=len(counted),
+        parts=len(entries),
+        sequences=sum(entry.sequences for entry in entries),
+        tokens=bundle.tokens,
+        connections=connections,
+        bytes=path.stat().st_size,
+        complete=not left,
+    )
+
+
+def _count(
+    client: Client,
+    island: Island,
+    vocabulary: Vocabulary,
+    inputs: Sequence[Source],
+    sources: SourceOptions,
+    options: PackOptions,
+    observer: Observer,
+) -> Iterator[_Counted]:
+    """Yield the groups of some text in order; a bounded number of them is being counted."""
+    limits = StreamOptions.of(island.specification, block_characters=options.group_characters, words=False)
+    stream = EncodingStream(client, vocabulary, sources, limits)
+    text = _texts(inputs, sources) if options.offer_text else None
+    pending: deque[tuple[StreamedBlock, _Counted]] = deque()
+
+    def oldest() -> _Counted:
+        block, each = pending.popleft()
+        result(each.group)
+        observer(BlockEncoded(block.mapping.sequences, block.characters, block.read))
+        return each
+
+    for block in stream.blocks(inputs):
+        entries = tuple(entry for _, entry in block.ledger)
+        if not entries:
+            continue
+        key = task_key("count apart", block.encoded.key, island.identity)
+        group = client.submit(count_block_apart, block.encoded, island.specification, key=key)
+        pending.append((block, _Counted(entries, group, None if text is None else [next(text) for _ in entries])))
+        if len(pending) > 1 + sum(query_scheduler(client, "ncores").values()):
+            yield oldest()
+    while pending:
+        yield oldest()
+
+
+def _texts(inputs: Sequence[Source], sources: SourceOptions) -> Iterator[Part]:
+    """Yield the parts of some inputs again; raise an error where one is a corpus, which has no text."""
+    for unit in read_units(inputs, sources):
+        if not isinstance(unit.content, Part):
+            raise OptionError(
+                f"{parameter('offer_text')} with a corpus, which has no text", "the text itself", "name its files"
+            )
+        yield unit.content
+
+
+def _write(bundle: BundleWriter, counted: _Counted) -> int:
+    """Write a group and return its connections."""
+    group: CountedGroup = result(counted.group)
+    bundle.add(Group(counted.entries, group.counts), group.run, counted.text)
+    return len(group.run.connections)
+
+
+def _require_sum(
+    client: Client, reader: CommitReader, vocabulary: Vocabulary, groups: Sequence[Future], *, whole: bool
+) -> None:
+    """Check that a network holds what groups add up to, and nothing else where they are the whole of its text."""
+    runs = [client.submit(increments_of, group, key=task_key("increments", group.key)) for group in groups]
+    placement = reader.placement()
+    renaming = find_names(vocabulary, reader.vocabulary()) if reader.manifest().specification.has_columns else None
+    regions = Regions(client, placement, 0)
+    parts = divide_parts(client, runs, placement, renaming)
+    differences = submit_differences(client, regions, reader, parts)
+    try:
+        sizes: list[RunSize] = results(
+            [client.submit(tasks.measure_run, each, key=task_key("measure", each.key)) for each in differences.values()]
+        )
+    except (StoreDamagedError, BundleError) as error:
+        raise _no_sum(reader) from error
+    if whole and any(size.connections or size.neurons for size in sizes):
+        raise _no_sum(reader)
+
+
+def increments_of(group: CountedGroup) -> PackedRegionRun:
+    """Return the increments of a counted group (a task)."""
+    return group.run
+
+
+def _no_sum(reader: CommitReader) -> StoreDamagedError:
+    return StoreDamagedError(
+        f"network {reader.path} is not the sum of what this text gives",
+        "a network that was trained on all tokens of it, with the same tagger",
+        "train a network that was joined to the island anew",
+    )
