@@ -25,7 +25,7 @@ from giaann_dask.text.tokens import Part
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AuditOptions:
-    """How many groups of each bundle are counted again.
+    """Options of audits: the number of groups that are counted again, and their text.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def _given(bundle: Bundle, number: int, given: Mapping[bytes, Part]) -> Sequence
         raise OptionError(
             f"{missing:,} of {len(entries):,} parts of group {number} of {bundle.path} have no text",
             "the text of every group that is drawn",
-            f"name it with {parameter('text')}, or ask for a bundle that offers its text (pack --offer-text)",
+            f"name it with {parameter('texts')}, or ask for a bundle that offers its text (pack --offer-text)",
         )
     parts, documents = [], 0
     for entry in entries:

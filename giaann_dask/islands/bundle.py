@@ -9,7 +9,7 @@ manifest.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -34,6 +34,8 @@ FORMAT = "giaann-dask bundle"
 VERSION = 1
 MANIFEST, _SIGNATURE, _NAMES = "manifest.json", "signature", "names.json"
 _LEDGER, _TEXT = "ledger.json", "text.json"
+# Of the tables of a run; an index names sequences of its own network, and no bundle has one.
+_TABLES = ("connections", "neurons")
 # Precedes what is signed, so that a signature of anything else cannot be one of a bundle.
 _SIGNED = f"{FORMAT} {VERSION}\n".encode()
 _ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError)
@@ -75,7 +77,7 @@ class BundleWriter:
         members = {_LEDGER: canonical_json(ledger)}
         if text is not None:
             members[_TEXT] = canonical_json([_as_dict(part) for part in text])
-        for name, table in zip(PackedRegionRun._fields, run, strict=True):
+        for name, table in zip(_TABLES, (run.connections, run.neurons), strict=True):
             members |= {f"{name}/{entry}": content for entry, content in table.entries.items()}
         # In the order of their names, in which they are read.
         for name in sorted(members):
@@ -166,6 +168,18 @@ class Bundle:
         """Return whether the text of a group is offered."""
         return _folder(group) + _TEXT in self._members
 
+    def require_intact(self, groups: Iterable[int]) -> None:
+        """Check that every member of some groups is what was signed.
+
+        Raises
+        ------
+        BundleError
+            If one is not.
+        """
+        for group in groups:
+            for name in self._members.of_group(_folder(group)):
+                self._members.read(name)
+
     def run(self, group: int) -> PackedRegionRun:
         """Return the increments of a group, encoded.
 
@@ -174,7 +188,7 @@ class Bundle:
         BundleError
             If a chunk is not the one that was signed, or the header is none.
         """
-        return PackedRegionRun(*(self._table(f"{_folder(group)}{name}/") for name in PackedRegionRun._fields))
+        return PackedRegionRun(*(self._table(f"{_folder(group)}{name}/") for name in _TABLES))
 
     def text(self, group: int) -> tuple[Part, ...]:
         """Return the offered text of a group.
@@ -217,6 +231,10 @@ class _Members:
     def under(self, folder: str) -> Sequence[str]:
         """Return the members of a table of a group."""
         return self._folders.get(folder, [])
+
+    def of_group(self, folder: str) -> Sequence[str]:
+        """Return the members of a group."""
+        return [name for name in self._digests if name.startswith(folder)]
 
     def read(self, name: str) -> bytes:
         """Return a member that is what was signed."""
@@ -344,7 +362,7 @@ def _check(bundle: Bundle, island: Island, members: int) -> None:
     known = 1 + sum(
         1
         + bundle.has_text(number)
-        + sum(len(bundle._members.under(f"{_folder(number)}{name}/")) for name in PackedRegionRun._fields)
+        + sum(len(bundle._members.under(f"{_folder(number)}{name}/")) for name in _TABLES)
         for number in range(len(bundle.groups))
     )
     if known != members:

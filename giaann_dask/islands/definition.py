@@ -27,7 +27,7 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Island:
-    """What networks that are trained apart share.
+    """Specification, base and public keys of networks that are trained apart.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Island:
     Raises
     ------
     SpecificationError
-        If networks of the specification depend on the order of text.
+        If networks of the specification depend on the order of text, or have an index.
     """
 
     specification: Specification
@@ -62,6 +62,12 @@ class Island:
                 "an island with delimiter flags that depend on the order of text",
                 "canonical flags, or profile best",
                 f"set {parameter('flags')} to canonical",
+            )
+        if self.specification.trace:
+            raise SpecificationError(
+                "an island with an index of its sequences, which bundles do not have",
+                "networks without one",
+                f"leave {parameter('trace')} out",
             )
 
     @property

@@ -51,7 +51,7 @@ _TOGETHER = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class MergeReport:
-    """What was done with a bundle.
+    """Result of merging a bundle.
 
     Attributes
     ----------
@@ -153,6 +153,7 @@ def merge_bundles(
         for path in paths:
             bundle = open_bundle(path, island)
             groups = _new_groups(bundle, known, overlap)
+            bundle.require_intact(set(range(len(bundle.groups))) - set(groups))
             names = _verify(client, bundle, island, groups, observer)
             verified.append(_Verified(bundle, groups, names, audit_bundle(client, bundle, island, groups, audit)))
             known |= {entry.identity: entry for number in groups for entry in bundle.groups[number].entries}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from distributed import Client, Future
 
 from giaann_dask.algebra.parts import divide_parts
-from giaann_dask.algebra.removal import remaining_entries, submit_differences
+from giaann_dask.algebra.removal import find_parts, submit_differences
 from giaann_dask.cluster import attempt, query_scheduler, result, results, task_key
 from giaann_dask.encoding.sources import SourceOptions, read_units
 from giaann_dask.encoding.stream import EncodingStream, StreamedBlock, StreamOptions
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PackReport:
-    """What a bundle holds.
+    """Contents of a bundle that was packed.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class PackReport:
 
 @dataclass(frozen=True, kw_only=True)
 class PackOptions:
-    """How text is packed.
+    """Options of packing text.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def pack_bundle(
             connections += _write(bundle, each)
             counted.append(each)
         entries = tuple(entry for each in counted for entry in each.entries)
-        left = remaining_entries(reader, entries)
+        left = len(reader.ledger()) - len(find_parts(reader, entries))
         _require_sum(client, reader, vocabulary, [each.group for each in counted], whole=not left)
         names = {
             "concepts": vocabulary.concepts[len(island.concepts) :],

@@ -206,7 +206,7 @@ def check_run(run: RegionRun, counts: GroupCounts, specification: Specification,
     BundleError
         If they are not what some text of these counts could give.
     """
-    for table in run:
+    for table in (run.connections, run.neurons):
         _require(not len(table) or int(table.strength.min()) > 0, "positive strengths")
         _require(bool(np.all(np.diff(table.pointer) > 0)), "neurons that have connections")
     totals = expected_totals(counts, specification)

@@ -34,6 +34,8 @@ RUN_ON_A_CLUSTER = {
     "add",
     "forget",
     "diff",
+    "island pack",
+    "island merge",
     "compact",
     "report",
     "serve",
