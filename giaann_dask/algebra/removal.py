@@ -37,7 +37,7 @@ from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.store.places import scratch_place
-from giaann_dask.text.ledger import Ledger
+from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks

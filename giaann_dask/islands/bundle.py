@@ -360,9 +360,7 @@ def _check(bundle: Bundle, island: Island, members: int) -> None:
     if bundle.concepts and not island.specification.has_columns:
         raise _refusal(bundle.path, "has columns, which profile best has not")
     known = 1 + sum(
-        1
-        + bundle.has_text(number)
-        + sum(len(bundle._members.under(f"{_folder(number)}{name}/")) for name in _TABLES)
+        1 + bundle.has_text(number) + sum(len(bundle._members.under(f"{_folder(number)}{name}/")) for name in _TABLES)
         for number in range(len(bundle.groups))
     )
     if known != members:

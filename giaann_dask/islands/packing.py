@@ -234,7 +234,7 @@ def _count(
         return each
 
     for block in stream.blocks(inputs):
-        entries = tuple(entry for _, entry in block.ledger)
+        entries = tuple(update.entry for update in block.ledger)
         if not entries:
             continue
         key = task_key("count apart", block.encoded.key, island.identity)

@@ -282,11 +282,11 @@ def test_a_strength_cannot_become_negative() -> None:
         run = Run(np.array([3]), np.array([0, 2]), np.array([1, 2]), np.array([5, strength], np.int32))
         return PackedRegionRun(pack(run), pack(Run.empty()))
 
-    left = unpack(subtract(2, region(4), region(2), region(5)).connections)
+    left = unpack(subtract(2, None, region(4), region(2), region(5)).connections)
     assert (left.source.tolist(), left.target.tolist(), left.strength.tolist()) == ([3], [1, 2], [5, 1])
-    assert subtract(1, region(4), region(4)).connections.connections == 0
+    assert subtract(1, None, region(4), region(4)).connections.connections == 0
     with pytest.raises(StoreDamagedError, match="1 connections would have a negative strength"):
-        subtract(1, region(4), region(5))
+        subtract(1, None, region(4), region(5))
 
 
 @pytest.mark.parametrize(
