@@ -13,7 +13,7 @@ INSTALL := $(PIP) --constraint constraints.txt
 # Test files that run at the same time; most of their time is spent waiting for processes.
 JOBS ?= 3
 
-.PHONY: demo test test-all check lint types extras doctest run-notebooks notebooks docs bench bench-user bench-compare bench-train bench-infer bench-links bench-serve soak hostile gpu-check dist clean
+.PHONY: demo test test-all check lint types extras doctest run-notebooks notebooks docs bench bench-user bench-compare bench-train bench-infer bench-links bench-islands bench-serve soak hostile gpu-check dist clean
 
 # uv resolves and installs in 12 s what takes pip 95 s. torch is left to pip, which also looks where the machine's
 # configuration of pip says; without uv pip does it all. dask-cuda prescribes another version of Dask than is installed,
@@ -98,6 +98,10 @@ bench-train: $(READY)
 # Linux only, as root or where user namespaces are allowed.
 bench-links: $(READY)
 	$(BIN)/python benchmarks/links.py $(BENCH)
+
+# BENCH="../shared/data/books --profile best"
+bench-islands: $(READY)
+	$(BIN)/python benchmarks/islands.py $(BENCH)
 
 bench-serve: $(READY)
 	$(BIN)/python benchmarks/serving.py $(BENCH)

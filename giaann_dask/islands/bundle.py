@@ -200,10 +200,7 @@ class Bundle:
         """
         stored = self._members.json(_folder(group) + _TEXT)
         try:
-            return tuple(
-                Part(f"{self.path}, group {group}", part["kind"], tuple(part["passages"]), tuple(part["documents"]))
-                for part in stored
-            )
+            return tuple(_part(part, f"{self.path}, group {group}") for part in stored)
         except _ERRORS as error:
             raise self._members.damage("offers text that is none") from error
 
@@ -379,6 +376,18 @@ def _as_dict(part: Part) -> dict[str, Any]:
         "passages": list(part.passages),
         "documents": [document - first for document in part.documents],
     }
+
+
+def _part(stored: Mapping[str, Any], source: str) -> Part:
+    """Return a stored part of text; raise an error where it is none."""
+    part = Part(source, stored["kind"], tuple(stored["passages"]), tuple(stored["documents"]))
+    texts = all(isinstance(passage, str) and text_fault(passage) is None for passage in part.passages)
+    numbered = all(type(document) is int and 0 <= document < 1 << 31 for document in part.documents)
+    if part.kind not in ("text", "conllu") or not (part.passages and texts and numbered):
+        raise ValueError("a part of another kind")
+    if len(part.documents) != len(part.passages):
+        raise ValueError("a document for each passage")
+    return part
 
 
 def _refusal(path: Path, what: str) -> BundleError:

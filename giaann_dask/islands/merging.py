@@ -228,8 +228,8 @@ def _verify(
     while pending:
         oldest()
     names = tuple(np.unique(np.concatenate(part)) for part in zip(*found, strict=True))
-    if not island.specification.has_columns and len(groups) == len(bundle.groups):
-        _check_words(bundle, island, names[1])
+    if not island.specification.has_columns:
+        _check_words(bundle, island, names[1], whole=len(groups) == len(bundle.groups))
     return names[0], names[1]
 
 
@@ -256,16 +256,16 @@ def check_increments(
         check_run(run, counts, specification, sizes)
         return "", used_names(run)
     except GiaannError as error:
-        return f"{error.received}; expected {error.expected}", (_NONE, _NONE)
+        return f"{error.received}, not {error.expected}", (_NONE, _NONE)
     except (ValueError, IndexError, OverflowError, MemoryError) as error:
         return f"increments that do not decode ({type(error).__name__})", (_NONE, _NONE)
 
 
-def _check_words(bundle: Bundle, island: Island, used: Integers) -> None:
-    """Check that the words of a bundle of profile ``best`` are those that its increments count."""
+def _check_words(bundle: Bundle, island: Island, used: Integers, *, whole: bool) -> None:
+    """Check that words that groups of profile ``best`` count have names, and all groups every new name."""
     new = np.array([word_key(word) for word in bundle.features], np.int64)
     known = np.concatenate([new, np.array([word_key(word) for word in island.features], np.int64)])
-    if not (np.isin(new, used).all() and np.isin(used, known).all()):
+    if not np.isin(used, known).all() or (whole and not np.isin(new, used).all()):
         raise BundleError(f"{bundle.path} names other words than it counts", "each counted word once")
 
 
