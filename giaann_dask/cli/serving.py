@@ -6,7 +6,7 @@ The server is in `giaann_dask.serving`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import click
 
 from giaann_dask.cli.options import (
     LOCAL,
-    NETWORK,
+    NETWORK_PATH,
     TAGGER,
     cluster_options,
     common_options,
@@ -33,19 +33,33 @@ from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.errors import OptionError, parameter
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from giaann_dask.cluster import ClusterOptions
     from giaann_dask.inference.rows.remote import RowOptions
     from giaann_dask.serving.engine import CompletionEngine, Engine
     from giaann_dask.serving.worker_engine import WorkerEngine
+    from giaann_dask.store.network_store import CommitReader
 
 
 _http, _limits, _cluster = section("HTTP"), section("Limits"), section("Cluster")
 
 
+class _NamedNetwork(click.ParamType):  # type: ignore[type-arg]
+    """A network, or ``NAME=NETWORK``; converted to the name, or None, and the place."""
+
+    name = "network"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str | None, Any]:
+        """Return the name, None where there is none, and the place."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, place = value.partition("=")
+        if not equals or not name or "/" in name or Path(value).exists():
+            return None, NETWORK_PATH.convert(value, param, ctx)
+        return name, NETWORK_PATH.convert(place, param, ctx)
+
+
 @click.command(cls=Command)
-@NETWORK
+@click.argument("networks", nargs=-1, required=True, type=_NamedNetwork(), metavar="[NAME=]NETWORK...")
 @_http(
     "--host",
     first=True,
@@ -61,7 +75,7 @@ _http, _limits, _cluster = section("HTTP"), section("Limits"), section("Cluster"
     metavar="KEY",
     help="Accept only requests with this key.  [env: GIAANN_API_KEY, which other users cannot see]",
 )
-@_http("--model-name", first=True, metavar="NAME", help="Name of the model.  [default: that of the network's folder]")
+@_http("--model-name", first=True, metavar="NAME", help="Name of the first model.  [default: that of its folder]")
 @_limits(
     "--max-slots",
     "slots",
@@ -118,6 +132,11 @@ _http, _limits, _cluster = section("HTTP"), section("Limits"), section("Cluster"
     help="Most workers that continue prompts; 0 continues them in the server's process.  [default: all that compute]",
 )
 @_limits(
+    "--network-memory",
+    metavar="SIZE",
+    help="Memory for open networks; of several, those unused for the longest are closed.  [default: no limit]",
+)
+@_limits(
     "--state-memory",
     metavar="SIZE",
     help="Memory in a process for the activation of a prompt where all of it is needed; the rest is kept on "
@@ -129,12 +148,13 @@ _http, _limits, _cluster = section("HTTP"), section("Limits"), section("Cluster"
 @TAGGER
 @device_option
 @common_options
-def serve(network: Path, places: int | None, **values: Any) -> None:
+def serve(networks: tuple[tuple[str | None, Path], ...], places: int | None, **values: Any) -> None:
     """Serve completions over HTTP with OpenAI's API, until Ctrl-C or SIGTERM.
 
-    A page to try it is at /, the API at /v1/completions. The server uses one commit, also when the network
-    is trained further. When the connection to the scheduler is lost, it retries until it is connected again;
-    meanwhile requests get status 503. After a signal to stop, it finishes running requests and exits with code 0.
+    A page to try it is at /, the API at /v1/completions. Requests name a network by the field model; the first is
+    opened at the start, others on demand. One commit of each is used, also when it is trained further. When the
+    connection to the scheduler is lost, the server retries until it is connected again; meanwhile requests get status
+    503. After a signal to stop, it finishes running requests and exits with code 0.
     """
     from giaann_dask.lazy import import_optional
 
@@ -143,15 +163,18 @@ def serve(network: Path, places: int | None, **values: Any) -> None:
     from giaann_dask.api.cluster import connect
     from giaann_dask.cluster import attempt
     from giaann_dask.inference.continuation import GenerationOptions
+    from giaann_dask.inference.handle import opened_bytes
     from giaann_dask.inference.sharded.workers import StateOptions
     from giaann_dask.serving.app import build_app
     from giaann_dask.serving.engine import open_engine
+    from giaann_dask.serving.models import Models, ModelSource
     from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
-    from giaann_dask.serving.reopening import ReopenedEngine
+    from giaann_dask.serving.reopening import ReopenedEngine, SharedClient
     from giaann_dask.serving.server import address_of, bind
     from giaann_dask.serving.server import serve as run_server
     from giaann_dask.serving.worker_engine import open_worker_engine
     from giaann_dask.store.network_store import NetworkStore
+    from giaann_dask.text.strings import escaped
 
     options = ServingOptions(
         **{name: values[name] for name in ("host", "port", "api_key", "timeout_s", "drain_s")},
@@ -171,38 +194,58 @@ def serve(network: Path, places: int | None, **values: Any) -> None:
         rows=_in_time(read_row_options(values), options.timeout_s),
     )
     state = StateOptions(**({} if memory is None else {"state_bytes": memory}))
-    cluster, store = cluster_options(values, LOCAL), NetworkStore(network)
-    reader = store.open(values["commit"] or store.head())
+    cluster = cluster_options(values, LOCAL)
     workers = _compute_workers(values, cluster)
+    readers = [NetworkStore(place) for _, place in networks]
+    commits = [store.open(values["commit"] or store.head()) for store in readers]
     # Before a cluster is started.
-    generation.require_fit(reader.manifest().specification)
+    for reader in commits:
+        generation.require_fit(reader.manifest().specification)
+    clients = SharedClient(lambda: connect(options=cluster))
 
-    def open_in(client: Client) -> Engine | WorkerEngine:
-        chosen: dict[str, Any] = {"slots": options.queue.slots, "state": state}
-        if workers == 0:
-            return open_engine(client, reader, generation, **chosen)
-        return open_worker_engine(client, reader, generation, **chosen, workers=workers)
+    def source_of(name: str | None, reader: CommitReader) -> ModelSource:
+        @contextmanager
+        def opening() -> Iterator[CompletionEngine]:
+            chosen: dict[str, Any] = {"slots": options.queue.slots, "state": state}
+            with clients.use() as client, attempt(), ExitStack() as opened:
+                if workers == 0:
+                    engine: Engine | WorkerEngine = open_engine(client, reader, generation, **chosen)
+                else:
+                    engine = open_worker_engine(client, reader, generation, **chosen, workers=workers)
+                opened.callback(engine.close)
+                yield engine
 
-    @contextmanager
-    def opening() -> Iterator[CompletionEngine]:
-        # A client's context must be left in the thread that entered it; this one may be closed in another.
-        with closing(connect(options=cluster)) as client, attempt(), closing(open_in(client)) as opened:
-            yield opened
+        specification = reader.manifest().specification
+        return ModelSource(
+            name=name or escaped(reader.path.resolve().name),
+            commit=reader.commit,
+            draws=not specification.has_columns,
+            subwords=specification.has_columns and specification.tokens == "subwords",
+            nbytes=opened_bytes(reader),
+            opening=lambda: closing(ReopenedEngine(opening)),
+        )
 
+    names = [options.name or networks[0][0], *(name for name, _ in networks[1:])]
+    models = Models(
+        [source_of(*each) for each in zip(names, commits, strict=True)],
+        budget=read_size("network_memory", values["network_memory"]),
+    )
     with bind(options) as bound, stop_on_signals("finishing running requests") as stop:
-        with waiting("open the network"):
-            engine = ReopenedEngine(opening)
-        shown = {"url": address_of(bound), "model": options.name or engine.name, "commit": engine.commit}
-        with closing(engine):
+        shown: dict[str, Any] = {"url": address_of(bound), "model": models.default.name, "commit": commits[0].commit}
+        if len(commits) > 1:
+            shown["models"] = {source.name: source.commit for source in models.sources}
+        with closing(clients), closing(models):
+            with waiting("open the network"):
+                models.open_default()
             run_server(
-                build_app(engine, options),
+                build_app(models, options),
                 bound,
                 options,
                 stop=stop,
                 ready=lambda: answer(shown, values["as_json"], figures(shown, *shown)),
             )
             if values["as_json"]:
-                answer(asdict(engine.statistics()), True, [])
+                answer(asdict(models.statistics()), True, [])
 
 
 def _compute_workers(values: dict[str, Any], cluster: ClusterOptions) -> int | None:

@@ -20,10 +20,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from giaann_dask.serving.completions import complete
+from giaann_dask.serving.completions import complete, unknown_model
 from giaann_dask.serving.engine import CompletionEngine
 from giaann_dask.serving.http_errors import HttpError, http_error_of
 from giaann_dask.serving.metrics import CONTENT_TYPE, Metrics
+from giaann_dask.serving.models import Models, ModelSource
 from giaann_dask.serving.options import ServingOptions
 from giaann_dask.serving.request_queue import RequestQueue
 from giaann_dask.text.strings import escaped
@@ -46,29 +47,30 @@ class Handlers:
 
     Parameters
     ----------
-    engine : CompletionEngine
-        Continues prompts.
+    models : Models
+        Networks that continue prompts.
     options : ServingOptions
         The key, limits and timeouts.
     """
 
-    def __init__(self, engine: CompletionEngine, options: ServingOptions) -> None:
+    def __init__(self, models: Models, options: ServingOptions) -> None:
         self.metrics = Metrics()
-        self._engine, self._options = engine, options
-        # A folder's name need not be UTF-8, as a response is.
-        self._name = options.name or escaped(engine.name)
+        self._models, self._options = models, options
         self._created = int(time.time())
         self._queue: RequestQueue | None = None
         self._check: asyncio.Task[str | None] | None = None
-        self.metrics.describe(self._name, engine.commit)
+        self.metrics.describe(models.default.name, models.default.commit)
+        models.observe = self.metrics.open_s.observe
+        self.metrics.watch("giaann_open_networks", "Networks that are open", lambda: len(models.open_names))
+        self.metrics.watch("giaann_open_bytes", "Estimated bytes of open networks", lambda: models.open_bytes)
         self.metrics.watch("giaann_running", "Prompts that are continued", lambda: self.queue.running)
         self.metrics.watch("giaann_waiting", "Prompts that wait for a place", lambda: self.queue.waiting)
         self.metrics.watch("giaann_places", "Prompts that can be continued at once", lambda: options.queue.slots)
-        self.metrics.watch_by_worker("giaann_steps", "Steps of prompts", lambda: engine.statistics().steps)
+        self.metrics.watch_by_worker("giaann_steps", "Steps of prompts", lambda: models.statistics().steps)
         self.metrics.watch(
             "giaann_regenerated",
             "Prompts that began again on another worker",
-            lambda: engine.statistics().regenerated,
+            lambda: models.statistics().regenerated,
         )
 
     @property
@@ -80,7 +82,7 @@ class Handlers:
     @asynccontextmanager
     async def running(self, app: Starlette) -> AsyncIterator[None]:
         """Open the request queue, and close it in the end."""
-        self._queue = RequestQueue(self._engine, self._options.queue, self.metrics.prompt_s.observe)
+        self._queue = RequestQueue(self._options.queue, self.metrics.prompt_s.observe)
         try:
             yield
         finally:
@@ -88,27 +90,28 @@ class Handlers:
 
     async def completions(self, http: Request) -> Response:
         """Handle ``POST /v1/completions``."""
-        return await complete(http, self.queue, self._options, self.metrics, self._name)
+        return await complete(http, self.queue, self._options, self.metrics, self._models)
 
     async def chat_completions(self, http: Request) -> Response:
         """Handle ``POST /v1/chat/completions``."""
-        return await complete(http, self.queue, self._options, self.metrics, self._name, chat=True)
+        return await complete(http, self.queue, self._options, self.metrics, self._models, chat=True)
 
     async def models(self, http: Request) -> Response:
         """Handle ``GET /v1/models``."""
-        return JSONResponse({"object": "list", "data": [self._model()]})
+        return JSONResponse({"object": "list", "data": [self._model(source) for source in self._models.sources]})
 
     async def model(self, http: Request) -> Response:
         """Handle ``GET /v1/models/NAME``."""
-        if http.path_params["name"] != self._name:
-            raise HttpError(404, f"there is no such model; expected {self._name!r}", code="model_not_found")
-        return JSONResponse(self._model())
+        name = http.path_params["name"]
+        if name not in self._models:
+            raise unknown_model(name, self._models)
+        return JSONResponse(self._model(self._models[name]))
 
     async def health(self, http: Request) -> Response:
         """Handle ``GET /healthz``: 503 with a reason while prompts cannot be continued."""
         # Simultaneous requests share one check.
         if self._check is None or self._check.done():
-            self._check = asyncio.create_task(asyncio.to_thread(self._engine.trouble))
+            self._check = asyncio.create_task(asyncio.to_thread(self._models.trouble))
         reason = await asyncio.shield(self._check)
         state = {"status": "ok"} if reason is None else {"status": "unavailable", "reason": reason}
         counts = {"running": self.queue.running, "waiting": self.queue.waiting}
@@ -118,9 +121,9 @@ class Handlers:
         """Handle ``GET /metrics``."""
         return Response(self.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
-    def _model(self) -> dict[str, object]:
-        named = {"id": self._name, "object": "model", "created": self._created, "owned_by": "giaann-dask"}
-        return {**named, "commit": self._engine.commit}
+    def _model(self, source: ModelSource) -> dict[str, object]:
+        named = {"id": source.name, "object": "model", "created": self._created, "owned_by": "giaann-dask"}
+        return {**named, "commit": source.commit, "open": source.name in self._models.open_names}
 
 
 class AuthMiddleware:
@@ -181,18 +184,20 @@ class AuthMiddleware:
         return HttpError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
 
-def build_app(engine: CompletionEngine, options: ServingOptions | None = None) -> Starlette:
-    """Return the ASGI application of an engine.
+def build_app(engine: CompletionEngine | Models, options: ServingOptions | None = None) -> Starlette:
+    """Return the ASGI application of an engine, or of several networks.
 
     Parameters
     ----------
-    engine : CompletionEngine
+    engine : CompletionEngine or Models
         Continues prompts.
     options : ServingOptions, optional
         The key, limits and timeouts; host, port and connections are the server's.
     """
     chosen = options or ServingOptions()
-    handlers = Handlers(engine, chosen)
+    # A folder's name need not be UTF-8, as a response is.
+    models = engine if isinstance(engine, Models) else Models.of(engine, chosen.name or escaped(engine.name))
+    handlers = Handlers(models, chosen)
     routes = [
         Route("/v1/completions", handlers.completions, methods=["POST"]),
         Route("/v1/chat/completions", handlers.chat_completions, methods=["POST"]),

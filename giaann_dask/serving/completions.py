@@ -20,8 +20,10 @@ from starlette.types import Receive, Scope, Send
 from giaann_dask.inference.token_events import PromptWords
 from giaann_dask.serving.chat_requests import read_chat_request
 from giaann_dask.serving.completion_deltas import Choice, CompletionDelta
+from giaann_dask.serving.fields import read_object
 from giaann_dask.serving.http_errors import HttpError, http_error_of, late
 from giaann_dask.serving.metrics import Metrics
+from giaann_dask.serving.models import Lease, Models
 from giaann_dask.serving.options import ServingOptions
 from giaann_dask.serving.request_queue import RequestQueue, Ticket
 from giaann_dask.serving.requests import CompletionRequest, read_request
@@ -39,20 +41,17 @@ class Conversation:
     Parameters
     ----------
     queue : RequestQueue
-        Where its prompts are continued.
+        Where its prompts wait.
+    lease : Lease
+        The network that continues them; released by `leave`.
     request : CompletionRequest
         What is requested.
+    deadline : float
+        When it has to be finished, in the loop's time.
     options : ServingOptions
         Its time limit.
     metrics : Metrics
         Where it is counted.
-    model : str
-        Name of the model.
-
-    Attributes
-    ----------
-    deadline : float
-        When it has to be finished, in the loop's time.
 
     Raises
     ------
@@ -61,26 +60,31 @@ class Conversation:
     """
 
     def __init__(
-        self, queue: RequestQueue, request: CompletionRequest, options: ServingOptions, metrics: Metrics, model: str
+        self,
+        queue: RequestQueue,
+        lease: Lease,
+        request: CompletionRequest,
+        *,
+        deadline: float,
+        options: ServingOptions,
+        metrics: Metrics,
     ) -> None:
-        self._request, self._metrics = request, metrics
+        self._request, self._metrics, self._lease = request, metrics, lease
         self._started = time.monotonic()
         self._limit_s = options.timeout_s
-        self.deadline = asyncio.get_running_loop().time() + options.timeout_s
-        prompts = request.choices()
-        self._choices = [
-            Choice(prompt, request, options.sampling.seed, subwords=queue.subwords) for prompt, options in prompts
-        ]
+        self.deadline = deadline
+        prompts, subwords = request.choices(), lease.source.subwords
+        self._choices = [Choice(prompt, request, each.sampling.seed, subwords=subwords) for prompt, each in prompts]
         prefix, kind = ("chatcmpl", "chat.completion") if request.chat else ("cmpl", "text_completion")
         part = "chat.completion.chunk" if request.chat and request.stream else kind
         self._head = {
             "id": f"{prefix}-{uuid.uuid4().hex}",
             "object": part,
             "created": int(time.time()),
-            "model": model,
+            "model": lease.source.name,
             **({} if request.seed is None else {"seed": request.seed}),
         }
-        self._ticket: Ticket = queue.enter(prompts)
+        self._ticket: Ticket = queue.enter(lease.engine, prompts)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -88,8 +92,9 @@ class Conversation:
         return self._request.headers
 
     def leave(self) -> None:
-        """Abandon the prompts that have not finished."""
+        """Abandon the prompts that have not finished, and use the network no longer."""
         self._ticket.leave()
+        self._lease.release()
 
     def error_of(self, error: BaseException) -> HttpError:
         """Return the HTTP error for an error while it is answered, which names the field that the prompt came in."""
@@ -202,7 +207,7 @@ class EventStream(StreamingResponse):
 
 
 async def complete(
-    http: Request, queue: RequestQueue, options: ServingOptions, metrics: Metrics, model: str, *, chat: bool = False
+    http: Request, queue: RequestQueue, options: ServingOptions, metrics: Metrics, models: Models, *, chat: bool = False
 ) -> Response:
     """Answer ``POST /v1/completions``, or ``POST /v1/chat/completions``.
 
@@ -219,11 +224,27 @@ async def complete(
     except ClientDisconnect:
         metrics.gone.inc()
         return Response(status_code=GONE)
-    request = (read_chat_request if chat else read_request)(body, options.limits, draws=queue.draws)
-    if request.model is not None and request.model != model:
-        message = f"there is no model {request.model[:80]!r}; expected {model!r}, or none"
-        raise HttpError(404, message, param="model", code="model_not_found")
-    conversation = Conversation(queue, request, options, metrics, model)
+    deadline = asyncio.get_running_loop().time() + options.timeout_s
+    name = read_object(body).get("model")
+    source = models[name] if isinstance(name, str) and name in models else models.default
+    request = (read_chat_request if chat else read_request)(body, options.limits, draws=source.draws)
+    if request.model is not None and request.model not in models:
+        raise unknown_model(request.model, models)
+    try:
+        async with asyncio.timeout_at(deadline):
+            lease = await unless_gone(http.receive, models.acquire(source.name, options.queue.wait_s))
+    except TimeoutError as error:
+        raise late(options.timeout_s) from error
+    except ClientDisconnect:
+        metrics.gone.inc()
+        return Response(status_code=GONE)
+    except Exception as error:
+        raise http_error_of(error) from error
+    try:
+        conversation = Conversation(queue, lease, request, deadline=deadline, options=options, metrics=metrics)
+    except BaseException:
+        lease.release()
+        raise
     streaming = False
     try:
         if request.stream:
@@ -239,6 +260,13 @@ async def complete(
     finally:
         if not streaming:
             conversation.leave()
+
+
+def unknown_model(name: str, models: Models) -> HttpError:
+    """Return the error for a model that the server does not have, as OpenAI's servers do."""
+    names = ", ".join(repr(source.name) for source in models.sources)
+    message = f"there is no model {name[:80]!r}; expected {names}, or none"
+    return HttpError(404, message, param="model", code="model_not_found")
 
 
 async def read_body(http: Request, limit: int) -> bytes:

@@ -48,6 +48,9 @@ class Metrics:
         self.prompt_s = Histogram(
             "giaann_prompt_seconds", "Time the engine worked on a prompt", buckets=_SECONDS, registry=registry
         )
+        self.open_s = Histogram(
+            "giaann_open_seconds", "Time to open a network on demand", buckets=_SECONDS, registry=registry
+        )
         self.tokens = Counter("giaann_tokens", "Tokens generated", registry=registry)
         self.prompt_tokens = Counter("giaann_prompt_tokens", "Tokens of prompts that were read", registry=registry)
         self.gone = Counter("giaann_gone", "Requests whose client went away before the end", registry=registry)

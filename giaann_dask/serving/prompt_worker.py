@@ -7,6 +7,7 @@ workers and what happens when one is lost (`giaann_dask.serving.worker_engine`).
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import weakref
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from functools import partial
 
 from distributed import get_worker
 
+from giaann_dask.cluster import trim_memory
 from giaann_dask.inference.continuation import GenerationOptions
 from giaann_dask.inference.sharded.workers import StateOptions
 from giaann_dask.inference.token_events import OpenNetwork, TokenEvent
@@ -170,4 +172,12 @@ class PromptWorker:
 def _end(engine: Engine, outbox: _Outbox) -> None:
     """Close an engine, in a thread of its own: this may run on the event loop of the worker."""
     outbox.close()
-    threading.Thread(target=engine.close, name="close-engine", daemon=True).start()
+    threading.Thread(target=_close, args=[engine], name="close-engine", daemon=True).start()
+
+
+def _close(engine: Engine) -> None:
+    engine.close()
+    # The engine and its threads refer to each other, and memory that Python has freed need not be the system's yet.
+    del engine
+    gc.collect()
+    trim_memory()

@@ -8,17 +8,61 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 from giaann_dask.errors import ClusterError, GiaannError
 from giaann_dask.inference.rows.health import LOST
 from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, EngineStatistics, Generation, Report
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 _POLL_S = 2.0
 # For a running health check when the server ends.
 _CLOSE_S = 5.0
 _LOG = logging.getLogger(__name__)
+
+
+class SharedClient:
+    """Client of a cluster that the engines of several networks share; connected again after it was lost.
+
+    Parameters
+    ----------
+    connect : callable
+        Returns a new client; closing it stops the workers that were started for it.
+    """
+
+    def __init__(self, connect: Callable[[], Client]) -> None:
+        self._connect, self._lock = connect, threading.Lock()
+        self._present: Client | None = None
+        self._users: Counter[Client] = Counter()
+
+    @contextmanager
+    def use(self) -> Iterator[Client]:
+        """Yield a client that stays open within the context."""
+        with self._lock:
+            if self._present is None or self._present.status != "running":
+                lost, self._present = self._present, self._connect()
+                if lost is not None and not self._users[lost]:
+                    lost.close()
+            client = self._present
+            self._users[client] += 1
+        try:
+            yield client
+        finally:
+            with self._lock:
+                self._users[client] -= 1
+                if not self._users[client] and client is not self._present:
+                    client.close()
+
+    def close(self) -> None:
+        """Close the client; called after all have left `use`."""
+        with self._lock:
+            if self._present is not None:
+                self._present.close()
 
 
 class ReopenedEngine:

@@ -26,8 +26,10 @@ _CLOSE_S = 5.0
 class _Job:
     """One prompt in the queue or in the engine."""
 
-    def __init__(self, ticket: Ticket, index: int, prompt: str, options: CompletionOptions) -> None:
-        self.ticket, self.index, self.prompt, self.options = ticket, index, prompt, options
+    def __init__(
+        self, ticket: Ticket, engine: CompletionEngine, index: int, prompt: str, options: CompletionOptions
+    ) -> None:
+        self.ticket, self.engine, self.index, self.prompt, self.options = ticket, engine, index, prompt, options
         self.expiry: asyncio.TimerHandle | None = None
         self.generation: Generation | None = None
         self.started = 0.0
@@ -36,8 +38,10 @@ class _Job:
 class Ticket:
     """The prompts of one request in the queue; made by `RequestQueue.enter`, given up with `leave`."""
 
-    def __init__(self, queue: RequestQueue, prompts: Sequence[tuple[str, CompletionOptions]]) -> None:
-        self.jobs = [_Job(self, index, prompt, options) for index, (prompt, options) in enumerate(prompts)]
+    def __init__(
+        self, queue: RequestQueue, engine: CompletionEngine, prompts: Sequence[tuple[str, CompletionOptions]]
+    ) -> None:
+        self.jobs = [_Job(self, engine, index, *prompt) for index, prompt in enumerate(prompts)]
         self._queue = queue
         self._parts: asyncio.Queue[tuple[int, Part | Exception]] = asyncio.Queue()
 
@@ -67,26 +71,20 @@ class Ticket:
 
 
 class RequestQueue:
-    """Bounded queue of prompts; continues some concurrently and rejects those that exceed the limit.
+    """Bounded queue of the prompts of all networks; continues some concurrently and rejects those beyond the limit.
 
     Created and closed on the event loop of the server.
 
     Parameters
     ----------
-    engine : CompletionEngine
-        Continues the prompts.
     options : QueueOptions
         How many run concurrently, how many wait.
     observe : callable, optional
         Called with the seconds that the engine worked on a prompt.
     """
 
-    def __init__(
-        self, engine: CompletionEngine, options: QueueOptions, observe: Callable[[float], None] | None = None
-    ) -> None:
-        self.options = options
-        self.draws, self.subwords = engine.draws, engine.subwords
-        self._engine, self._observe = engine, observe
+    def __init__(self, options: QueueOptions, observe: Callable[[float], None] | None = None) -> None:
+        self.options, self._observe = options, observe
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Job] = deque()
         self._running: set[_Job] = set()
@@ -102,11 +100,13 @@ class RequestQueue:
         """Number of prompts that wait for a free slot."""
         return len(self._waiting)
 
-    def enter(self, prompts: Sequence[tuple[str, CompletionOptions]]) -> Ticket:
+    def enter(self, engine: CompletionEngine, prompts: Sequence[tuple[str, CompletionOptions]]) -> Ticket:
         """Add all prompts of a request, or none.
 
         Parameters
         ----------
+        engine : CompletionEngine
+            Continues them; has to stay open until all have ended or are removed.
         prompts : sequence of (str, CompletionOptions)
             The prompts, each with how much is requested.
 
@@ -118,7 +118,7 @@ class RequestQueue:
         free = self.options.slots + self.options.waiting - self.running - self.waiting
         if len(prompts) > free:
             raise busy(f"{self.running} prompts are continued and {self.waiting} wait", self._advice())
-        ticket = Ticket(self, prompts)
+        ticket = Ticket(self, engine, prompts)
         for job in ticket.jobs:
             job.expiry = self._loop.call_later(self.options.wait_s, self._expire, job)
             self._waiting.append(job)
@@ -150,7 +150,7 @@ class RequestQueue:
                 job.expiry.cancel()
             self._running.add(job)
             job.started = time.monotonic()
-            job.generation = self._engine.start(job.prompt, job.options, partial(self._report, job))
+            job.generation = job.engine.start(job.prompt, job.options, partial(self._report, job))
 
     def _expire(self, job: _Job) -> None:
         with suppress(ValueError):

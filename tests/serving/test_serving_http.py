@@ -119,7 +119,7 @@ def test_invalid_requests_have_their_status(client: TestClient) -> None:
     error(client.get(PATH), 405)
     error(client.get("/nowhere"), 404)
     error(client.get("/../../etc/passwd"), 404)
-    error(client.get("/v1/models/other"), 404)
+    error(client.get("/v1/models/other"), 404, "model")
 
 
 @pytest.mark.parametrize("number", [0xD83D, 0xDCFF])
