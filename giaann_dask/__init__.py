@@ -20,7 +20,7 @@ from giaann_dask.user_cache import provide_code_cache
 if TYPE_CHECKING:
     from giaann_dask.algebra.comparison import NetworkDifference
     from giaann_dask.algebra.removal import RemovalReport
-    from giaann_dask.api.algebra import add, diff, forget
+    from giaann_dask.api.algebra import add, diff, forget, prune
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.islands import change_keys, create_island, join_island, merge_bundles, pack_bundle
     from giaann_dask.api.network import Network, open
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from giaann_dask.api.training import Training, encode, new_inputs, train
     from giaann_dask.cluster import ClusterOptions, roles_of, start_cluster
     from giaann_dask.diagnostics.evaluation_report import save_report
+    from giaann_dask.diagnostics.pictures.difference import draw_difference
     from giaann_dask.inference.batch import BatchOptions
     from giaann_dask.inference.best.evaluation import ScoreReport, ScoringOptions
     from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
@@ -76,6 +77,7 @@ _MODULES = {
     "connect": "giaann_dask.api.cluster",
     "create_island": "giaann_dask.api.islands",
     "diff": "giaann_dask.api.algebra",
+    "draw_difference": "giaann_dask.diagnostics.pictures.difference",
     "encode": "giaann_dask.api.training",
     "forget": "giaann_dask.api.algebra",
     "join_island": "giaann_dask.api.islands",
@@ -83,6 +85,7 @@ _MODULES = {
     "new_inputs": "giaann_dask.api.training",
     "open": "giaann_dask.api.network",
     "pack_bundle": "giaann_dask.api.islands",
+    "prune": "giaann_dask.api.algebra",
     "roles_of": "giaann_dask.cluster",
     "save_report": "giaann_dask.diagnostics.evaluation_report",
     "start_cluster": "giaann_dask.cluster",
@@ -120,6 +123,7 @@ __all__ = [
     "connect",
     "create_island",
     "diff",
+    "draw_difference",
     "encode",
     "forget",
     "join_island",
@@ -127,6 +131,7 @@ __all__ = [
     "new_inputs",
     "open",
     "pack_bundle",
+    "prune",
     "roles_of",
     "save_report",
     "start_cluster",

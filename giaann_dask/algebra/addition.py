@@ -18,26 +18,22 @@ from distributed import Client, Future
 from giaann_dask.algebra.parts import (
     add_parts,
     placement_for,
-    require_order_free,
     require_same_index,
     require_same_rules,
+    require_sum,
     submit_parts,
+    write_network,
 )
 from giaann_dask.cluster import attempt
-from giaann_dask.cluster.sharing import SharedPlace
-from giaann_dask.errors import OptionError, StoreExistsError, parameter
-from giaann_dask.events import Observer, StageAdvanced, ignore
+from giaann_dask.errors import OptionError, parameter
+from giaann_dask.events import Observer, ignore
 from giaann_dask.runs.postings import SequenceNumbers
 from giaann_dask.runs.renaming import Renaming, append_names
-from giaann_dask.store.locking import locked
-from giaann_dask.store.manifest import Manifest
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.network_store import CommitReader
 from giaann_dask.store.origins import Origins
 from giaann_dask.text.ledger import Ledger, LedgerEntry
-from giaann_dask.training.committing import Progress, commit_regions
+from giaann_dask.training.committing import Progress
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.run_references import sizes_of
-from giaann_dask.training.target import open_store
 
 Overlap: TypeAlias = Literal["refuse", "once"]
 OVERLAPS = get_args(Overlap)
@@ -83,31 +79,24 @@ def add_networks(
     if overlap not in OVERLAPS:
         raise OptionError(f"{parameter('overlap')} is {overlap!r}", " or ".join(OVERLAPS), "use one of these")
     for reader in readers:
-        require_order_free(reader)
+        require_sum(reader)
         require_same_rules(readers[0], reader)
         require_same_index(readers[0], reader)
     added = _without_overlap(readers, overlap)
     first = added[0]
-    with locked(out) as held:
-        if open_store(out) is not None:
-            raise StoreExistsError(f"{out} is a network already", "a new path", "write the sum to another path")
-        SharedPlace(client, held).require()
-        progress, renamings = _sum_dictionaries(added)
-        origins, numbers = _sum_origins(added)
-        progress = replace(progress, origins=origins)
-        regions = Regions(client, placement_for(first, len(progress.vocabulary.concepts)), 0)
+    progress, renamings = _sum_dictionaries(added)
+    origins, numbers = _sum_origins(added)
+    progress = replace(progress, origins=origins)
+
+    def submit(regions: Regions) -> dict[int, Future]:
         parts: dict[int, list[Future]] = defaultdict(list)
         for reader, renaming, sequences in zip(added, renamings, numbers, strict=True):
             for region, futures in submit_parts(client, reader, first.placement(), renaming, sequences).items():
                 parts[region].extend(futures)
-        regions.replace_by(add_parts(regions, parts))
-        for done, runs in enumerate(regions.runs.values(), 1):
-            sizes_of(runs)
-            observer(StageAdvanced("add", done, len(regions.runs), "regions"))
-        empty = replace(Manifest.new(first.manifest().specification), begun_with=first.manifest().begun_with)
-        store = NetworkStore.create(out, empty, first.ever_pos(), first.tokenizer(), held)
-        store.held = held
-        return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
+        return add_parts(regions, parts)
+
+    placement = placement_for(first, len(progress.vocabulary.concepts))
+    return write_network(client, out, first, placement, progress, submit, observer)
 
 
 def _without_overlap(readers: Sequence[CommitReader], overlap: Overlap) -> list[CommitReader]:
@@ -128,7 +117,8 @@ def _without_overlap(readers: Sequence[CommitReader], overlap: Overlap) -> list[
             raise OptionError(
                 f"{len(both):,} of {len(entries):,} parts of text of network {reader.path} are in earlier ones, too",
                 "networks that share all of the text of one, or none",
-                "let one of them forget the shared documents first (giaann-dask forget)",
+                "let one forget the shared text on a branch, and add that: giaann-dask branch NETWORK rest, "
+                "forget NETWORK SHARED --branch rest, add OTHER NETWORK@rest",
             )
         if not both or not entries:
             added.append(reader)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from distributed import Client
+from distributed import Client, Future
 
 from giaann_dask.algebra.parts import require_same_rules, submit_parts
 from giaann_dask.cluster import attempt, results, task_key
@@ -20,7 +20,7 @@ from giaann_dask.increments.contexts import CONTEXTS, EXTENDS, word_key
 from giaann_dask.keys import Integers, unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_encoded, merge_runs
 from giaann_dask.runs.packing import PackedRegionRun
-from giaann_dask.runs.renaming import append_names
+from giaann_dask.runs.renaming import Renaming, append_names
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.store.network_store import CommitReader
@@ -57,6 +57,20 @@ class ChangedConnection(NamedTuple):
     change: float
 
 
+class ChangedPrediction(NamedTuple):
+    """Prompt that two networks continue differently.
+
+    Attributes
+    ----------
+    prompt, old, new : str
+        The prompt, and its continuation by each of them.
+    """
+
+    prompt: str
+    old: str
+    new: str
+
+
 @dataclass(frozen=True)
 class NetworkDifference:
     """Difference of two networks.
@@ -71,6 +85,10 @@ class NetworkDifference:
         Connections that are ``new``, ``gone``, ``stronger``, ``weaker`` and ``equal``.
     largest : tuple of ChangedConnection
         Those with the largest changes of each kind, the largest first.
+    prompts : int
+        Prompts that both networks have continued.
+    predictions : tuple of ChangedPrediction
+        Those that they continue differently, in the order in which they were given.
     """
 
     old: str
@@ -79,6 +97,8 @@ class NetworkDifference:
     features: dict[str, int]
     connections: dict[str, int]
     largest: tuple[ChangedConnection, ...]
+    prompts: int = 0
+    predictions: tuple[ChangedPrediction, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -87,7 +107,8 @@ class NetworkDifference:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        return {**vars(self), "largest": [each._asdict() for each in self.largest]}
+        rows = {name: [each._asdict() for each in getattr(self, name)] for name in ("largest", "predictions")}
+        return {**vars(self), **rows}
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the largest changes as a data frame with a row for each connection."""
@@ -140,14 +161,7 @@ def compare_networks(
     whole, has_columns = old.vocabulary(), old.manifest().specification.has_columns
     before = len(whole.concepts), len(whole.features)
     renaming = append_names(whole, new.vocabulary())
-    placement = old.placement()
-    olds = submit_parts(client, old, placement)
-    news = submit_parts(client, new, placement, renaming if has_columns else None)
-    tasks = []
-    for region in sorted({*olds, *news}):
-        runs = [*olds.get(region, []), *news.get(region, [])]
-        key = task_key("compare", len(olds.get(region, [])), largest, [run.key for run in runs])
-        tasks.append(client.submit(compare_region, len(olds.get(region, [])), largest, *runs, key=key))
+    tasks = _submit_differences(client, old, new, renaming if has_columns else None, largest)
     found: list[RegionDifference] = []
     for done, task in enumerate(tasks, 1):
         found.extend(results([task]))
@@ -169,6 +183,20 @@ def compare_networks(
         connections=dict(zip((*KINDS, "equal"), counts, strict=True)),
         largest=tuple(_named(found, largest, whole, old.manifest().specification)),
     )
+
+
+def _submit_differences(
+    client: Client, old: CommitReader, new: CommitReader, renaming: Renaming | None, largest: int
+) -> list[Future]:
+    """Submit tasks that compare the regions of two networks; runs stay in memory until these have read them."""
+    placement = old.placement()
+    olds, news = submit_parts(client, old, placement), submit_parts(client, new, placement, renaming)
+    tasks = []
+    for region in sorted({*olds, *news}):
+        runs = [*olds.get(region, []), *news.get(region, [])]
+        key = task_key("compare", len(olds.get(region, [])), largest, [run.key for run in runs])
+        tasks.append(client.submit(compare_region, len(olds.get(region, [])), largest, *runs, key=key))
+    return tasks
 
 
 def compare_region(olds: int, largest: int, *runs: PackedRegionRun) -> RegionDifference:

@@ -1,30 +1,39 @@
-"""Read the runs of a network on a cluster as parts of another network's regions.
+"""Read the runs of a network on a cluster as parts of another network's regions, and write a new network of them.
 
-`addition`, `removal` and `comparison` use these parts; no more than one region of a network is decoded at a time in a
-task.
+`addition`, `removal`, `comparison` and `pruning` use these parts; no more than one region of a network is decoded at a
+time in a task.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 from distributed import Client, Future
 
 from giaann_dask.cluster import task_key
-from giaann_dask.errors import SpecificationError, parameter
+from giaann_dask.cluster.sharing import SharedPlace
+from giaann_dask.errors import SpecificationError, StoreExistsError, parameter
+from giaann_dask.events import Observer, StageAdvanced
 from giaann_dask.keys import Integers
 from giaann_dask.runs.packing import PackedRegionRun, pack
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.postings import SequenceNumbers, renumber_postings
 from giaann_dask.runs.renaming import Renaming, rename_run, rename_sources
 from giaann_dask.runs.run import RegionRun, Run
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.locking import locked
+from giaann_dask.store.manifest import Manifest
+from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.training import tasks
+from giaann_dask.training.committing import Progress, commit_regions
 from giaann_dask.training.regions import Regions
+from giaann_dask.training.run_references import sizes_of
+from giaann_dask.training.target import open_store
 
 
 def require_same_rules(first: CommitReader, other: CommitReader) -> None:
@@ -46,8 +55,9 @@ def _identity(tokenizer: SubwordTokenizer | None) -> str | None:
     return None if tokenizer is None else tokenizer.identity()
 
 
-def require_order_free(reader: CommitReader) -> None:
-    """Raise a `SpecificationError` when a network depends on the order of its text."""
+def require_sum(reader: CommitReader) -> None:
+    """Raise a `SpecificationError` when a network is not the sum over its text, in any order."""
+    reader.manifest().require_whole(reader.path)
     if not reader.manifest().specification.is_order_free:
         raise SpecificationError(
             f"network {reader.path} has delimiter flags that depend on the order of its text",
@@ -150,6 +160,57 @@ def add_parts(regions: Regions, parts: Mapping[int, Sequence[Future]]) -> dict[i
         region: regions.submit("compact", tasks.compact, *each, key_of=[part.key for part in each])
         for region, each in parts.items()
     }
+
+
+def write_network(
+    client: Client,
+    out: Path,
+    like: CommitReader,
+    placement: Placement,
+    progress: Progress,
+    submit: Callable[[Regions], Mapping[int, Future]],
+    observer: Observer,
+) -> str:
+    """Write a new network of packed runs that tasks make, and return the identity of its commit.
+
+    Parameters
+    ----------
+    client : Client
+        Where they run.
+    out : Path
+        Folder of the new network, absolute.
+    like : CommitReader
+        Network whose specification and lexicon it has.
+    placement : Placement
+        Where its neurons belong.
+    progress : Progress
+        Its counts, dictionaries and ledger.
+    submit : callable
+        Submits a task for each region that has connections, which returns its `PackedRegionRun`. Nothing else may
+        refer to the futures that these need, or their values stay in memory.
+    observer : callable
+        Notified of every region.
+
+    Raises
+    ------
+    StoreExistsError
+        If there is a network at the path already.
+    StoreWriteError, StoreUnsharedError
+        If it cannot be written, or a worker cannot access it.
+    """
+    with locked(out) as held:
+        if open_store(out) is not None:
+            raise StoreExistsError(f"{out} is a network already", "a new path", "write to another path")
+        SharedPlace(client, held).require()
+        regions = Regions(client, placement, 0)
+        regions.replace_by(submit(regions))
+        for done, runs in enumerate(regions.runs.values(), 1):
+            sizes_of(runs)
+            observer(StageAdvanced("write", done, len(regions.runs), "regions"))
+        empty = replace(Manifest.new(like.manifest().specification), begun_with=like.manifest().begun_with)
+        store = NetworkStore.create(out, empty, like.ever_pos(), like.tokenizer(), held)
+        store.held = held
+        return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
 
 
 def _same_regions(one: Placement, other: Placement) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client, Future
 
-from giaann_dask.algebra.parts import add_parts, divide_parts, require_order_free, submit_parts
+from giaann_dask.algebra.parts import add_parts, divide_parts, require_sum, submit_parts
 from giaann_dask.cluster import attempt, results, task_key
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.encoding.sources import SourceOptions
@@ -26,12 +26,12 @@ from giaann_dask.errors import OptionError, StoreDamagedError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.increments.contexts import word_key
 from giaann_dask.keys import Integers, unpack_neuron, unpack_target
-from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packing import PackedRegionRun
+from giaann_dask.runs.merging import merge_encoded, merge_into_blocks
+from giaann_dask.runs.packing import PackedRegionRun, pack, pack_blocks
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.postings import SequenceNumbers, renumber_postings
 from giaann_dask.runs.renaming import close_gaps, find_names
-from giaann_dask.runs.run import RegionRun, Run, narrow_strength
+from giaann_dask.runs.run import RegionRun, Run, select_connections
 from giaann_dask.store.export import digest_of
 from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
@@ -135,7 +135,7 @@ def forget_documents(
         place = SharedPlace(client, held)
         place.require()
         reader = store.open(store.head())
-        require_order_free(reader)
+        require_sum(reader)
         with scratch_place(store.path, "forget") as documents:
             removed = _train_apart(client, reader, documents, inputs, sources, observer)
             parts = find_parts(reader, removed.ledger())
@@ -320,19 +320,22 @@ def subtract(wholes: int, sequences: SequenceNumbers | None, *runs: PackedRegion
     StoreDamagedError
         If a connection would become negative.
     """
-    whole, part = tasks.add_runs(runs[:wholes]), tasks.add_runs(runs[wholes:])
-    postings = whole.postings
-    if postings is not None and sequences is not None:
-        postings = renumber_postings(postings, sequences)
-    rest = RegionRun(
-        _difference(whole.connections, part.connections), _difference(whole.neurons, part.neurons), postings
-    )
-    return tasks.pack_run(rest)
+    tables = []
+    for name in ("connections", "neurons"):
+        whole = [getattr(run, name) for run in runs[:wholes]]
+        negative = [_negated(tasks.decode_table(getattr(run, name))) for run in runs[wholes:]]
+        tables.append(pack_blocks(map(_without_zeros, merge_into_blocks([*whole, *negative], tasks.decode_table))))
+    connections, neurons = tables
+    indexes = [run.postings for run in runs[:wholes] if run.postings is not None]
+    if not indexes:
+        return PackedRegionRun(connections, neurons)
+    postings = merge_encoded(indexes, tasks.decode_table)
+    postings = postings if sequences is None else renumber_postings(postings, sequences)
+    return PackedRegionRun(connections, neurons, pack(postings, gaps=True))
 
 
-def _difference(whole: Run, part: Run) -> Run:
-    """Return the connections of a run without those of another."""
-    return _without_zeros(merge_runs([whole, replace(part, strength=-part.strength.astype(np.int64))]))
+def _negated(run: Run) -> Run:
+    return replace(run, strength=-run.strength.astype(np.int64))
 
 
 def _without_zeros(run: Run) -> Run:
@@ -350,11 +353,7 @@ def _without_zeros(run: Run) -> Run:
             "documents whose connections are all in the network",
             "check that the network was trained on all tokens of these very documents",
         )
-    kept = run.strength != 0
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
-    lengths = np.diff(before[run.pointer])
-    pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[lengths > 0])])
-    return Run(run.source[lengths > 0], pointer, run.target[kept], narrow_strength(run.strength[kept].astype(np.int64)))
+    return select_connections(run, run.strength != 0)
 
 
 def used_names(packed: RegionRun | PackedRegionRun) -> tuple[Integers, Integers]:

@@ -1,4 +1,4 @@
-"""Add networks, forget documents, and compare networks, from Python.
+"""Add networks, forget documents, compare and prune networks, from Python.
 
 The work is done by `giaann_dask.algebra`.
 """
@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from giaann_dask.algebra.addition import Overlap, add_networks
-from giaann_dask.algebra.comparison import NetworkDifference, compare_networks
+from giaann_dask.algebra.comparison import ChangedPrediction, NetworkDifference, compare_networks
+from giaann_dask.algebra.pruning import PruningOptions, prune_network
 from giaann_dask.algebra.removal import RemovalReport, forget_documents
 from giaann_dask.api.cluster import ClientLike, observe_work
 from giaann_dask.api.network import Network
 from giaann_dask.api.texts import TextOptions, read_inputs, sources_of
 from giaann_dask.diagnostics.progress import Workload
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, ignore
 from giaann_dask.storage import absolute_place
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.network_store import BRANCH, CommitReader, NetworkStore
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from giaann_dask.api.texts import Inputs
 
 NetworkLike = str | os.PathLike[str] | Network
@@ -91,6 +96,7 @@ def forget(
     text: TextOptions | None = None,
     renumber: bool = False,
     purge: bool = False,
+    branch: str | None = None,
     progress: bool | None = None,
     observer: Observer = ignore,
 ) -> RemovalReport:
@@ -110,6 +116,8 @@ def forget(
         Leave out names that no remaining text has.
     purge : bool
         Remove all earlier commits, which still hold the documents, with their files.
+    branch : str, optional
+        Branch that the commit is made on, ``main`` by default; the others keep the documents.
     progress : bool, optional
         Whether progress bars are shown; by default in notebooks.
     observer : callable, optional
@@ -125,8 +133,12 @@ def forget(
     GiaannError
         If the network does not hold the documents completely; it stays as it was.
     """
+    if purge and branch is not None:
+        raise OptionError(
+            f"{parameter('purge')} with {parameter('branch')} {branch}", "one of them", "purge after a checkout of it"
+        )
     read, chosen = read_inputs(inputs, text)
-    store = NetworkStore(os.fspath(network))
+    store = NetworkStore(os.fspath(network), branch or BRANCH)
     reader = store.open(store.head())
     sources = sources_of(reader.manifest().specification, chosen, reader.tokenizer() or reader.ever_pos())
     with observe_work(client, Workload(read, chosen.reading.text_field, None), progress, observer) as (used, reporting):
@@ -142,10 +154,12 @@ def diff(
     *,
     client: ClientLike | None = None,
     largest: int = 10,
+    prompts: Sequence[str] = (),
+    max_tokens: int = 1,
     progress: bool | None = None,
     observer: Observer = ignore,
 ) -> NetworkDifference:
-    """Compare two networks, or two commits of one.
+    """Compare two networks, or two commits of one; `draw_difference` draws what is returned.
 
     Parameters
     ----------
@@ -155,6 +169,10 @@ def diff(
         The current client by default, else that of a new local cluster.
     largest : int
         How many connections of each kind are named.
+    prompts : sequence of str
+        Texts that both networks continue; those that they continue differently are named.
+    max_tokens : int
+        Tokens of each continuation at most.
     progress : bool, optional
         Whether progress bars are shown; by default in notebooks.
     observer : callable, optional
@@ -172,7 +190,83 @@ def diff(
     readers = _reader(old), _reader(new)
     with observe_work(client, Workload(), progress, observer) as (used, reporting):
         difference: NetworkDifference = compare_networks(used, *readers, largest=largest, observer=reporting)
-    return difference
+        if not prompts:
+            return difference
+        changed = _changed_predictions(used, readers, list(prompts), max_tokens)
+    return replace(difference, prompts=len(prompts), predictions=changed)
+
+
+def _changed_predictions(
+    client: Client, readers: Sequence[CommitReader], prompts: list[str], max_tokens: int
+) -> tuple[ChangedPrediction, ...]:
+    """Return the prompts that two networks continue differently."""
+    from giaann_dask.inference.continuation import GenerationOptions
+
+    options = GenerationOptions(tokens=max_tokens, runners_up=1, reasons=0)
+    texts = []
+    for reader in readers:
+        with Network(reader.path, reader.commit).sessions(prompts, client=client, options=options) as stream:
+            texts.append([continuation.text for continuation in stream.continuations()])
+    return tuple(ChangedPrediction(*each) for each in zip(prompts, *texts, strict=True) if each[1] != each[2])
+
+
+def prune(
+    network: NetworkLike,
+    out: str | Path,
+    *,
+    min_strength: float | None = None,
+    keep: float | None = None,
+    client: ClientLike | None = None,
+    progress: bool | None = None,
+    observer: Observer = ignore,
+) -> Network:
+    """Write the strongest connections of a network to a new network; give `min_strength` or `keep`.
+
+    A pruned network predicts, is compared, exported and evaluated like any other. It is not the sum over its text any
+    more, so it cannot be trained, added, or have documents forgotten.
+
+    Parameters
+    ----------
+    network : str, Path or Network
+        It stays as it is.
+    out : str or Path
+        Folder of the new network.
+    min_strength : float, optional
+        Least strength of connections that stay, as stored; of profile ``best`` the least count.
+    keep : float, optional
+        Share of the connections that stay, the strongest ones, at most: those of the same strength all stay or all go.
+    client : Client, cluster or str, optional
+        The current client by default, else that of a new local cluster.
+    progress : bool, optional
+        Whether progress bars are shown; by default in notebooks.
+    observer : callable, optional
+        Called with every event.
+
+    Returns
+    -------
+    Network
+
+    Raises
+    ------
+    GiaannError
+        If no connection would stay, or the new network cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import giaann_dask as gd
+    >>> from giaann_dask.data import sample_text
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with gd.connect(workers=0):
+    ...     whole = gd.train(sample_text(), folder / "whole")
+    ...     small = gd.prune(whole, folder / "small", keep=0.25)
+    >>> small.manifest.connections / whole.manifest.connections <= 0.25
+    True
+    """
+    options, reader = PruningOptions(min_strength=min_strength, keep=keep), _reader(network)
+    with observe_work(client, Workload(), progress, observer) as (used, reporting):
+        commit: str = prune_network(used, reader, absolute_place(out), options, reporting)
+    return Network(out, commit)
 
 
 def _reader(network: NetworkLike) -> CommitReader:

@@ -50,15 +50,15 @@ if TYPE_CHECKING:
     from giaann_dask.training.training_report import TrainingReport
 
 
-def open(path: str | os.PathLike[str], commit: str | None = None) -> Network:
+def open(path: str | os.PathLike[str], ref: str | None = None) -> Network:
     """Open a trained network at one commit.
 
     Parameters
     ----------
     path : str or path
         Folder of the network, also as a ``file://`` URL.
-    commit : str, optional
-        Identity of a commit, or the name of a tag or branch; the last one by default.
+    ref : str, optional
+        Tag, branch or identity of a commit; the last commit of ``main`` by default.
 
     Returns
     -------
@@ -80,7 +80,7 @@ def open(path: str | os.PathLike[str], commit: str | None = None) -> Network:
     """
     given = os.fspath(path)
     parts = urlsplit(given)
-    return Network(unquote(parts.path) if parts.scheme == "file" else given, commit)
+    return Network(unquote(parts.path) if parts.scheme == "file" else given, ref)
 
 
 class Network(Summarised):
@@ -158,6 +158,12 @@ class Network(Summarised):
         """Specification of the network: the numbers that define training."""
         return self.manifest.specification
 
+    @property
+    def pruned_below(self) -> float | None:
+        """Strength below which `prune` left out connections; None where there are all."""
+        units, spec = self.manifest.pruned_below, self.specification
+        return units / (1 << spec.strength_bits if spec.has_columns else 1) if units else None
+
     def log(self) -> list[Commit]:
         """Return the commit and all before it, the last one first."""
         return self._store.log(self.commit)
@@ -198,6 +204,7 @@ class Network(Summarised):
             "bytes_on_disk": StorePlace(str(self.path)).size(),
             "bytes_in_memory": sum(run.nbytes for run in manifest.runs),
             **({"index": manifest.index_size()} if manifest.specification.trace else {}),
+            **({"pruned_below": pruned} if (pruned := self.pruned_below) is not None else {}),
             "commit": self.commit,
             "commits": len(self.commits()),
             "specification": manifest.specification.as_dict(),
@@ -687,6 +694,7 @@ class Network(Summarised):
             ("features", format_count(manifest.saved_features)),
             ("connections", format_count(manifest.connections)),
             ("segments", str(manifest.specification.segments)),
+            *([("pruned", f"below strength {self.pruned_below:g}")] if self.pruned_below else []),
         )
         return Summary(f"Network {self.path}", rows)
 

@@ -1,10 +1,10 @@
-"""Define the commands of arithmetic with networks: ``add``, ``forget``, ``diff`` and ``digest``."""
+"""Define the commands of arithmetic with networks: ``add``, ``forget``, ``diff``, ``digest`` and ``prune``."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -22,10 +22,42 @@ from giaann_dask.cli.options import (
 from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.spelling import Command
+from giaann_dask.errors import InputEncodingError, InputMissingError
+
+if TYPE_CHECKING:
+    from giaann_dask.api.network import Network
+
+
+def open_at_ref(name: str) -> Network:
+    """Open a network that is named as NETWORK, or as NETWORK@REF with a commit, tag or branch."""
+    from giaann_dask.api.network import Network
+
+    path, at, ref = name.rpartition("@")
+    # An @ in a path or a URL is no reference.
+    if not at or "/" in ref or Path(name).exists():
+        return Network(name)
+    return Network(path, ref or None)
+
+
+def read_prompts(path: Path) -> list[str]:
+    """Return the lines of a file that are not blank.
+
+    Raises
+    ------
+    InputMissingError, InputEncodingError
+        If it cannot be read, or is not UTF-8.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise InputMissingError(f"the prompts {path} cannot be read ({error.strerror})", "a text file") from error
+    except UnicodeDecodeError as error:
+        raise InputEncodingError(f"the prompts {path} are not UTF-8", "a text file in UTF-8") from error
+    return [line.strip() for line in lines if line.strip()]
 
 
 @click.command(cls=Command)
-@click.argument("networks", nargs=-1, required=True, type=NETWORK_PATH)
+@click.argument("networks", nargs=-1, required=True, metavar="NETWORK[@REF]...")
 @click.option("--out", required=True, type=NETWORK_PATH, help="Folder or URL of the sum, a new network.")
 @click.option(
     "--overlap",
@@ -35,17 +67,19 @@ from giaann_dask.cli.spelling import Command
     help="Of text that two NETWORKS hold: refuse, or leave out a network all of whose text others hold.",
 )
 @common_options
-def add(networks: tuple[Path, ...], out: Path, overlap: Literal["refuse", "once"], **values: Any) -> None:
+def add(networks: tuple[str, ...], out: Path, overlap: Literal["refuse", "once"], **values: Any) -> None:
     """Add NETWORKS that were trained apart into a new one.
 
-    The sum equals one training on all their text, to the byte of what is exported. They need the same
-    specification, with canonical flags (train --flags canonical) or of profile best.
+    The sum equals one training on all their text, to the byte of what is exported. NETWORK@REF is an older
+    commit, a tag or a branch. They need the same specification, with canonical flags (train --flags canonical)
+    or of profile best.
     """
     from giaann_dask.api.algebra import add as add_networks
     from giaann_dask.cluster import connect
 
+    opened = [open_at_ref(each) for each in networks]
     with connect(options=cluster_options(values, LOCAL)) as client, progress() as observer:
-        made = add_networks(networks, out, client=client, overlap=overlap, observer=observer)
+        made = add_networks(opened, out, client=client, overlap=overlap, observer=observer)
     counts = {"sequences": made.manifest.sequences, "connections": made.manifest.connections, "commit": made.commit}
     answer({"network": str(out), **counts}, values["as_json"], [f"network {out}", *figures(counts, *counts)])
 
@@ -57,12 +91,11 @@ def add(networks: tuple[Path, ...], out: Path, overlap: Literal["refuse", "once"
     "--renumber", is_flag=True, help="Leave out names that no remaining text has, and number the others anew."
 )
 @click.option("--purge", is_flag=True, help="Remove all earlier commits, which still hold the text, with their files.")
+@click.option("--branch", metavar="NAME", help="Branch of the network that the commit is made on.  [default: main]")
 @click.option("--certificate", type=click.Path(path_type=Path), metavar="FILE", help="Write what was removed as JSON.")
 @text_options
 @common_options
-def forget(
-    network: Path, inputs: tuple[str, ...], renumber: bool, purge: bool, certificate: Path | None, **values: Any
-) -> None:
+def forget(network: Path, inputs: tuple[str, ...], branch: str | None, certificate: Path | None, **values: Any) -> None:
     """Subtract the text of INPUTS from a network, exactly.
 
     The network then equals one that was trained without them, to the byte of what is exported. INPUTS are named as
@@ -79,7 +112,14 @@ def forget(
     workload = Workload(inputs, values["text_field"], None)
     with connect(options=where) as client, progress(workload) as observer:
         report = forget_inputs(
-            network, inputs, client=client, text=text, renumber=renumber, purge=purge, observer=observer
+            network,
+            inputs,
+            client=client,
+            text=text,
+            renumber=values["renumber"],
+            purge=values["purge"],
+            branch=branch,
+            observer=observer,
         )
     counts = report.as_dict()
     if certificate is not None:
@@ -89,25 +129,80 @@ def forget(
 
 
 @click.command(cls=Command)
+@NETWORK
+@click.option("--out", required=True, type=NETWORK_PATH, help="Folder or URL of the pruned network, a new one.")
+@click.option("--min-strength", type=float, metavar="X", help="Keep connections of at least this strength or count.")
+@click.option("--keep", type=float, metavar="SHARE", help="Keep the strongest connections, at most this share of all.")
+@click.option("--ref", default=None, metavar="NAME", help="Prune an older commit, tag or branch.")
+@common_options
+def prune(
+    network: Path, out: Path, min_strength: float | None, keep: float | None, ref: str | None, **values: Any
+) -> None:
+    """Write the strongest connections of a NETWORK to a new, smaller and faster one.
+
+    Give --keep or --min-strength. A pruned network predicts almost as well; it cannot be trained, added or
+    have documents forgotten, for it is not the sum over its text any more.
+    """
+    from giaann_dask.api.algebra import prune as prune_network
+    from giaann_dask.api.network import Network
+    from giaann_dask.cluster import connect
+
+    before = Network(network, ref)
+    with connect(options=cluster_options(values, LOCAL)) as client, progress() as observer:
+        made = prune_network(before, out, min_strength=min_strength, keep=keep, client=client, observer=observer)
+    counts: dict[str, Any] = {"pruned_below": made.pruned_below}
+    for name, each in (("before", before.manifest), ("kept", made.manifest)):
+        counts[f"connections_{name}"] = each.connections
+        counts[f"bytes_{name}"] = sum(run.nbytes for run in each.runs)
+    counts["commit"] = made.commit
+    answer({"network": str(out), **counts}, values["as_json"], [f"network {out}", *figures(counts, *counts)])
+
+
+@click.command(cls=Command)
 @click.argument("old")
 @click.argument("new")
 @click.option(
     "--largest", type=int, default=10, show_default=True, metavar="N", help="Name N connections of each kind."
 )
+@click.option(
+    "--prompts", type=click.Path(path_type=Path), metavar="FILE", help="Also name lines that they continue differently."
+)
+@click.option(
+    "--max-tokens", type=int, default=1, show_default=True, metavar="N", help="Tokens of each continuation at most."
+)
+@click.option(
+    "--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw the difference as .svg, .png or .pdf."
+)
 @common_options
-def diff(old: str, new: str, largest: int, **values: Any) -> None:
+def diff(
+    old: str, new: str, largest: int, prompts: Path | None, max_tokens: int, picture: Path | None, **values: Any
+) -> None:
     """Compare networks OLD and NEW, or two commits of one as NETWORK@COMMIT.
 
-    Names are compared, so that the networks may have other dictionaries and regions.
+    Names are compared, so that the networks may have other dictionaries and regions. --prompts names a file of
+    prompts, one a line.
     """
+    if picture is not None:
+        from giaann_dask.diagnostics.pictures.files import SUFFIXES, check_suffix
+        from giaann_dask.storage import require_writable
+
+        check_suffix(picture, SUFFIXES)
+        require_writable(picture)
+    lines_read = [] if prompts is None else read_prompts(prompts)
     from giaann_dask.api.algebra import diff as compare
-    from giaann_dask.api.network import Network
     from giaann_dask.cluster import connect
 
-    opened = [Network(path, commit or None) for path, _, commit in (each.partition("@") for each in (old, new))]
+    opened = [open_at_ref(each) for each in (old, new)]
     with connect(options=cluster_options(values, LOCAL)) as client, progress() as observer:
-        found = compare(*opened, client=client, largest=largest, observer=observer)
+        found = compare(
+            *opened, client=client, largest=largest, prompts=lines_read, max_tokens=max_tokens, observer=observer
+        )
     counts = found.as_dict()
+    if picture is not None:
+        from giaann_dask.diagnostics.pictures.difference import draw_difference
+        from giaann_dask.diagnostics.pictures.files import save_figure
+
+        counts["picture"] = str(save_figure(draw_difference(found), picture))
     lines = [
         *(
             f"{what}: {', '.join(f'{n:,} {kind}' for kind, n in counts[what].items())}"
@@ -120,6 +215,10 @@ def diff(old: str, new: str, largest: int, **values: Any) -> None:
             for each in found.largest
         ),
     ]
+    if lines_read:
+        lines.append(f"predictions: {len(found.predictions):,} of {found.prompts:,} changed")
+        lines.extend(f"{each.prompt} ... {each.old or '(nothing)'} -> {each.new or '(nothing)'}"
+                     for each in found.predictions)  # fmt: skip
     answer(counts, values["as_json"], lines)
 
 

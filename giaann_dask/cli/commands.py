@@ -380,6 +380,7 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
         counts,
         *names,
         *(() if counts["exact"] else ("exact",)),
+        *(("pruned_below",) if "pruned_below" in counts else ()),
         "bytes_on_disk",
         "bytes_in_memory",
         *(("index",) if "index" in counts else ()),

@@ -169,7 +169,7 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
 @job_command("backup", "backup")
 @click.option("--network", required=True, metavar="PLACE", help="The network: a folder or s3://BUCKET/PREFIX.")
 @click.option("--to", "destination", required=True, metavar="PLACE", help="The copies: a folder or s3://BUCKET/PREFIX.")
-@_job("--commit", help="Copy an older commit.")
+@_job("--ref", "--commit", "commit", metavar="NAME", help="Copy an older commit, tag or branch.")
 @click.option("--keep", type=int, metavar="N", help="Delete all but the last N copies.")
 @_HISTORY
 @_WAIT

@@ -163,6 +163,29 @@ def divide_run(run: Run, size: int) -> Iterator[Run]:
         yield Run(run.source[first : last + 1], pointer, run.target[begin:end], run.strength[begin:end])
 
 
+def select_connections(run: Run, kept: npt.NDArray[np.bool_]) -> Run:
+    """Return some connections of a run, without the rows that have none of them.
+
+    Parameters
+    ----------
+    run : Run
+        Strengths of those that are kept are positive.
+    kept : ndarray
+        Which are kept; bool, shape ``(connections,)``.
+
+    Examples
+    --------
+    >>> run = Run(np.array([3, 5]), np.array([0, 1, 3]), np.array([1, 1, 2]), np.array([7, 8, 9]))
+    >>> chosen = select_connections(run, np.array([False, False, True]))
+    >>> chosen.source.tolist(), chosen.pointer.tolist(), chosen.target.tolist()
+    ([5], [0, 1], [2])
+    """
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
+    lengths = np.diff(before[run.pointer])
+    pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[lengths > 0])])
+    return Run(run.source[lengths > 0], pointer, run.target[kept], narrow_strength(run.strength[kept].astype(np.int64)))
+
+
 def readable(array: npt.NDArray[Any], dtype: type[np.signedinteger[Any]] | None = None) -> npt.NDArray[Any]:
     """Return a read-only view for compiled code; a copy only where the array is not aligned or of another type."""
     view = np.require(array, dtype, ["C", "A"]).view()
@@ -172,6 +195,7 @@ def readable(array: npt.NDArray[Any], dtype: type[np.signedinteger[Any]] | None 
 
 def narrow_strength(strength: npt.NDArray[np.int64]) -> npt.NDArray[np.signedinteger]:
     """Return strengths as int32 when all of them fit, else unchanged as int64."""
-    if len(strength) == 0 or int(strength.max()) <= np.iinfo(np.int32).max:
+    narrow = np.iinfo(np.int32)
+    if len(strength) == 0 or (int(strength.max()) <= narrow.max and int(strength.min()) >= narrow.min):
         return strength.astype(np.int32)
     return strength

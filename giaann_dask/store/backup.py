@@ -30,7 +30,7 @@ from giaann_dask.errors import (
 )
 from giaann_dask.runs.packing import unpack
 from giaann_dask.storage import reading, writing
-from giaann_dask.store.network_store import BRANCH, CommitReader
+from giaann_dask.store.network_store import BRANCH, CommitReader, resolve_reference
 from giaann_dask.store.places import StorePlace, answering
 
 # Where a copy is written and compared before the branch that is read moves to it.
@@ -98,7 +98,7 @@ def copy_commit(
     source, destination : StorePlace
         A network, and a new place or one that holds earlier copies.
     commit : str, optional
-        Identity of the commit; the last one by default.
+        Identity of the commit, a tag or a branch; the last one by default.
     keep : int, optional
         Forget all but the last so many copies; all are kept by default.
 
@@ -118,7 +118,7 @@ def copy_commit(
     if keep is not None and keep < 1:
         raise OptionError(f"{parameter('keep')} is {keep}", "1 or more", "the last copy is always kept")
     original = source.repository()
-    name = str(original.lookup_branch(BRANCH)) if commit is None else commit
+    name = resolve_reference(original, BRANCH if commit is None else commit)
     try:
         read = original.readonly_session(snapshot_id=name)
     except (icechunk.IcechunkError, ValueError) as error:

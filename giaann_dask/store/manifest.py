@@ -12,7 +12,7 @@ from dataclasses import MISSING, asdict, dataclass, field
 from dataclasses import fields as dataclass_fields
 from typing import Any, TypeVar, cast
 
-from giaann_dask.errors import StoreDamagedError
+from giaann_dask.errors import SpecificationError, StoreDamagedError
 from giaann_dask.runs.placement import FIRST_REGIONS, Split
 from giaann_dask.runs.run import RunSize
 from giaann_dask.spec import Specification
@@ -83,6 +83,9 @@ class Manifest:
     begun_with : int or None
         Regions before any split where these are fewer than the specification says, as in a network that may have
         many; None where they are as many.
+    pruned_below : int
+        Strength units, below which `giaann_dask.algebra.pruning` has left out connections; 0 in a network that has
+        all connections of its text.
     """
 
     specification: Specification
@@ -102,6 +105,7 @@ class Manifest:
     load: tuple[int, ...] = field(default=())
     counts: Mapping[int, RunSize] = field(default_factory=dict)
     begun_with: int | None = None
+    pruned_below: int = 0
 
     @classmethod
     def new(cls, specification: Specification) -> Manifest:
@@ -148,6 +152,15 @@ class Manifest:
         rest = sum(run.nbytes for run in self.runs) - nbytes
         return {"bytes": nbytes, "network_bytes": rest, "bytes_per_connection": nbytes / max(self.connections, 1)}
 
+    def require_whole(self, path: object) -> None:
+        """Raise a `SpecificationError` of the network at a path when connections of its text were left out."""
+        if self.pruned_below:
+            raise SpecificationError(
+                f"network {path} was pruned, so that its strengths are no longer the sum over its text",
+                "a network that has all connections of its text",
+                "take the one that it was made of, and prune the result",
+            )
+
     def skipped(self) -> dict[str, int]:
         """Return the counted sequences that were not trained, by reason; rare reasons only where they occur."""
         counts = dict(zip(STATUS_NAMES, self.by_status, strict=True))
@@ -165,8 +178,12 @@ class Manifest:
             {"region": region, "neurons": size.neurons, "connections": size.connections}
             for region, size in self.counts.items()
         ]
-        absent = {*(() if self.counts else ("counts",)), *(() if self.begun_with is not None else ("begun_with",))}
-        return {name: value for name, value in values.items() if name not in absent}
+        said = {
+            "counts": bool(self.counts),
+            "begun_with": self.begun_with is not None,
+            "pruned_below": bool(self.pruned_below),
+        }
+        return {name: value for name, value in values.items() if said.get(name, True)}
 
     @classmethod
     def from_dict(cls, fields: object, what: str = "the network") -> Manifest:
@@ -210,6 +227,8 @@ class Manifest:
         check(type(values["exact"]) is bool, "exact", values["exact"], "true or false")
         if values.get("begun_with") is not None:
             check.integer("begun_with", values["begun_with"], 1)
+        if "pruned_below" in values:
+            check.integer("pruned_below", values["pruned_below"], 1)
         manifest = cls(**values)
         _check_sizes(manifest, check)
         _check_regions(manifest, check)
@@ -217,7 +236,7 @@ class Manifest:
 
 
 # Fields that are stored only where they say something.
-_OPTIONAL = {"counts", "begun_with"}
+_OPTIONAL = {"counts", "begun_with", "pruned_below"}
 _COUNTS = (
     "tokens",
     "concepts",

@@ -128,9 +128,12 @@ def rewrite_changed(root: zarr.Group, name: str, values: npt.NDArray[Any]) -> No
 
 FORMAT = "giaann-dask network"
 # Version 3 is that of networks that began with fewer regions than their specification says, which readers of version 2
-# would look for in the wrong places. All others are version 2.
+# would look for in the wrong places, version 4 that of pruned ones, which readers of version 3 would train. All others
+# are version 2.
 VERSION = 2
 VERSION_JOINED = 3
+VERSION_PRUNED = 4
+_VERSIONS = (VERSION, VERSION_JOINED, VERSION_PRUNED)
 BRANCH = "main"
 # The placement's table of first regions by column.
 ASSIGNED = "first_region"
@@ -377,12 +380,8 @@ class NetworkStore:
 
     def resolve(self, name: str) -> str:
         """Return the identity of a commit that is given as such, or as a tag or branch."""
-        if _IDENTITY.fullmatch(name):
-            return name
         with reading(f"network {self.path}"):
-            if name in self._repository.list_tags():
-                return str(self._repository.lookup_tag(name))
-            return str(self._repository.lookup_branch(name)) if name in self._repository.list_branches() else name
+            return resolve_reference(self._repository, name)
 
     def add_reference(self, kind: Literal["tag", "branch"], name: str, commit: str) -> None:
         """Name a commit; call it while holding the lock.
@@ -645,10 +644,10 @@ class CommitReader:
         with reading(f"network {path}"):
             self._opened_root = zarr.open_group(self._store, mode="r")
             attributes = dict(self._root.attrs)
-        if attributes.get("format") != FORMAT or attributes.get("version") not in (VERSION, VERSION_JOINED):
+        if attributes.get("format") != FORMAT or attributes.get("version") not in _VERSIONS:
             raise StoreFormatError(
                 f"{path} is {attributes.get('format')!r} version {attributes.get('version')!r}",
-                f"{FORMAT!r} version {VERSION} or {VERSION_JOINED}",
+                f"{FORMAT!r} version {', '.join(map(str, _VERSIONS))}",
                 "open it with the version of giaann_dask that wrote it",
             )
         stored: Any = attributes.get("manifest")
@@ -790,6 +789,15 @@ class CommitReader:
         )
 
 
+def resolve_reference(repository: icechunk.Repository, name: str) -> str:
+    """Return the identity of a commit that is given as such, or as a tag or branch; an unknown name as it is."""
+    if _IDENTITY.fullmatch(name):
+        return name
+    if name in repository.list_tags():
+        return str(repository.lookup_tag(name))
+    return str(repository.lookup_branch(name)) if name in repository.list_branches() else name
+
+
 @contextmanager
 def _removed_on_failure(path: Path) -> Iterator[None]:
     """Remove a folder if writing into it fails."""
@@ -823,6 +831,7 @@ def _write_header(root: zarr.Group, manifest: Manifest) -> None:
     """Write the attributes of a commit after its arrays."""
     values = manifest.as_dict()
     version = VERSION if manifest.begun_with is None else VERSION_JOINED
+    version = VERSION_PRUNED if manifest.pruned_below else version
     sealed: dict[str, Any] = {_CHECKSUM: _manifest_checksum(values), CHECKSUMS: seal_arrays(root)}
     root.attrs.update({"format": FORMAT, "version": version, "manifest": values, **sealed})
 

@@ -64,6 +64,7 @@ class NetworkTarget:
         if store is not None:
             store.held = place.held
             reader = store.open(store.head())
+            reader.manifest().require_whole(path)
             check_same("specification", specification.as_dict(), reader.manifest().specification.as_dict(), path)
             check_same("ever-POS lexicon", ever_pos.identity(), reader.ever_pos().identity(), path)
             stored, wanted = (None if each is None else each.identity() for each in (reader.tokenizer(), tokenizer))

@@ -245,6 +245,68 @@ def test_any_division_of_documents_gives_the_same_sum(
     assert made.digest() == whole.digest()
 
 
+@examples(3)
+@given(
+    order=st.permutations(range(4)),
+    together=st.integers(2, 3),
+    forgotten=st.integers(0, 3),
+    seed_tokens=st.integers(3, 8),
+    profile=st.sampled_from(list(RULES)),
+    renumber=st.booleans(),
+)
+def test_sums_are_commutative_and_associative_and_forgetting_inverts_them(
+    client: Client,
+    tmp_path_factory: pytest.TempPathFactory,
+    order: list[int],
+    together: int,
+    forgotten: int,
+    seed_tokens: int,
+    profile: str,
+    renumber: bool,
+) -> None:
+    folder = tmp_path_factory.mktemp("algebra")
+    texts = PARAGRAPHS[:12:3]
+    options: dict[str, object] = {} if profile == "best" else {"seed_tokens": seed_tokens}
+    parts = [
+        train(client, folder / str(number), [text], profile, regions=1 + number, **options)
+        for number, text in enumerate(texts)
+    ]
+    # (a + b) + (c + d) or (a + b + c) + d, in any order, against a + b + c + d.
+    shuffled = [parts[number] for number in order]
+    nested = [
+        gd.add(each, folder / f"nested {place}", client=client) if len(each) > 1 else each[0]
+        for place, each in enumerate((shuffled[:together], shuffled[together:]))
+    ]
+    total = gd.add(nested, folder / "total", client=client)
+    flat = gd.add(parts, folder / "flat", client=client)
+    assert total.digest() == flat.digest()
+    rest = gd.add([part for number, part in enumerate(parts) if number != forgotten], folder / "rest", client=client)
+    report = gd.forget(total, [texts[forgotten]], client=client, renumber=renumber)
+    assert report.digest == rest.digest()
+    assert report.digest_removed == parts[forgotten].digest()
+    assert gd.add([gd.open(total.path), parts[forgotten]], folder / "again", client=client).digest() == flat.digest()
+
+
+@pytest.mark.parametrize("trained", ["v1", "v2"], indirect=True)
+def test_equal_networks_predict_the_same_but_for_the_order_of_equal_neurons(
+    trained: dict[str, gd.Network], client: Client, tmp_path: Path
+) -> None:
+    other = gd.add([trained[name] for name in ("second", "third", "first")], tmp_path / "sum", client=client)
+    assert other.digest() == trained["all"].digest()
+    options = gd.GenerationOptions(tokens=1, runners_up=10_000, reasons=0)
+    prompts = ["The old miller carried the", "The smith and the baker walked to the", "The young sister sold the"]
+    for prompt in prompts:
+        found = []
+        for network in (trained["all"], other):
+            (token,) = network.generate(prompt, options=options).tokens
+            candidates = sorted((each.column, each.word, each.value) for each in token.candidates)
+            best = max(each.value for each in token.candidates)
+            # Which of the most active neurons is chosen follows the dictionary.
+            assert (token.column, token.word, best) in candidates
+            found.append(candidates)
+        assert found[0] == found[1]
+
+
 @given(st.integers(0, 10_000), st.integers(0, 60), st.integers(1, 6), st.integers(1, 5))
 def test_renaming_keeps_every_connection(seed: int, count: int, concepts: int, features: int) -> None:
     rng = np.random.default_rng(seed)
@@ -327,3 +389,29 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = call("add", one, total, "--out", tmp_path / "x")
     assert (code, "--overlap" in err) == (2, True)
     assert not (tmp_path / "x").exists()
+
+
+@only_best
+def test_changed_predictions_are_named_and_drawn(
+    trained: dict[str, gd.Network], client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = trained["first"], trained["second"]
+    prompts = ["The old miller", "The smith and the baker", "The young sister sold the"]
+    difference = gd.diff(old, new, client=client, largest=2, prompts=prompts, max_tokens=3)
+    continued = [[network.generate(prompt, max_tokens=3).text for prompt in prompts] for network in (old, new)]
+    expected = [each for each in zip(prompts, *continued, strict=True) if each[1] != each[2]]
+    assert [tuple(each) for each in difference.predictions] == expected
+    assert 0 < len(expected) <= difference.prompts == 3
+    assert json.loads(json.dumps(difference.as_dict()))["predictions"][0]["prompt"] == expected[0][0]
+    assert gd.diff(old, old, client=client, prompts=prompts).predictions == ()
+    assert gd.draw_difference(difference).axes[0].get_title(loc="left") == "connections"
+    file, picture = tmp_path / "prompts.txt", tmp_path / "difference.svg"
+    file.write_text("\n\n".join(prompts), encoding="utf-8")
+    arguments = ("diff", old.path, new.path, "--prompts", file, "--max-tokens", "3", "--picture", picture, "--json")
+    assert run([*map(str, arguments)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [tuple(each.values()) for each in found["predictions"]] == expected
+    assert picture.read_bytes().startswith(b"<?xml")
+    for wrong in (("--picture", tmp_path / "x.txt"), ("--prompts", tmp_path / "none")):
+        assert run(["diff", str(old.path), str(new.path), *map(str, wrong)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1

@@ -36,6 +36,7 @@ RUN_ON_A_CLUSTER = {
     "diff",
     "island pack",
     "island merge",
+    "prune",
     "compact",
     "report",
     "serve",

@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from distributed import Client
 
 import giaann_dask as gd
-from giaann_dask.cli import run
+from giaann_dask.cli import giaann_dask, run
+from giaann_dask.cli.algebra import open_at_ref
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import OptionError, StoreExistsError, StoreMissingError
 from giaann_dask.store.network_store import NetworkStore
@@ -92,6 +94,44 @@ def test_names_are_given_once(network: gd.Network, client: Client) -> None:
     with pytest.raises(StoreMissingError):
         gd.open(network, "two")
     assert not (network.path.parent / "new" / "refs").exists()
+
+
+def test_every_command_that_reads_a_network_takes_a_reference(network: gd.Network) -> None:
+    def below(group: click.Group) -> Iterator[tuple[str, set[str], set[str | None]]]:
+        for name, command in group.commands.items():
+            if isinstance(command, click.Group):
+                yield from below(command)
+            else:
+                yield name, {each for param in command.params for each in param.opts}, {p.name for p in command.params}
+
+    # These write, or name references as NETWORK@REF; the doctor looks at the last commit.
+    others = {"train", "forget", "compact", "checkout", "nightly", "add", "diff", "doctor"}
+    reading = {
+        name: options
+        for name, options, parameters in below(giaann_dask)
+        if parameters & {"network", "networks", "old"} and name not in others
+    }
+    assert {"evaluate", "generate", "trace", "inspect", "export", "draw", "report", "serve", "prune"} <= set(reading)
+    assert [name for name, options in reading.items() if "--ref" not in options] == []
+    network.tag("here")
+    for name in (str(network.path), f"{network.path}@here", f"{network.path}@{network.commit}"):
+        assert open_at_ref(name).commit == gd.open(network.path, ref="here").commit == network.commit
+    beside = network.path.rename(network.path.with_name("net@home"))
+    assert open_at_ref(str(beside)).commit == network.commit
+
+
+def test_documents_are_forgotten_on_a_branch(network: gd.Network, client: Client) -> None:
+    network.branch("rest")
+    report = gd.forget(network, [TEXTS[1]], client=client, branch="rest")
+    alone = gd.train([TEXTS[0]], network.path.parent / "alone", client=client, profile="best")
+    assert gd.open(network.path, ref="rest").digest() == report.digest == alone.digest()
+    assert gd.open(network.path).commit == network.commit
+    with pytest.raises(OptionError, match="purge"):
+        gd.forget(network, [TEXTS[0]], client=client, branch="rest", purge=True)
+    # So text that two networks share is counted once.
+    other = gd.train(TEXTS[1:2], network.path.parent / "other", client=client, profile="best")
+    total = gd.add([other, gd.open(network.path, ref="rest")], network.path.parent / "total", client=client)
+    assert total.digest() == network.digest()
 
 
 def test_commands(network: gd.Network, capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,7 +159,9 @@ def _built(collector: RowCollector, every: Rows, words: Sequence[str]) -> Pooled
     # The loops and NumPy release the GIL.
     with ThreadPoolExecutor(_THREADS) as pool:
         contexts, evidence = zip(*pool.map(take, range(1, len(CONTEXTS))), strict=True)
-    base, unknown = _unigram_shares(np.bincount(contexts[0].word, minlength=len(key)).astype(np.int64))
+    # Pruning may leave no context of the nearest word.
+    followed = np.bincount(contexts[0].word, minlength=len(key)).astype(np.int64)
+    base, unknown = _unigram_shares(followed if followed.any() else count[ranked])
     extended = collector.take_extended()
     chain = [_chain_shares(_followed(contexts, extended, length)) for length in range(CHAIN)]
     once = [word for word, seen in zip(named, count[ranked].tolist(), strict=True) if seen == 1]

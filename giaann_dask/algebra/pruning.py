@@ -1,0 +1,227 @@
+"""Prune a network: leave out its weakest connections, for a smaller and faster network that predicts almost as well.
+
+What is left is no longer the sum over a text, so a pruned network says so in its manifest, and cannot be trained, added
+or have documents forgotten. Regions are read and written in blocks of rows by the workers of a cluster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from distributed import Client, Future
+
+from giaann_dask.algebra.parts import submit_parts, write_network
+from giaann_dask.cluster import attempt, results, task_key
+from giaann_dask.errors import OptionError, parameter
+from giaann_dask.events import Observer, StageAdvanced, ignore
+from giaann_dask.increments.contexts import EXTENDS
+from giaann_dask.keys import Integers, unpack_target
+from giaann_dask.runs.merging import merge_into_blocks
+from giaann_dask.runs.packing import PackedRegionRun, pack, pack_blocks
+from giaann_dask.runs.run import Run, select_connections
+from giaann_dask.store.network_store import CommitReader
+from giaann_dask.text.ledger import Ledger
+from giaann_dask.training import tasks
+from giaann_dask.training.committing import Progress
+from giaann_dask.training.regions import Regions
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruningOptions:
+    """Options of pruning: which connections stay. Give one of the two.
+
+    Parameters
+    ----------
+    min_strength : float, optional
+        Those of at least this strength, as stored, before any limit of the specification; of profile ``best`` of at
+        least this count.
+    keep : float, optional
+        The strongest ones, about this share of all. Connections of the same strength all stay or all go, so that no
+        order decides; no more than this share, rounded to a whole connection, stay.
+
+    Raises
+    ------
+    OptionError
+        If none or both are given, or one is out of range.
+
+    Examples
+    --------
+    >>> PruningOptions(keep=0.25).keep
+    0.25
+    """
+
+    min_strength: float | None = None
+    keep: float | None = None
+
+    def __post_init__(self) -> None:
+        names = f"{parameter('min_strength')} and {parameter('keep')}"
+        if (self.min_strength is None) == (self.keep is None):
+            found = "neither" if self.keep is None else "both"
+            raise OptionError(f"{found} of {names}", "one of them", f"give {parameter('keep')} alone for a share")
+        if self.min_strength is not None and not 0 < self.min_strength < 1 << 40:
+            raise OptionError(f"{parameter('min_strength')} is {self.min_strength}", "more than 0, up to 2 ** 40")
+        if self.keep is not None and not 0 < self.keep < 1:
+            raise OptionError(f"{parameter('keep')} is {self.keep}", "a share between 0 and 1")
+
+
+@attempt()
+def prune_network(
+    client: Client, reader: CommitReader, out: Path, options: PruningOptions, observer: Observer = ignore
+) -> str:
+    """Write the strongest connections of a network to a new network, and return the identity of its commit.
+
+    Dictionaries, ledger, counts and the neurons' own strengths stay; of profile ``best`` also how often each word
+    occurs, and which contexts extend which as far as these still have words.
+
+    Parameters
+    ----------
+    client : Client
+        Where regions are pruned.
+    reader : CommitReader
+        The network; it may be a pruned one.
+    out : Path
+        Folder of the new network, absolute.
+    options : PruningOptions
+        Which connections stay.
+    observer : callable, optional
+        Notified of every region.
+
+    Raises
+    ------
+    OptionError
+        If no connection would stay.
+    StoreExistsError
+        If there is a network at the path already.
+    StoreWriteError, StoreUnsharedError
+        If it cannot be written, or a worker cannot access it.
+    """
+    manifest = reader.manifest()
+    unit = 1 << manifest.specification.strength_bits if manifest.specification.has_columns else 1
+    strengths, counts = _count_strengths(client, reader, observer)
+    if options.min_strength is not None:
+        minimum = math.ceil(options.min_strength * unit)
+    else:
+        assert options.keep is not None, "one of the two"
+        minimum = lowest_strength(strengths, counts, options.keep)
+    largest = int(strengths.max(initial=0))
+    if minimum > largest:
+        raise OptionError(
+            f"pruning network {reader.path} below a strength of {minimum / unit:g} would leave no connection",
+            f"a strength of at most {largest / unit:g}, which is the largest one",
+            f"give a smaller {parameter('min_strength')} or a larger {parameter('keep')}",
+        )
+    pruned = replace(manifest, pruned_below=max(minimum, manifest.pruned_below))
+    progress = Progress(pruned, reader.vocabulary(), Ledger(reader.ledger()), origins=reader.origins())
+
+    def submit(regions: Regions) -> dict[int, Future]:
+        has_columns = manifest.specification.has_columns
+        return {
+            region: regions.submit("prune", prune_runs, minimum, has_columns, *runs, key_of=(minimum, _keys(runs)))
+            for region, runs in submit_parts(client, reader, reader.placement()).items()
+        }
+
+    return write_network(client, out, reader, reader.placement(), progress, submit, observer)
+
+
+def _count_strengths(client: Client, reader: CommitReader, observer: Observer) -> tuple[Integers, Integers]:
+    """Return the distinct strengths of the connections that pruning may leave out, ascending, and how many have each.
+
+    Returns
+    -------
+    tuple of (ndarray, ndarray)
+        Strength units and counts, int64 each, of one shape.
+    """
+    has_columns = reader.manifest().specification.has_columns
+    counting = [
+        client.submit(count_strengths, has_columns, *runs, key=task_key("strengths", has_columns, _keys(runs)))
+        for runs in submit_parts(client, reader, reader.placement()).values()
+    ]
+    found = []
+    for done, task in enumerate(counting, 1):
+        found.extend(results([task]))
+        observer(StageAdvanced("count strengths", done, len(counting), "regions"))
+    return _add_counts(found)
+
+
+def lowest_strength(strengths: Integers, counts: Integers, keep: float) -> int:
+    """Return the lowest strength that no more than a share of all connections reach.
+
+    Parameters
+    ----------
+    strengths, counts : ndarray
+        Distinct strength units, ascending, and the connections of each; int64.
+    keep : float
+        Share of the connections.
+
+    Examples
+    --------
+    >>> lowest_strength(np.array([1, 2, 5]), np.array([6, 3, 1]), 0.5)
+    2
+    >>> lowest_strength(np.array([1, 2, 5]), np.array([6, 3, 1]), 0.05)
+    6
+    """
+    reached = np.cumsum(counts[::-1])[::-1]
+    few = np.flatnonzero(reached <= round(keep * int(counts.sum())))
+    return int(strengths[few[0]]) if len(few) else int(strengths.max(initial=0)) + 1
+
+
+def count_strengths(has_columns: bool, *runs: PackedRegionRun) -> tuple[Integers, Integers]:
+    """Return the distinct strengths of a region's connections that may be left out, and how many have each (a task)."""
+    found = []
+    for block in merge_into_blocks([run.connections for run in runs], tasks.decode_table):
+        strength = block.strength if has_columns else block.strength[_may_go(block)]
+        found.append(np.unique(strength.astype(np.int64), return_counts=True))
+    return _add_counts(found)
+
+
+def _add_counts(found: list[Any]) -> tuple[Integers, Integers]:
+    """Return distinct values, ascending, with the sums of their counts."""
+    none = np.zeros(0, np.int64)
+    values, counts = (np.concatenate([none, *parts]) for parts in zip(*found, (none, none), strict=True))
+    distinct, place = np.unique(values, return_inverse=True)
+    total = np.zeros(len(distinct), np.int64)
+    np.add.at(total, place, counts)
+    return distinct, total
+
+
+def prune_runs(minimum: int, has_columns: bool, *runs: PackedRegionRun) -> PackedRegionRun:
+    """Return the sum of a region's runs without the connections below a strength, in encoded form (a task)."""
+
+    def pruned() -> Iterator[Run]:
+        for block in merge_into_blocks([run.connections for run in runs], tasks.decode_table):
+            yield select_connections(block, _kept(block, minimum, has_columns))
+
+    none = pack(Run.empty())
+    rest = tasks.compact(*(run._replace(connections=none) for run in runs))
+    return rest._replace(connections=pack_blocks(pruned()))
+
+
+def _kept(run: Run, minimum: int, has_columns: bool) -> npt.NDArray[np.bool_]:
+    """Return which connections of whole rows are kept."""
+    kept: npt.NDArray[np.bool_] = run.strength >= minimum
+    if has_columns:
+        return kept
+    kind, _, _ = unpack_target(run.target)
+    kept |= kind == 0
+    extends = kind == EXTENDS
+    row = np.repeat(np.arange(run.rows), np.diff(run.pointer))
+    has_words = np.bincount(row[kept & ~extends], minlength=run.rows) > 0
+    kept[extends] = has_words[row[extends]]
+    return kept
+
+
+def _may_go(run: Run) -> npt.NDArray[np.bool_]:
+    """Return which counts of profile ``best`` may be left out: those of words after contexts."""
+    kind, _, _ = unpack_target(run.target)
+    words: npt.NDArray[np.bool_] = (kind != 0) & (kind != EXTENDS)
+    return words
+
+
+def _keys(runs: list[Future]) -> list[str]:
+    return [run.key for run in runs]
