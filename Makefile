@@ -13,7 +13,7 @@ INSTALL := $(PIP) --constraint constraints.txt
 # Test files that run at the same time; most of their time is spent waiting for processes.
 JOBS ?= 3
 
-.PHONY: demo test test-all check lint types extras doctest run-notebooks notebooks docs bench bench-user bench-compare bench-train bench-infer bench-links bench-islands bench-serve soak hostile gpu-check dist clean
+.PHONY: demo test test-all check lint types extras doctest run-notebooks notebooks docs bench bench-user bench-compare bench-peers bench-train bench-infer bench-links bench-islands bench-serve soak hostile gpu-check dist clean
 
 # uv resolves and installs in 12 s what takes pip 95 s. torch is left to pip, which also looks where the machine's
 # configuration of pip says; without uv pip does it all. dask-cuda prescribes another version of Dask than is installed,
@@ -88,6 +88,10 @@ bench-user: $(COMPILED)
 # make bench-compare OLD=v0.1 NEW=HEAD BENCH="book.txt"
 bench-compare: $(READY)
 	$(BIN)/python benchmarks/user.py $(BENCH) --compare $(OLD) $(NEW)
+
+# make bench-peers TEXT="a.txt b.txt" TEST=c.txt BENCH="--kenlm FOLDER"; says what is not installed.
+bench-peers: $(COMPILED)
+	$(BIN)/python benchmarks/peers.py $(TEXT) --test $(TEST) $(BENCH)
 
 bench-infer: $(READY)
 	$(BIN)/python benchmarks/inference.py $(BENCH)

@@ -4,7 +4,8 @@
     python benchmarks/user.py [TEXT ...] --compare OLD NEW
 
 Commands: train a network of each profile from raw text, ``generate`` in the first process that opens it and in a later
-one, on this network and on the sample text's, ``evaluate``, and ``serve`` up to its first answer and the next one.
+one, on this network and on the sample text's, ``evaluate``, and ``serve`` up to its first answer, then the first token
+and those after it of the next one.
 ``--compare`` takes turns (OLD, NEW, OLD, NEW ...) between two revisions of this repository, with the installed
 environment, and says for each figure whether the ranges of the two are apart. A cache folder of its own is used, so
 the first process that opens a commit is really the first; compiled code is made before.
@@ -156,26 +157,36 @@ def measure_server(tree: Tree, network: str, found: Measured) -> None:
             address = json.loads(server.stdout.readline())["url"]
             with httpx2.Client(base_url=address, timeout=600) as http:
                 body = {"prompt": PROMPT, "max_tokens": 5, "stream": True}
-                first_token(http, body)
+                stream_seconds(http, body)
                 found.seconds[f"serve {network}, command to first answer"].append(
                     round(time.perf_counter() - started, 2)
                 )
-                found.seconds[f"serve {network}, next request, first token"].append(round(first_token(http, body), 4))
+                first, following = stream_seconds(http, body)
+                found.seconds[f"serve {network}, next request, first token"].append(round(first, 4))
+                if following is not None:
+                    found.seconds[f"serve {network}, next request, each token after it"].append(round(following, 5))
         found.memory[f"serve {network}, command to first answer"].append(peak.mib)
     finally:
         server.terminate()
         server.wait(60)
 
 
-def first_token(http: httpx2.Client, body: dict[str, Any]) -> float:
-    """Ask for a stream and read it to its end; return the seconds to its first event."""
-    started, first = time.perf_counter(), 0.0
+def stream_seconds(http: httpx2.Client, body: dict[str, Any]) -> tuple[float, float | None]:
+    """Ask for a stream and read it to its end.
+
+    Returns
+    -------
+    first, following : float
+        Seconds to its first event, and from one event to the next; None where there is one alone.
+    """
+    started, times = time.perf_counter(), list[float]()
     with http.stream("POST", "/v1/completions", json=body) as response:
         response.raise_for_status()
         for line in response.iter_lines():
-            if line and not first:
-                first = time.perf_counter() - started
-    return first
+            if line.startswith("data:") and not line.endswith("[DONE]"):
+                times.append(time.perf_counter() - started)
+    following = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None
+    return times[0] if times else time.perf_counter() - started, following
 
 
 @contextmanager
@@ -198,11 +209,15 @@ def checked_out(revision: str, folder: Path) -> Iterator[Tree]:
 def apart(old: list[float], new: list[float]) -> str:
     """Return how two ranges lie to each other.
 
+    Of three rounds each, ranges of the same distribution are apart once in ten times, of five once in 126.
+
     Examples
     --------
-    >>> apart([3.0, 3.2], [1.0, 1.1]), apart([3.0, 3.2], [3.1, 3.4])
-    ('less', 'within noise')
+    >>> apart([3.0, 3.1, 3.2], [1.0, 1.1, 1.2]), apart([3.0, 3.1, 3.2], [3.1, 3.2, 3.4]), apart([3.0], [1.0])
+    ('less', 'within noise', 'unknown: fewer than 3 rounds')
     """
+    if min(len(old), len(new)) < 3:
+        return "unknown: fewer than 3 rounds"
     if max(new) < min(old):
         return "less"
     return "more" if min(new) > max(old) else "within noise"
@@ -215,9 +230,17 @@ def machine() -> dict[str, Any]:
         "processor": models[0] if models else platform.processor(),
         "cores": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
+        "revision": _revision(),
         "python": platform.python_version(),
         **{name: version(name) for name in PACKAGES},
     }
+
+
+def _revision() -> str:
+    """Return the revision of this repository, with a mark where it has uncommitted changes."""
+    git = ("git", "-C", str(REPOSITORY), "describe", "--always", "--dirty")
+    done = subprocess.run(git, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def _lines(path: str) -> list[str]:
@@ -247,7 +270,7 @@ def main() -> None:
     parser.add_argument("texts", nargs="*", help="raw text of the large networks; without it only the sample is used")
     parser.add_argument("--workers", type=int, default=2, help="worker processes of train and evaluate")
     parser.add_argument("--profiles", nargs="+", choices=PROFILES, default=PROFILES)
-    parser.add_argument("--rounds", type=int, default=3, help="rounds, for each revision")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds, for each revision; fewer than 3 show no noise")
     parser.add_argument("--compare", nargs=2, metavar=("OLD", "NEW"), help="two revisions of this repository")
     parser.add_argument("--json", type=Path, help="file for the figures of all rounds")
     arguments = parser.parse_args()
