@@ -223,6 +223,7 @@ def serve(networks: tuple[tuple[str | None, Path], ...], places: int | None, **v
             subwords=specification.has_columns and specification.tokens == "subwords",
             nbytes=opened_bytes(reader),
             opening=lambda: closing(ReopenedEngine(opening)),
+            traces=specification.trace,
         )
 
     names = [options.name or networks[0][0], *(name for name, _ in networks[1:])]

@@ -27,6 +27,7 @@ from giaann_dask.serving.metrics import CONTENT_TYPE, Metrics
 from giaann_dask.serving.models import Models, ModelSource
 from giaann_dask.serving.options import ServingOptions
 from giaann_dask.serving.request_queue import RequestQueue
+from giaann_dask.serving.traces import trace
 from giaann_dask.text.strings import escaped
 
 _PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
@@ -96,6 +97,10 @@ class Handlers:
         """Handle ``POST /v1/chat/completions``."""
         return await complete(http, self.queue, self._options, self.metrics, self._models, chat=True)
 
+    async def sentences(self, http: Request) -> Response:
+        """Handle ``POST /v1/sentences``."""
+        return await trace(http, self._models, self._options)
+
     async def models(self, http: Request) -> Response:
         """Handle ``GET /v1/models``."""
         return JSONResponse({"object": "list", "data": [self._model(source) for source in self._models.sources]})
@@ -123,7 +128,12 @@ class Handlers:
 
     def _model(self, source: ModelSource) -> dict[str, object]:
         named = {"id": source.name, "object": "model", "created": self._created, "owned_by": "giaann-dask"}
-        return {**named, "commit": source.commit, "open": source.name in self._models.open_names}
+        return {
+            **named,
+            "commit": source.commit,
+            "open": source.name in self._models.open_names,
+            "traced": source.traces,
+        }
 
 
 class AuthMiddleware:
@@ -201,6 +211,7 @@ def build_app(engine: CompletionEngine | Models, options: ServingOptions | None 
     routes = [
         Route("/v1/completions", handlers.completions, methods=["POST"]),
         Route("/v1/chat/completions", handlers.chat_completions, methods=["POST"]),
+        Route("/v1/sentences", handlers.sentences, methods=["POST"]),
         Route("/v1/models", handlers.models),
         Route("/v1/models/{name:path}", handlers.model),
         Route("/healthz", handlers.health),
@@ -244,5 +255,5 @@ def _host(http: Request) -> str:
 
 def _known(path: str) -> str:
     """Return the path as a label; paths that are not ours share one, so that labels stay few."""
-    known = {"/v1/completions", "/v1/chat/completions", "/v1/models", "/healthz", "/metrics", *_PAGE}
+    known = {"/v1/completions", "/v1/chat/completions", "/v1/sentences", "/v1/models", "/healthz", "/metrics", *_PAGE}
     return path if path in known else "/v1/models/..." if path.startswith("/v1/models/") else "other"

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from giaann_dask.inference.continuation import Reason
 from giaann_dask.inference.token_events import PromptWords, TokenEvent
 from giaann_dask.serving.engine import Part
 from giaann_dask.serving.logprobs import (
@@ -97,6 +98,14 @@ class StopFinder:
         return withheld
 
 
+def reason_as_dict(reason: Reason) -> dict[str, Any]:
+    """Return a reason of a token, ready for JSON, with the connection as ``POST /v1/sentences`` takes it."""
+    key = reason.connection
+    named = {"word": reason.word, "column": reason.column, "strength": reason.strength}
+    connection = None if key is None else {**key._asdict(), "context": [list(part) for part in key.context]}
+    return {**named, "contribution": reason.contribution, "connection": connection}
+
+
 def _beginning(text: str, stop: str) -> int:
     """Return the length of the longest proper beginning of a stop sequence that a text ends with."""
     lengths = range(min(len(stop) - 1, len(text)), 0, -1)
@@ -144,7 +153,7 @@ class Choice:
         self.reason: str | None = None
         self._prompt, self._echo, self._seed, self._subwords = prompt, request.echo, seed, subwords
         self._options, self._chat = request.options, request.chat
-        self.detailed = request.options.candidates > 0 or request.options.columns > 0
+        self.detailed = bool(request.options.candidates or request.options.columns or request.options.connections)
         self._finder = StopFinder(request.stops)
         # A message begins without a space.
         self._writer = Detokenizer(subwords, spaced=request.chat or prompt[-1:].isspace())
@@ -191,6 +200,7 @@ class Choice:
         """Return a token, ready for JSON."""
         token = event.token
         assert token is not None
+        reasons = [reason_as_dict(reason) for reason in token.reasons]
         return {
             "word": token.word,
             "column": token.column,
@@ -198,6 +208,7 @@ class Choice:
             "candidate_count": token.candidate_count,
             "candidates": [asdict(candidate) for candidate in token.candidates[: self._options.candidates]],
             "columns": [asdict(column) for column in event.columns],
+            **({"connections": reasons} if self._options.connections else {}),
         }
 
     def as_dict(self, index: int) -> dict[str, Any]:

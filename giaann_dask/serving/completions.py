@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from giaann_dask.inference.token_events import PromptWords
 from giaann_dask.serving.chat_requests import read_chat_request
 from giaann_dask.serving.completion_deltas import Choice, CompletionDelta
-from giaann_dask.serving.fields import read_object
+from giaann_dask.serving.fields import read_object, wrong_field
 from giaann_dask.serving.http_errors import HttpError, http_error_of, late
 from giaann_dask.serving.metrics import Metrics
 from giaann_dask.serving.models import Lease, Models
@@ -230,6 +230,8 @@ async def complete(
     request = (read_chat_request if chat else read_request)(body, options.limits, draws=source.draws)
     if request.model is not None and request.model not in models:
         raise unknown_model(request.model, models)
+    if request.options.connections and not source.traces:
+        raise wrong_field("connections", "is set", "a network that was trained with --trace, or none")
     try:
         async with asyncio.timeout_at(deadline):
             lease = await unless_gone(http.receive, models.acquire(source.name, options.queue.wait_s))

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
@@ -28,6 +28,8 @@ from giaann_dask.inference.rows.health import LOST
 from giaann_dask.inference.sharded.workers import StateOptions
 from giaann_dask.inference.token_events import OpenNetwork, PreparedText, PromptWords, TokenEvent
 from giaann_dask.store.network_store import CommitReader
+from giaann_dask.tracing.index import ConnectionKey
+from giaann_dask.tracing.trace import SharedTracer, TracedConnection
 
 # For a response of the cluster to a health check.
 _HEALTH_S = 3.0
@@ -62,6 +64,8 @@ class CompletionOptions:
         Whether the words of the prompt are scored likewise.
     columns : int
         Concept columns to report with every token; 0 reports none.
+    connections : int
+        Connections that decided to report with every token, of a network with an index; 0 reports none.
     sampling : SamplingOptions
         How words are drawn, where they have probabilities.
     """
@@ -71,6 +75,7 @@ class CompletionOptions:
     logprobs: int | None = None
     score_prompt: bool = False
     columns: int = 0
+    connections: int = 0
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
 
 
@@ -152,6 +157,21 @@ class CompletionEngine(Protocol):
         """Whether tokens are subwords, which contain their own spaces."""
         ...  # pragma: no cover
 
+    @property
+    def traces(self) -> bool:
+        """Whether the network has an index of its sequences."""
+        ...  # pragma: no cover
+
+    def trace(self, connections: Sequence[ConnectionKey], sentences: int) -> list[TracedConnection]:
+        """Return connections with the training sentences that built them; may read files.
+
+        Raises
+        ------
+        OptionError
+            If the network has no index.
+        """
+        ...  # pragma: no cover
+
     def trouble(self) -> str | None:
         """Return why prompts cannot be continued now, None if they can; takes some seconds at most.
 
@@ -191,6 +211,8 @@ class Engine:
     state : StateOptions, optional
         Memory budget in this process for the whole activation of a prompt with concept columns. Beyond it the state
         is sharded over the cluster's workers.
+    reader : CommitReader, optional
+        The commit, where connections are to be traced.
 
     Raises
     ------
@@ -206,8 +228,10 @@ class Engine:
         *,
         slots: int = 32,
         state: StateOptions | None = None,
+        reader: CommitReader | None = None,
     ) -> None:
         self._network, self.name = network, name
+        self._tracer = SharedTracer(reader)
         self._options = replace(options or GenerationOptions(), reasons=0)
         self._state = state or StateOptions()
         self._batch = network.open_batch(self._options, BatchOptions(slots=slots))
@@ -241,6 +265,15 @@ class Engine:
     def subwords(self) -> bool:
         """Whether tokens are subwords, which contain their own spaces."""
         return self._network.subwords
+
+    @property
+    def traces(self) -> bool:
+        """Whether the network has an index of its sequences."""
+        return self._tracer.traces
+
+    def trace(self, connections: Sequence[ConnectionKey], sentences: int) -> list[TracedConnection]:
+        """Return connections with the training sentences that built them; see `CompletionEngine.trace`."""
+        return self._tracer.trace(connections, sentences)
 
     def trouble(self) -> str | None:
         """Return why prompts cannot be continued now; see `CompletionEngine.trouble`."""
@@ -288,7 +321,7 @@ class Engine:
         options = generation.options
         # One more, because a drawn token takes the place of the last.
         runners_up = max(options.candidates, 1 if options.logprobs is None else options.logprobs + 1)
-        sampled = replace(self._options, runners_up=runners_up, sampling=options.sampling)
+        sampled = replace(self._options, runners_up=runners_up, reasons=options.connections, sampling=options.sampling)
         try:
             text = self._batch.prepare(generation.prompt, replace(sampled, tokens=max(options.tokens, 1)))
             scored = options.score_prompt and text.score is not None
@@ -444,6 +477,7 @@ def open_engine(
     ClusterError
         If the cluster does not open the network in time.
     """
-    chosen = replace(options or GenerationOptions(), reasons=0)
+    # Reasons need the strengths of rows.
+    chosen = replace(options or GenerationOptions(), reasons=int(reader.manifest().specification.trace))
     network = open_network(reader, client=client, options=chosen, observer=reporter_of(client))
-    return Engine(network, reader.path.resolve().name, chosen, slots=slots, state=state)
+    return Engine(network, reader.path.resolve().name, chosen, slots=slots, state=state, reader=reader)

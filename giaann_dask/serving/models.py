@@ -37,6 +37,8 @@ class ModelSource:
         Estimated bytes in memory while it is open.
     opening : callable
         Returns a context that opens its engine, and closes it.
+    traces : bool
+        Whether the network has an index of its sequences.
     """
 
     name: str
@@ -45,6 +47,7 @@ class ModelSource:
     subwords: bool
     nbytes: int
     opening: Callable[[], AbstractContextManager[CompletionEngine]]
+    traces: bool = False
 
 
 class Model:
@@ -140,6 +143,7 @@ class Models:
             subwords=engine.subwords,
             nbytes=0,
             opening=lambda: nullcontext(engine),
+            traces=engine.traces,
         )
         models = cls([source])
         models.open_default()

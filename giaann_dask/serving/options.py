@@ -30,7 +30,9 @@ class Limits:
     stops : int
         Stop sequences.
     candidates, columns : int
-        Candidates and concept columns reported with a token.
+        Candidates (or connections) and concept columns reported with a token.
+    sentences : int
+        Training sentences reported for a connection.
 
     Raises
     ------
@@ -45,6 +47,7 @@ class Limits:
     stops: int = 4
     candidates: int = 20
     columns: int = 50
+    sentences: int = 50
 
     def __post_init__(self) -> None:
         _require_least(self, 1, *vars(self))

@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from giaann_dask.errors import ClusterError, GiaannError
 from giaann_dask.inference.rows.health import LOST
 from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, EngineStatistics, Generation, Report
+from giaann_dask.tracing.index import ConnectionKey
+from giaann_dask.tracing.trace import TracedConnection
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -117,6 +119,15 @@ class ReopenedEngine:
     def subwords(self) -> bool:
         """Whether tokens are subwords, which contain their own spaces."""
         return self._first.subwords
+
+    @property
+    def traces(self) -> bool:
+        """Whether the network has an index of its sequences."""
+        return self._first.traces
+
+    def trace(self, connections: Sequence[ConnectionKey], sentences: int) -> list[TracedConnection]:
+        """Return connections with the training sentences that built them; see `CompletionEngine.trace`."""
+        return (self._engine or self._first).trace(connections, sentences)
 
     def failure(self) -> str | None:
         """Return None: an engine that has failed is opened again."""

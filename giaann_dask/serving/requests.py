@@ -45,7 +45,7 @@ WITHOUT_EFFECT = {
     *("metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention", "reasoning_effort"),
     *("safety_identifier", "seed", "service_tier", "store", "user", "verbosity"),
 }
-SHARED = {"model", "max_tokens", "stop", "stream", "stream_options", "candidates", "columns"}
+SHARED = {"model", "max_tokens", "stop", "stream", "stream_options", "candidates", "columns", "connections"}
 _KNOWN = {*SHARED, "prompt", "echo", "logprobs"}
 
 
@@ -154,13 +154,16 @@ def with_shared_fields(
     sampling = _sampling(fields, chosen["temperature"]) if draws else SamplingOptions()
     candidates = read_integer(fields, "candidates", 0, 0, limits.candidates)
     columns = read_integer(fields, "columns", 0, 0, limits.columns)
+    connections = read_integer(fields, "connections", 0, 0, limits.candidates)
     stream = read_flag(fields, "stream")
     model = fields.get("model")
     if model is not None and not isinstance(model, str):
         raise wrong_field("model", f"is {shown(model)}", "a string")
     return replace(
         request,
-        options=replace(request.options, candidates=candidates, columns=columns, sampling=sampling),
+        options=replace(
+            request.options, candidates=candidates, columns=columns, connections=connections, sampling=sampling
+        ),
         n=_number_of_choices(fields, sampling, len(request.prompts), limits) if draws else 1,
         stops=_stops(fields.get("stop"), limits),
         stream=stream,

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,8 @@ from giaann_dask.inference.token_events import PromptWords, TokenEvent, WorkerOp
 from giaann_dask.serving.engine import CompletionOptions, EngineStatistics, Generation, Part, Report
 from giaann_dask.serving.prompt_worker import EngineSettings, Progress, PromptWorker
 from giaann_dask.store.network_store import CommitReader
+from giaann_dask.tracing.index import ConnectionKey
+from giaann_dask.tracing.trace import SharedTracer, TracedConnection
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -154,6 +156,8 @@ class WorkerEngine:
         Most workers to use; by default all that compute.
     observer : callable, optional
         Called when prompts begin, advance and end.
+    reader : CommitReader, optional
+        The commit, where connections are to be traced; this process does that.
 
     Raises
     ------
@@ -172,6 +176,7 @@ class WorkerEngine:
         *,
         workers: int | None = None,
         observer: Observer = ignore,
+        reader: CommitReader | None = None,
     ) -> None:
         if workers is not None and workers < 1:
             raise OptionError(
@@ -182,7 +187,7 @@ class WorkerEngine:
         self._client, self._opening, self._settings, self._observer = client, opening, settings, observer
         self.name, self.commit = settings.name, commit
         self.draws, self.subwords = opening.draws, opening.subwords
-        self._most = workers
+        self._most, self._tracer = workers, SharedTracer(reader)
         self._numbers, self._identity = itertools.count(), uuid.uuid4().hex
         self._lock = threading.Lock()
         self._workers: dict[str, _Worker] = {}
@@ -197,6 +202,15 @@ class WorkerEngine:
             self.close()
             raise
         threading.Thread(target=self._watch, name="workers", daemon=True).start()
+
+    @property
+    def traces(self) -> bool:
+        """Whether the network has an index of its sequences."""
+        return self._tracer.traces
+
+    def trace(self, connections: Sequence[ConnectionKey], sentences: int) -> list[TracedConnection]:
+        """Return connections with the training sentences that built them; see `CompletionEngine.trace`."""
+        return self._tracer.trace(connections, sentences)
 
     def trouble(self) -> str | None:
         """Return why prompts cannot be continued now; see `CompletionEngine.trouble`."""
@@ -430,9 +444,11 @@ def open_worker_engine(
     OptionError
         If the options do not fit the network.
     """
-    chosen = replace(options or GenerationOptions(), reasons=0)
+    # Reasons need the strengths of rows.
+    chosen = replace(options or GenerationOptions(), reasons=int(reader.manifest().specification.trace))
     settings = EngineSettings(
         name=reader.path.resolve().name, generation=chosen, slots=slots, state=state or StateOptions()
     )
     opening = open_on_workers(client, reader, chosen)
-    return WorkerEngine(client, reader.commit, opening, settings, workers=workers, observer=reporter_of(client))
+    observer = reporter_of(client)
+    return WorkerEngine(client, reader.commit, opening, settings, workers=workers, observer=observer, reader=reader)

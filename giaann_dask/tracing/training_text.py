@@ -30,8 +30,10 @@ from giaann_dask.text.remote_inputs import names_url
 from giaann_dask.text.subword_blocks import join_words
 from giaann_dask.text.tokens import Part, TaggedText
 
-# Parts of text, of up to 262,144 characters, whose sentences are kept.
-_KEPT_PARTS = 128
+# Parts of text, of up to 262,144 characters, whose sentences are kept: a megabyte or two each.
+_KEPT_PARTS = 64
+# Characters of parts that were passed in search of another one, for each input.
+_KEPT_CHARACTERS = 1 << 26
 
 
 class FoundText(NamedTuple):
@@ -152,6 +154,8 @@ class _Catalogue:
         self._source, self._options = source, options
         self._units: Iterator[_Placed] | None = None
         self._passed: set[bytes] = set()
+        self._kept: OrderedDict[bytes, _Placed] = OrderedDict()
+        self._kept_characters = 0
 
     def find(self, identity: bytes) -> _Sentences | _CorpusSentences | None:
         """Return the sentences of a part; None where the input does not hold it.
@@ -161,14 +165,25 @@ class _Catalogue:
         GiaannError
             If the input cannot be read.
         """
+        if (kept := self._kept.get(identity)) is not None:
+            return self._sentences(kept)
         if self._units is None or identity in self._passed:
             # From the beginning again, for a part that was passed.
             self._units, self._passed = self._placed(), set()
         for placed in self._units:
-            self._passed.add(placed.unit.identity)
+            self._keep(placed)
             if placed.unit.identity == identity:
                 return self._sentences(placed)
         return None
+
+    def _keep(self, placed: _Placed) -> None:
+        """Keep a part of the input, which costs less than reading the input again."""
+        self._passed.add(placed.unit.identity)
+        if placed.unit.identity not in self._kept:
+            self._kept[placed.unit.identity] = placed
+            self._kept_characters += placed.unit.weight
+        while self._kept_characters > _KEPT_CHARACTERS:
+            self._kept_characters -= self._kept.popitem(last=False)[1].unit.weight
 
     def _placed(self) -> Iterator[_Placed]:
         """Yield the parts with the characters of their first document before them."""

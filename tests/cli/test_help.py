@@ -40,6 +40,7 @@ RUN_ON_A_CLUSTER = {
     "compact",
     "report",
     "serve",
+    "trace",
 } | JOBS
 COMPUTE_DENSELY = {"train", "evaluate", "generate", "report", "serve"} | JOBS
 

@@ -115,6 +115,25 @@ def test_a_prompt_is_continued_and_explained(browser: Any) -> None:
         assert all(name.startswith(url) for name in loaded)
 
 
+def test_training_sentences_are_shown_under_a_token(browser: Any) -> None:
+    engine = ScriptedEngine()
+    engine.network.traced = True
+    with serving(engine) as url:
+        browser.get(url)
+        wait(browser, lambda b: "scripted" in text(b, "network"))
+        write(browser, "the old mill")
+        browser.find_element(By.ID, "go").click()
+        wait(browser, lambda b: text(b, "status").startswith("8 tokens"))
+        assert not browser.find_element(By.ID, "sentences-section").is_displayed()
+        browser.find_elements(By.CSS_SELECTOR, "#tokens-out button")[2].click()
+        wait(browser, lambda b: b.find_element(By.ID, "sentences-section").is_displayed())
+        assert text(browser, "sentences").split("\n") == [
+            "flour [mill]: 2 sentences",
+            "50.0 % The <b>miller</b> sings. <a>.txt, character 1,200",
+        ]
+        keep_picture(browser, "sentences")
+
+
 def test_a_continuation_is_stopped_and_errors_are_shown(browser: Any) -> None:
     engine = ScriptedEngine()
     with serving(engine) as url:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from queue import SimpleQueue
 
 from giaann_dask.errors import ClusterError, PromptError
 from giaann_dask.events import ignore
 from giaann_dask.inference.batch import BatchOptions
-from giaann_dask.inference.continuation import Candidate, GeneratedToken, GenerationOptions
+from giaann_dask.inference.continuation import Candidate, GeneratedToken, GenerationOptions, Reason
 from giaann_dask.inference.sharded.workers import StateOptions
 from giaann_dask.inference.token_events import ActiveColumn, PreparedText, TokenEvent
 from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, Engine, Part
+from giaann_dask.tracing.index import ConnectionKey
+from giaann_dask.tracing.trace import TracedConnection, TracedSentence
 
 WORDS = ["to", "the", "baker", "before", "the", "sun_rise", "and", "home"]
 STEP_S = 0.002
@@ -28,7 +30,7 @@ class ScriptedNetwork:
     """
 
     commit = "COMMIT"
-    draws = subwords = False
+    draws = subwords = traced = False
     observer = staticmethod(ignore)
 
     def __init__(self) -> None:
@@ -74,7 +76,9 @@ class ScriptedNetwork:
             if "defect" in prompt and index == 2:
                 raise ZeroDivisionError("private detail")
             candidates = (Candidate(word, "baker", 5.0), Candidate("other", "baker", 4.0))[: options.runners_up]
-            yield TokenEvent(number, GeneratedToken(word, "baker", candidates, 2, ()), index + 1 == options.tokens)
+            key = ConnectionKey(1, index, 2, 0)
+            reasons = (Reason("flour", "mill", 0, 2, 0, 3.0, 1.0, key),) if options.reasons else ()
+            yield TokenEvent(number, GeneratedToken(word, "baker", candidates, 2, reasons), index + 1 == options.tokens)
         if options.tokens > len(WORDS):
             yield TokenEvent(number, None, True, "no candidates")
 
@@ -151,6 +155,16 @@ class ScriptedEngine(Engine):
     def __init__(self, slots: int = 32) -> None:
         self.network = ScriptedNetwork()
         super().__init__(self.network, "scripted", slots=slots)
+
+    @property
+    def traces(self) -> bool:
+        return self.network.traced
+
+    def trace(self, connections: Sequence[ConnectionKey], sentences: int) -> list[TracedConnection]:
+        if not self.traces:
+            return super().trace(connections, sentences)
+        found = TracedSentence(7, "books/<a>.txt", 1, 3, 1200, "The <b>miller</b> sings.", "", 4, 0.5)
+        return [TracedConnection("", "", key.segment, key.branch, 0.0, 8, 2, (found,)) for key in connections]
 
     def close(self) -> None:
         self.network.released.set()

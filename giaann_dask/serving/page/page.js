@@ -3,10 +3,12 @@
 
 const CANDIDATES = 8;
 const COLUMNS = 12;
+const CONNECTIONS = 5; // traced for a token, of a network with an index
 const find = (id) => document.getElementById(id);
 
 let running = null; // AbortController of the request under way
 let tokens = []; // what the server told of each token
+let traced = false; // whether the network has an index of its sentences
 let followed = true; // whether the newest token is shown, until another is chosen
 
 function headers() {
@@ -33,6 +35,7 @@ async function introduce() {
     const response = await fetch("/v1/models", { headers: headers() });
     if (!response.ok) return say(await refused(response), true);
     const model = (await response.json()).data[0];
+    traced = model.traced;
     find("network").textContent = `network ${model.id}, commit ${model.commit}`;
   } catch {
     say("the server does not answer", true);
@@ -58,6 +61,7 @@ async function continuePrompt(event) {
       headers: { "Content-Type": "application/json", ...headers() },
       body: JSON.stringify({
         prompt, stream: true, max_tokens: Number(find("tokens").value), candidates: CANDIDATES, columns: COLUMNS,
+        ...(traced ? { connections: CONNECTIONS } : {}),
       }),
       signal: running.signal,
     });
@@ -109,6 +113,7 @@ function add(token, subwords) {
   button.addEventListener("click", () => {
     followed = false;
     show(place);
+    trace(place);
   });
   find("tokens-out").append(subwords && !token.word.startsWith(" ") ? "" : " ", button);
   if (followed) show(place);
@@ -130,9 +135,53 @@ function show(place) {
     if (each.word === token.word && each.column === token.column) line.className = "chosen";
     return line;
   }));
+  find("sentences-section").hidden = true;
   find("columns-section").hidden = !token.columns.length; // an engine may not know them
   const brightest = Math.max(...token.columns.map((each) => each.activation));
   find("columns").replaceChildren(...token.columns.map((each) => row([each.concept], each.activation, brightest)));
+}
+
+// Asks for the training sentences behind a token, once, and shows them.
+async function trace(place) {
+  const token = tokens[place];
+  const reasons = (token.connections || []).filter((each) => each.connection);
+  if (!reasons.length) return;
+  if (!token.sentences) {
+    try {
+      const response = await fetch("/v1/sentences", {
+        method: "POST",
+        headers: { "Content-Type": "application/json", ...headers() },
+        body: JSON.stringify({ connections: reasons.map((each) => each.connection) }),
+      });
+      if (!response.ok) return say(await refused(response), true);
+      token.sentences = (await response.json()).data;
+    } catch (error) {
+      return say(error.message, true);
+    }
+  }
+  if (tokens[place] !== token || find("tokens-out").querySelectorAll("button")[place]?.ariaPressed !== "true") return;
+  find("sentences-section").hidden = false;
+  find("sentences").replaceChildren(...token.sentences.flatMap((found, index) => {
+    const { word, column } = reasons[index];
+    const title = document.createElement("dt");
+    const count = found.sequences === 1 ? "1 sentence" : `${found.sequences.toLocaleString("en")} sentences`;
+    title.textContent = `${word.replaceAll("_", " ")}${column ? ` [${column.replaceAll("_", " ")}]` : ""}: ${count}`;
+    return [title, ...found.sentences.map(sentence)];
+  }));
+}
+
+function sentence(found) {
+  const line = document.createElement("dd");
+  const share = document.createElement("span");
+  share.className = "share";
+  share.textContent = `${(100 * found.share).toPrecision(3)} %`;
+  const where = document.createElement("span");
+  where.className = "help";
+  where.title = found.place;
+  const offset = found.offset === null ? "" : `, character ${found.offset.toLocaleString("en")}`;
+  where.textContent = ` ${found.place.split("/").pop()}${offset}`;
+  line.append(share, ` ${found.text ?? found.missing}`, where);
+  return line;
 }
 
 function row(texts, value, largest) {
