@@ -1,20 +1,25 @@
-"""Import lazily: the public names of a package, and optional dependencies where they are used.
+"""Import and compile lazily: public names, optional dependencies, and functions that numba compiles.
 
 Provides the ``__getattr__`` and ``__dir__`` of a package whose names are imported on first use, so that importing it
-is fast, modules that are imported on first use, and imports of packages that may not be installed, with an error that
-says how to install them.
+is fast, modules that are imported on first use, imports of packages that may not be installed, with an error that
+says how to install them, and functions that are compiled when they are first called.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from giaann_dask.errors import MissingDependencyError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -96,3 +101,46 @@ def import_optional(module: str, extra: str) -> ModuleType:
             "",
             f"install it with: pip install 'giaann-dask[{extra}]'",
         ) from error
+
+
+def compiled(*signatures: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Compile a function with numba for these types when it is first called; compiled code is cached on disk.
+
+    With types as an argument of ``numba.njit`` it would be compiled where its module is imported: a scheduler, which
+    imports the modules of tasks and calls none of their functions, answered nobody in the meantime.
+
+    Parameters
+    ----------
+    *signatures
+        Of numba: types of the result and of the arguments. Other types are an error when it is called.
+
+    Examples
+    --------
+    >>> import numba
+    >>> @compiled(numba.int64(numba.int64))
+    ... def doubled(number):
+    ...     return 2 * number
+    >>> doubled(4)
+    8
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        import numba
+
+        dispatcher, lock, ready = numba.njit(cache=True, nogil=True)(function), threading.Lock(), False
+
+        @functools.wraps(function)
+        def call(*arguments: P.args, **named: P.kwargs) -> R:
+            nonlocal ready
+            if not ready:
+                with lock:
+                    for signature in signatures:
+                        dispatcher.compile(signature)
+                    dispatcher.disable_compile()
+                    ready = True
+            result: R = dispatcher(*arguments, **named)
+            return result
+
+        return call
+
+    return decorate

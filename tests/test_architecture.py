@@ -99,3 +99,13 @@ def test_profiles_of_hypothesis_decide_how_many_examples_are_tried() -> None:
     tests = Path(__file__).resolve().parent
     pinned = [path.name for path in tests.rglob("*.py") if re.search(r"max_examples=\d", path.read_text("utf-8"))]
     assert pinned == []
+
+
+def test_nothing_is_compiled_where_it_is_imported() -> None:
+    """The scheduler imports the modules of tasks: types as an argument of njit would keep it busy for half a minute."""
+    options = {"cache", "nogil", "inline", "no_cpython_wrapper", "no_cfunc_wrapper"}
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "njit":
+                assert not node.args, path
+                assert {each.arg for each in node.keywords} <= options, path

@@ -13,6 +13,7 @@ import numpy as np
 
 from giaann_dask.device import torch, upload
 from giaann_dask.keys import Integers
+from giaann_dask.lazy import compiled
 from giaann_dask.spec import BRANCH_BITS, NEURON_BITS
 
 _KEYS = nb.types.Array(nb.int64, 1, "C", readonly=True)
@@ -130,7 +131,7 @@ def sum_on_device(keys: torch.Tensor, neurons: Integers, increments: Integers, l
     return Connections(*(part.cpu().numpy() for part in (source, pointer, target, strength)))
 
 
-@nb.njit(nb.types.UniTuple(nb.int64, 2)(_KEYS, nb.int64, nb.int64), cache=True, nogil=True)
+@compiled(nb.types.UniTuple(nb.int64, 2)(_KEYS, nb.int64, nb.int64))
 def _count(keys, source_shift, distance_bits):  # type: ignore[no-untyped-def]
     """Count rows and connections of sorted keys."""
     rows = connections = 0
@@ -145,11 +146,7 @@ def _count(keys, source_shift, distance_bits):  # type: ignore[no-untyped-def]
     return rows, connections
 
 
-@nb.njit(
-    nb.void(_KEYS, _KEYS, _KEYS, _KEYS, _OUT, _OUT, _OUT, _OUT),
-    cache=True,
-    nogil=True,
-)
+@compiled(nb.void(_KEYS, _KEYS, _KEYS, _KEYS, _OUT, _OUT, _OUT, _OUT))
 def _fill(keys, neurons, increments, bits, source, pointer, target, strength):  # type: ignore[no-untyped-def]
     """Write rows and connections of sorted keys into arrays of the counted sizes."""
     neuron_bits, segment_bits, branch_bits, distance_bits = bits[0], bits[1], bits[2], bits[3]

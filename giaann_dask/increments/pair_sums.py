@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from giaann_dask.increments.scaling import class_bits, distance_bits, increment_table
 from giaann_dask.keys import SEGMENT_SHIFT, Integers
+from giaann_dask.lazy import compiled
 from giaann_dask.runs.run import Run, readable
 from giaann_dask.spec import BRANCH_BITS, Specification
 
@@ -170,7 +171,7 @@ def _sorted_keys(tokens: Tokens, layout: PairLayout, specification: Specificatio
         counted = before[following + partners] - before[following]
     pairs = np.bincount(tokens.source, weights=counted, minlength=int(tokens.source.max()) + 1)
     begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(pairs.astype(np.int64))])
-    kind = np.uint32 if layout.bits == 32 else np.uint64
+    kind: type[np.unsignedinteger[Any]] = np.uint32 if layout.bits == 32 else np.uint64
     low = ((tokens.target << layout.target_shift) | (tokens.branch << layout.branch_shift)).astype(kind)
     keys: Keys = np.empty(int(begins[-1]), kind)
     pieces = _pieces(begins, 1 << (layout.bits - layout.source_shift))
@@ -207,7 +208,7 @@ def _make_run(
 _WALKED = nb.types.NamedTuple((_IN, _IN, _IN, _IN, _IN, _MARKS), _Walked)
 
 
-@nb.njit(nb.int64[::1](_IN, _IN, _IN), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled(nb.int64[::1](_IN, _IN, _IN))
 def _count_partners(occurrence: Integers, remaining: Integers, limit: Integers) -> Integers:
     """Return how many tokens after each one any segment takes; they follow it without a gap."""
     columns, catch_all, reach = limit
@@ -225,7 +226,7 @@ def _count_partners(occurrence: Integers, remaining: Integers, limit: Integers) 
     return partners
 
 
-@nb.njit(nb.int64[::1](_IN, nb.int64), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled(nb.int64[::1](_IN, nb.int64))
 def _pieces(begins: Integers, most: int) -> Integers:
     """Return the sources at which pieces begin and end; a piece has no more than `most` sources."""
     edges = np.empty(len(begins), np.int64)
@@ -242,11 +243,7 @@ def _pieces(begins: Integers, most: int) -> Integers:
     return edges[:count].copy()
 
 
-@nb.njit(  # type: ignore[untyped-decorator]
-    [nb.void(_WALKED, kind[::1], kind[::1], _IN, kind[::1]) for kind in (nb.uint32, nb.uint64)],
-    cache=True,
-    nogil=True,
-)
+@compiled(*(nb.void(_WALKED, kind[::1], kind[::1], _IN, kind[::1]) for kind in (nb.uint32, nb.uint64)))
 def _write_keys(walked: _Walked, low: Keys, high: Keys, shape: Integers, keys: Keys) -> None:
     """Write the key of every ordered pair, source after source."""
     order, source, occurrence, partners, classes, taught = walked
@@ -268,17 +265,13 @@ def _write_keys(walked: _Walked, low: Keys, high: Keys, shape: Integers, keys: K
             filled += 1
 
 
-@nb.njit(nb.int64(nb.int64, nb.int64, nb.int64), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _node(group: int, bits: int, place: int) -> int:
     """Return a target and branch with the branch, of so many bits, halved so many times; 0 bits where it is not."""
     return ((group >> bits) << bits) | ((group & ((1 << bits) - 1)) >> place)
 
 
-@nb.njit(  # type: ignore[untyped-decorator]
-    [nb.void(kind[::1], _IN, _IN, _COUNTS) for kind in (nb.uint32, nb.uint64)],
-    cache=True,
-    nogil=True,
-)
+@compiled(*(nb.void(kind[::1], _IN, _IN, _COUNTS) for kind in (nb.uint32, nb.uint64)))
 def _count(keys: Keys, begins: Integers, shape: Integers, counts: Integers) -> None:
     """Count the connections of every source by segment."""
     class_shift, segment_shift, branch_shift, target_shift, source_shift, columns, features, reach, tree = shape
@@ -303,14 +296,12 @@ def _count(keys: Keys, begins: Integers, shape: Integers, counts: Integers) -> N
                 seen[feature] = node
 
 
-@nb.njit(  # type: ignore[untyped-decorator]
-    [
+@compiled(
+    *(
         nb.int64(keys[::1], _IN, _IN, _COUNTS, _IN, _IN, _IN, _OUT, strength[::1])
         for keys in (nb.uint32, nb.uint64)
         for strength in (nb.int32, nb.int64)
-    ],
-    cache=True,
-    nogil=True,
+    )
 )
 def _fill(
     keys: Keys,

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import Integers
+from giaann_dask.lazy import compiled
 from giaann_dask.runs.packing import PackedRun, ReadEntries, among, read_rows, read_sources, unpack_rows, unpack_targets
 from giaann_dask.runs.run import readable
 
@@ -147,7 +148,7 @@ def _bits(mask: int) -> int:
     return ((mask * 0x01010101) & 0xFFFFFFFF) >> 24
 
 
-@nb.njit(nb.int64(_TABLE, _TABLE), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled(nb.int64(_TABLE, _TABLE))
 def _count_shared(first: Table, second: Table) -> int:
     """Count the connections that both tables have."""
     source_1, pointer_1, key_1, segments_1 = first
@@ -168,7 +169,7 @@ def _count_shared(first: Table, second: Table) -> int:
     return shared
 
 
-@nb.njit(nb.types.UniTuple(nb.int64, 2)(_TABLE, _TABLE, _RESULT), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled(nb.types.UniTuple(nb.int64, 2)(_TABLE, _TABLE, _RESULT))
 def _unite_tables(first: Table, second: Table, result: Table) -> tuple[int, int]:
     """Write the union of two tables into arrays that are long enough; return its rows and targets."""
     source_1, pointer_1, key_1, segments_1 = first

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from giaann_dask.errors import StrengthOverflowError, parameter
 from giaann_dask.keys import Integers
+from giaann_dask.lazy import compiled
 from giaann_dask.runs.run import Run, narrow_strength, readable
 
 # Connections that are merged in one go: with their sums they fit into a processor's second-level cache.
@@ -281,13 +282,9 @@ def _merge_row(
     return _copy_row(second, result, j, end_2, filled), overflow
 
 
-@nb.njit(  # type: ignore[untyped-decorator]
-    [
-        nb.types.Tuple((nb.int64, nb.boolean))(_TABLE_32, _TABLE_32, _RESULT_32),
-        nb.types.Tuple((nb.int64, nb.boolean))(_TABLE_64, _TABLE_64, _RESULT_64),
-    ],
-    cache=True,
-    nogil=True,
+@compiled(
+    nb.types.Tuple((nb.int64, nb.boolean))(_TABLE_32, _TABLE_32, _RESULT_32),
+    nb.types.Tuple((nb.int64, nb.boolean))(_TABLE_64, _TABLE_64, _RESULT_64),
 )
 def _merge_tables(first: Table, second: Table, result: Table) -> tuple[int, bool]:
     """Merge two tables into arrays that are long enough; return the rows, and False on overflow."""

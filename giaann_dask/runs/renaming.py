@@ -16,6 +16,7 @@ import numpy.typing as npt
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import StoreDamagedError
 from giaann_dask.keys import Integers, pack_neuron, pack_target, unpack_neuron, unpack_target
+from giaann_dask.lazy import compiled
 from giaann_dask.runs.run import Run
 from giaann_dask.text.vocabulary import NEVER, Vocabulary
 
@@ -187,7 +188,7 @@ def _rename(run: Run, renaming: Renaming, target: Integers) -> Run:
     return Run(source[rows], pointer, new_target, new_strength.astype(run.strength.dtype))
 
 
-@nb.njit([nb.void(*(nb.int64[::1],) * 6)], cache=True, nogil=True)
+@compiled(nb.void(*(nb.int64[::1],) * 6))
 def _sort_rows(begins, pointer, target, strength, new_target, new_strength):  # type: ignore[no-untyped-def]
     """Copy rows to their new places, each sorted by target."""
     for row in range(len(begins)):

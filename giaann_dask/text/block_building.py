@@ -14,6 +14,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.lazy import compiled
 from giaann_dask.text.blocks import (
     CANDIDATE,
     DELIMITER,
@@ -345,7 +346,7 @@ def _merging(form: str, lemma: str, upos: str, dashes: bool) -> int:
     return _IS_NOUN * (upos in NOUNS) + _JOINS * joins + _JOINS_AS_NOUN * (joins and dashes)
 
 
-@nb.njit(nb.types.UniTuple(nb.int64[::1], 3)(nb.uint8[::1], nb.int64[::1], nb.int64[::1]), cache=True, nogil=True)
+@compiled(nb.types.UniTuple(nb.int64[::1], 3)(nb.uint8[::1], nb.int64[::1], nb.int64[::1]))
 def _merge(marks, begin, end):  # type: ignore[no-untyped-def]
     """Return begin and end of each token after merging (see `merge_nouns`), and the offsets of the sequences."""
     total = 0
@@ -376,7 +377,7 @@ def _merge(marks, begin, end):  # type: ignore[no-untyped-def]
     return first[:found].copy(), last[:found].copy(), offsets
 
 
-@nb.njit(nb.void(nb.uint8[::1], nb.int64[::1]), cache=True, nogil=True)
+@compiled(nb.void(nb.uint8[::1], nb.int64[::1]))
 def _keep_first_probable(flags, ends):  # type: ignore[no-untyped-def]
     """Clear the probable flags but that of the first such token between two nouns without delimiter between them."""
     begin = 0

@@ -22,6 +22,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
+from giaann_dask.lazy import compiled
 from giaann_dask.text.english_tokenizer import EnglishTokenizer
 from giaann_dask.text.tokens import SplitText
 
@@ -165,7 +166,7 @@ def _marks_of(word: str) -> int:
     return marks + _DIGIT * first.isdigit()
 
 
-@nb.njit(nb.int64(nb.int64[::1], nb.boolean[::1], nb.boolean[::1], nb.int64, nb.int64), cache=True, nogil=True)
+@nb.njit(cache=True, nogil=True)
 def _after_closing(marks, spaced, closed, end, last):  # type: ignore[no-untyped-def]
     """Return the index of the first token after an end mark and the closing marks that follow it."""
     for at in range(end + 1, last):
@@ -180,7 +181,7 @@ def _after_closing(marks, spaced, closed, end, last):  # type: ignore[no-untyped
     return last
 
 
-@nb.njit(nb.boolean(nb.int64[::1], nb.int64, nb.int64, nb.int64, nb.int64), cache=True, nogil=True)
+@nb.njit(cache=True, nogil=True)
 def _begins_sentence(marks, first, end, following, last):  # type: ignore[no-untyped-def]
     """Return whether a sentence begins at the token after an end mark and its closing marks."""
     if following >= last or marks[following] & _CONTINUES:
@@ -202,7 +203,7 @@ def _begins_sentence(marks, first, end, following, last):  # type: ignore[no-unt
 _EDGES = nb.types.UniTuple(nb.int64[::1], 2)
 
 
-@nb.njit(_EDGES(nb.int64[::1], nb.boolean[::1], nb.int64[::1]), cache=True, nogil=True)
+@compiled(_EDGES(nb.int64[::1], nb.boolean[::1], nb.int64[::1]))
 def _divide(marks, spaced, passage_ends):  # type: ignore[no-untyped-def]
     """Return the end of each sentence and the number of sentences of each passage.
 

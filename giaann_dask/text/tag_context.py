@@ -14,6 +14,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.lazy import compiled
 from giaann_dask.text.lexicon_lemmas import find_lemma
 from giaann_dask.text.lexicon_rules import UPOS, read_words
 from giaann_dask.text.lexicon_words import is_adjective
@@ -139,7 +140,7 @@ def choose_parts(
     return parts
 
 
-@nb.njit(nb.void(nb.uint8[::1], nb.int64[::1], nb.int64[::1]), cache=True, nogil=True)
+@compiled(nb.void(nb.uint8[::1], nb.int64[::1], nb.int64[::1]))
 def _repair(tags, marks, ends):  # type: ignore[no-untyped-def]
     begin = 0
     for end in ends:
@@ -161,7 +162,7 @@ def _repair(tags, marks, ends):  # type: ignore[no-untyped-def]
         begin = end
 
 
-@nb.njit(nb.boolean(nb.boolean, nb.uint8[::1], nb.int64[::1], nb.int64, nb.int64), cache=True, nogil=True)
+@nb.njit(cache=True, nogil=True)
 def _opens_clause(opener, tags, marks, at, end):  # type: ignore[no-untyped-def]
     """Return whether a preposition or subordinator before token `at` has a clause after it."""
     if at == end:
@@ -173,7 +174,7 @@ def _opens_clause(opener, tags, marks, at, end):  # type: ignore[no-untyped-def]
     return tags[at] == _PRP and marks[at] & _SUBJECT != 0 and at + 1 < end and _AFTER_SUBJECT[tags[at + 1]]
 
 
-@nb.njit(nb.int64(nb.int64, nb.uint8[::1], nb.int64[::1], nb.int64, nb.int64), cache=True, nogil=True)
+@nb.njit(cache=True, nogil=True)
 def _verb_part(rule, tags, marks, at, end):  # type: ignore[no-untyped-def]
     """Return AUX for a form of have or do before its main verb, else VERB."""
     wanted = _VBN if rule == _HAVE else _VB
@@ -185,7 +186,7 @@ def _verb_part(rule, tags, marks, at, end):  # type: ignore[no-untyped-def]
     return _VERB
 
 
-@nb.njit(nb.int64[::1](nb.int64[::1], nb.uint8[::1], nb.int64[::1], nb.int64[::1]), cache=True, nogil=True)
+@compiled(nb.int64[::1](nb.int64[::1], nb.uint8[::1], nb.int64[::1], nb.int64[::1]))
 def _choose(rules, tags, marks, ends):  # type: ignore[no-untyped-def]
     parts = rules.copy()
     begin = 0

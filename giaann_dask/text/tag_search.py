@@ -19,6 +19,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.lazy import compiled
 from giaann_dask.text.lexicon_rules import FOLLOWS, UPOS, Reading, read_words
 
 TAGS = tuple(UPOS)
@@ -162,15 +163,11 @@ def _follows(kind: str) -> Mapping[str, float]:
     return {**weights, **{tag: weights.get(tag, 0) + _PARALLEL for tag in same}}
 
 
-@nb.njit(
-    [
-        nb.uint8[::1](
-            nb.int64[::1], nb.int64[::1], nb.int64[::1], nb.uint8[::1], nb.uint8[::1], nb.float64[::1],
-            nb.float64[:, ::1], nb.uint8[:, ::1], nb.boolean[::1], nb.int64,
-        )
-    ],
-    cache=True,
-    nogil=True,
+@compiled(
+    nb.uint8[::1](
+        nb.int64[::1], nb.int64[::1], nb.int64[::1], nb.uint8[::1], nb.uint8[::1], nb.float64[::1],
+        nb.float64[:, ::1], nb.uint8[:, ::1], nb.boolean[::1], nb.int64,
+    )
 )  # fmt: skip
 def _search(  # type: ignore[no-untyped-def]
     entry, ends, start, tag, kind, prior, weights, following, dependent, first_state

@@ -94,7 +94,7 @@ def literally(block: EncodedBlock, specification: Specification) -> dict[tuple[i
 
 def table_of(runs: dict[int, Any]) -> dict[tuple[int, ...], int]:
     found = {}
-    for run, _ in runs.values():
+    for run, *_ in runs.values():
         source = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
         segment, neuron, branch = unpack_target(run.target)
         keys = zip(*source, segment, *unpack_neuron(neuron), branch, strict=True)

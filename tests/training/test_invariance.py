@@ -136,7 +136,7 @@ def test_connections_equal_the_rule_read_literally(text: list[TaggedSentence]) -
     runs = connect_batch(blocks, specification, Placement(4), torch.device("cpu"))
     expected = reduce(lambda a, b: {**a, **b}, [naive_connections(b, specification) for b in blocks], {})
     found = {}
-    for run, _ in runs.values():
+    for run, *_ in runs.values():
         source = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
         segment, neuron, branch = unpack_target(run.target)
         keys = zip(*source, segment, *unpack_neuron(neuron), branch, strict=True)
