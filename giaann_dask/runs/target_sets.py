@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import SEGMENT_SHIFT, Integers
+from giaann_dask.lazy import compiled
 from giaann_dask.runs.run import Run, readable
 from giaann_dask.spec import MAXIMUM_SEGMENTS
 
@@ -115,8 +116,8 @@ def _end_of_segment(target: Integers, begin: int, end: int, segment: int) -> int
     return end
 
 
-@nb.njit(  # type: ignore[untyped-decorator]
-    [
+@compiled(
+    *(
         nb.int64(
             nb.types.Tuple((_KEYS, _KEYS, _constant(kind))),
             nb.int64[::1],
@@ -126,9 +127,7 @@ def _end_of_segment(target: Integers, begin: int, end: int, segment: int) -> int
             nb.int64[::1],
         )
         for kind in (nb.int32, nb.int64)
-    ],
-    cache=True,
-    nogil=True,
+    )
 )
 def _collect(
     table: tuple[Integers, Integers, Strengths],
@@ -195,13 +194,11 @@ def _place_segments(key: Integers, segments: npt.NDArray[np.uint32], first: int,
     return True
 
 
-@nb.njit(  # type: ignore[untyped-decorator]
-    [
+@compiled(
+    *(
         nb.boolean(_COLUMNS, nb.types.UniTuple(_KEYS, 2), nb.int64[::1], nb.int64[::1], kind[::1])
         for kind in (nb.int32, nb.int64)
-    ],
-    cache=True,
-    nogil=True,
+    )
 )
 def _spread(
     columns: tuple[Integers, Integers, npt.NDArray[np.uint32]],

@@ -23,8 +23,9 @@ sentences = st.lists(
 )
 
 
-def arrays(run: Run) -> list[bytes]:
-    return [getattr(run, f.name).tobytes() for f in dataclasses.fields(run)]
+def arrays(run: Run | None) -> list[bytes]:
+    """Return the bytes of a table's arrays; none of an index that the network does not have."""
+    return [] if run is None else [getattr(run, f.name).tobytes() for f in dataclasses.fields(run)]
 
 
 def naive_connections(block: EncodedBlock, specification: Specification) -> dict[tuple[int, ...], int]:

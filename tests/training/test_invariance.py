@@ -193,7 +193,7 @@ def test_neurons_equal_the_rule_read_literally(text: list[TaggedSentence]) -> No
                 key = (int(block.column[i]), int(block.feature[i]), s, int(block.branch[i]))
                 expected[key] = expected.get(key, 0) + 1
     found = {}
-    for _, run in runs.values():
+    for _, run, _ in runs.values():
         column, feature = unpack_neuron(np.repeat(run.source, np.diff(run.pointer)))
         segment, _, branch = unpack_target(run.target)
         keys = zip(*(x.tolist() for x in (column, feature, segment, branch)), strict=True)
