@@ -31,6 +31,7 @@ RUN_ON_A_CLUSTER = {
     "train",
     "evaluate",
     "generate",
+    "trace",
     "add",
     "forget",
     "diff",
