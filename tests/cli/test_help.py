@@ -31,7 +31,6 @@ RUN_ON_A_CLUSTER = {
     "train",
     "evaluate",
     "generate",
-    "trace",
     "add",
     "forget",
     "diff",
