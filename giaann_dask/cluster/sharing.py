@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from giaann_dask.cluster.waiting import ask_workers, query_scheduler
-from giaann_dask.errors import ClusterError, StoreMissingError, StoreUnsharedError
+from giaann_dask.errors import ClusterError, InputMissingError, StoreMissingError, StoreUnsharedError
 from giaann_dask.store.locking import FolderState, LockToken, WriteLock, inspect_folder, unshared
 from giaann_dask.store.network_store import CommitReader, NetworkStore
 
@@ -153,7 +153,7 @@ def _unshared(blind: Mapping[str, str], path: Path) -> StoreUnsharedError:
 
 @contextmanager
 def naming_worker(path: str = "") -> Iterator[None]:
-    """Name the worker in the error of a task that cannot access a network.
+    """Name the worker in the error of a task that cannot access a network, a corpus or a file of text.
 
     Parameters
     ----------
@@ -164,14 +164,18 @@ def naming_worker(path: str = "") -> Iterator[None]:
     ------
     StoreUnsharedError
         Instead of a `StoreMissingError` or a `StoreUnsharedError` of a worker in another process than its client.
+    InputMissingError
+        Instead of one of such a worker.
     """
     try:
         yield
-    except (StoreMissingError, StoreUnsharedError) as error:
+    except (InputMissingError, StoreMissingError, StoreUnsharedError) as error:
         worker = _worker()
         if worker is None:
             raise
         problem = f"worker {worker} on host {socket.gethostname()}: {error.received}"
+        if isinstance(error, InputMissingError):
+            raise InputMissingError(problem, error.expected, error.remedy) from error
         if isinstance(error, StoreUnsharedError):
             raise StoreUnsharedError(problem, error.expected, error.remedy) from error
         raise unshared(problem, path) from error

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from giaann_dask.cluster import task_key
 from giaann_dask.cluster.sharing import naming_worker
+from giaann_dask.encoding.worker_reading import WorkerReading, tag_contents
 from giaann_dask.errors import SpecificationError, parameter
 from giaann_dask.spec import Specification
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
-from giaann_dask.text.block_tagging import tag_block
 from giaann_dask.text.blocks import FilterOptions, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, identify
@@ -187,13 +187,19 @@ def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
 
 
 def submit_tag(
-    client: Client, units: Sequence[Unit], skips: Sequence[int], options: SourceOptions, lexicon: Future
+    client: Client,
+    units: Sequence[Unit],
+    skips: Sequence[int],
+    options: SourceOptions,
+    lexicon: Future,
+    reading: WorkerReading,
 ) -> Future:
     """Submit the ``tag`` task of a group of units; its result is a `TaggedBlock`."""
     key = task_key("tag", [u.identity for u in units], list(skips), options.tagger, options.filter, lexicon.key)
     parts = tuple(u.content for u in units if isinstance(u.content, Part))
     if parts:
-        return client.submit(tag_block, parts, tuple(skips), options.tagger, lexicon, options.filter, key=key)
+        contents = reading.contents(parts)
+        return client.submit(tag_contents, contents, tuple(skips), options.tagger, lexicon, options.filter, key=key)
     ranges = [u.content for u in units if isinstance(u.content, CorpusRange)]
     counts = tuple(r.stop - r.start for r in ranges)
     whole = replace(ranges[0], start=ranges[0].start + skips[0], stop=ranges[-1].stop)

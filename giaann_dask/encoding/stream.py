@@ -37,6 +37,7 @@ from giaann_dask.encoding.sources import (
     submit_lexicon,
     submit_tag,
 )
+from giaann_dask.encoding.worker_reading import WorkerReading
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
@@ -236,6 +237,7 @@ class EncodingStream:
         encodes = more or options.first_sequence or vocabulary.delimiter_since is not None
         self._reuse = CorpusReuse(None if encodes else vocabulary, options.branches)
         self._lexicon = submit_lexicon(client, sources)
+        self._reading = WorkerReading(client, sources.reading)
         self._counted = self._known_parts = 0
         self._to_skip = options.first_sequence
         self._sentences: tuple[int, int] = (-1, 0)
@@ -324,7 +326,7 @@ class EncodingStream:
             read = self._client.submit(read_encoded_range, reused, key=task_key("read", *astuple(reused)))
             growth = self._client.submit(summarise_reused, read, key=task_key("summarise", read.key))
             return _Submitted(group, read, growth, reused)
-        tagged = submit_tag(self._client, group.units, group.skips, self._sources, self._lexicon)
+        tagged = submit_tag(self._client, group.units, group.skips, self._sources, self._lexicon, self._reading)
         summary = self._client.submit(summarise, tagged, key=task_key("summarise", tagged.key))
         return _Submitted(group, tagged, summary, None)
 

@@ -20,13 +20,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from giaann_dask.errors import GiaannError, InputEncodingError, InputFormatError, InputMissingError, parameter
 from giaann_dask.lazy import import_optional
 from giaann_dask.text.remote_inputs import RemoteInput
 
 STANDARD_INPUT = "-"
+_Read = TypeVar("_Read", bytes, int)
 # Timeout of one poll, after which the event is checked.
 _WAIT_MS = 100
 
@@ -148,13 +149,17 @@ class LineReader:
         Maximum length of a line.
     stop : threading.Event, optional
         When it is set, waiting for a pipe or standard input ends with `ReadingStopped`.
+    start : int
+        First byte to read, that of a line; other than 0 only for files that are not compressed.
 
     Attributes
     ----------
     path : Path or StandardInput
         The file.
     number : int
-        Number of the current line, from 1.
+        Number of the current line, from 1 for the first one that is read.
+    offset : int
+        First byte of the current line.
 
     Raises
     ------
@@ -167,11 +172,17 @@ class LineReader:
     """
 
     def __init__(
-        self, path: Path | StandardInput | RemoteInput, line_characters: int, stop: Event | None = None
+        self,
+        path: Path | StandardInput | RemoteInput,
+        line_characters: int,
+        stop: Event | None = None,
+        start: int = 0,
     ) -> None:
         self.path = path
         self._stop = stop
+        self._start = start
         self.number = 0
+        self.offset = start
         self._limit = line_characters
         # Three bytes for the byte order mark and two for the line ending.
         self._size = _BYTES_PER_CHARACTER * line_characters + 5
@@ -183,15 +194,17 @@ class LineReader:
 
     def __iter__(self) -> Iterator[str]:
         """Yield the lines."""
-        offset = 0
+        following = self._start
         with open_bytes(self.path, self._stop) as stream:
+            if following:
+                _read_bytes(stream.seek, following, self.place)
             while True:
                 self.number += 1
                 raw = _read_bytes(stream.readline, self._size, self.place)
                 if not raw:
                     return
-                yield self._decode(raw, offset)
-                offset += len(raw)
+                self.offset, following = following, following + len(raw)
+                yield self._decode(raw, self.offset)
 
     def _decode(self, raw: bytes, offset: int) -> str:
         """Decode a line; `offset` is the position of its first byte in the file."""
@@ -337,8 +350,8 @@ def unreadable(path: Path, error: OSError) -> InputMissingError:
     )
 
 
-def _read_bytes(read: Callable[[int], bytes], size: int, place: str) -> bytes:
-    """Read up to `size` bytes; errors name the place."""
+def _read_bytes(read: Callable[[int], _Read], size: int, place: str) -> _Read:
+    """Read up to `size` bytes, or go to that byte; errors name the place."""
     try:
         return read(size)
     except (GiaannError, MemoryError):

@@ -16,13 +16,14 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple
 
 from giaann_dask.errors import (
     EmptyInputError,
+    GiaannError,
     InputEncodingError,
     InputFormatError,
     InputMissingError,
@@ -41,12 +42,13 @@ from giaann_dask.text.inputs import (
 )
 from giaann_dask.text.lines import LineReader, StandardInput
 from giaann_dask.text.memory_inputs import MemoryInput, Source, conllu_sentences
-from giaann_dask.text.remote_inputs import RemoteInput
+from giaann_dask.text.remote_inputs import COMPRESSED, RemoteInput, names_url, open_url
 from giaann_dask.text.strings import text_fault
-from giaann_dask.text.tokens import Part, PartKind
+from giaann_dask.text.tokens import Part, PartKind, TextPlace
 
 __all__ = ["DatasetInput", "ReadOptions", "read_parts", "resolve_inputs"]
 
+_BEGINNING = TextPlace(0, 0)
 _SENTENCE_END = re.compile(r"[.!?][\"'”’»)\]]*\s")
 
 
@@ -101,17 +103,95 @@ class ReadOptions:
 
 
 class _Passage(NamedTuple):
-    """Passage and the number of its document."""
+    """Passage, the number of its document, and where it begins in its file."""
 
     text: str
     document: int
+    place: TextPlace | None = None
 
 
 class _Record(NamedTuple):
-    """Record of JSON lines or of a dataset, and its position for error messages."""
+    """Record of JSON lines or of a dataset, its position for error messages, and its first byte in its file."""
 
     value: object
     place: str
+    offset: int | None = None
+
+
+class _Sentence(NamedTuple):
+    """Lines of a CoNLL-U sentence, whether it begins a document, and its first byte in its file."""
+
+    text: str
+    begins: bool
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartRange:
+    """Part of a file, for a process that reads it there (`read_range`).
+
+    Attributes
+    ----------
+    name : str
+        Absolute path or URL of the file.
+    source : str
+        Name of the file in messages.
+    place : TextPlace
+        Where the part begins.
+    passages, document : int
+        Number of passages, and document of the first one.
+    options : ReadOptions
+        How it is read.
+    fingerprint : bytes
+        Of the part.
+    """
+
+    name: str
+    source: str
+    place: TextPlace
+    passages: int
+    document: int
+    options: ReadOptions
+    fingerprint: bytes
+
+
+def locate_part(part: Part, options: ReadOptions) -> PartRange | None:
+    """Return where a part can be read again; None where only this process can, such as from a pipe."""
+    if part.place is None:
+        return None
+    name = part.source if names_url(part.source) and not os.path.exists(part.source) else os.path.abspath(part.source)
+    plain = replace(options, stop=None)
+    return PartRange(name, part.source, part.place, len(part.passages), part.documents[0], plain, part.fingerprint())
+
+
+def read_range(located: PartRange) -> Part:
+    """Read a part that another process has read before.
+
+    Raises
+    ------
+    InputMissingError
+        If this process does not see the same text there.
+    """
+    place, options = located.place, located.options
+    path = Path(located.name)
+    try:
+        opened = path if path.exists() else open_url(located.name) if names_url(located.name) else path
+        kind, passages = _file_passages(opened, count(located.document), options, place)
+        found = list(islice(passages, located.passages))
+    except GiaannError as error:
+        raise _unseen(located, error.received) from error
+    part = Part(located.source, kind, tuple(each.text for each in found), tuple(each.document for each in found))
+    if part.fingerprint() != located.fingerprint:
+        raise _unseen(located, f"{located.name} has another text there")
+    return part
+
+
+def _unseen(located: PartRange, problem: str) -> InputMissingError:
+    return InputMissingError(
+        f"text of {located.source!r} cannot be read again: {problem}",
+        "a file that this process and all workers see, and that does not change",
+        "put it on a file system that all of them share",
+    )
 
 
 def read_parts(inputs: Sequence[Source | os.PathLike[str]], options: ReadOptions | None = None) -> Iterator[Part]:
@@ -164,41 +244,76 @@ def _read(resolved: Iterable[Input], datasets: Mapping[DatasetInput, Any], optio
             passages = _record_passages(_memory_records(each, options), documents, options)
         elif isinstance(each, StandardInput):
             passages = _text_passages(each, next(documents), options)
-        elif content_suffix(each.name) in JSON_SUFFIXES:
-            passages = _record_passages(_json_records(each, options), documents, options)
-        elif content_suffix(each.name) in CONLLU_SUFFIXES:
-            kind, passages = "conllu", _conllu_passages(_conllu_sentences(each, options), documents, options)
         else:
-            passages = _text_passages(each, next(documents), options)
-        for part in _group_passages(passages, options.part_characters, Part(str(each), kind, (), ())):
+            kind, passages = _file_passages(each, documents, options)
+        for part in _group_passages(
+            passages, options.part_characters, Part(str(each), kind, (), ()), _has_ranges(each)
+        ):
             empty = False
             yield part
     if empty:
         raise EmptyInputError("the input holds no text", "at least one sentence", "check the files")
 
 
-def _group_passages(passages: Iterable[_Passage], limit: int, empty: Part) -> Iterator[Part]:
-    """Yield copies of the part `empty` with the passages of one file, up to `limit` characters each."""
+def _file_passages(
+    file: Path | RemoteInput, documents: Iterator[int], options: ReadOptions, begin: TextPlace = _BEGINNING
+) -> tuple[PartKind, Iterator[_Passage]]:
+    """Return the kind of a file, and its passages from a place on."""
+    suffix = content_suffix(file.name)
+    if suffix in JSON_SUFFIXES:
+        records = _record_passages(_json_records(file, options, begin.offset), documents, options)
+        return "text", islice(records, begin.before, None)
+    if suffix in CONLLU_SUFFIXES:
+        return "conllu", _conllu_passages(_conllu_sentences(file, options, begin.offset), documents, options)
+    return "text", _text_passages(file, next(documents), options, begin)
+
+
+def _has_ranges(file: Input) -> bool:
+    """Return whether a file can be read from any byte on."""
+    if isinstance(file, RemoteInput):
+        return file.has_ranges
+    return isinstance(file, Path) and file.suffix.lower() not in COMPRESSED and file.is_file()
+
+
+def _group_passages(passages: Iterable[_Passage], limit: int, empty: Part, ranges: bool) -> Iterator[Part]:
+    """Yield copies of the part `empty` with the passages of one file, up to `limit` characters each.
+
+    They have a place with `ranges`.
+    """
     texts: list[str] = []
     documents: list[int] = []
     size = 0
-    for text, document in passages:
+    begin: TextPlace | None = None
+    for text, document, place in passages:
         if texts and size + len(text) > limit:
-            yield replace(empty, passages=tuple(texts), documents=tuple(documents))
+            yield replace(empty, passages=tuple(texts), documents=tuple(documents), place=begin)
             texts, documents, size = [], [], 0
+        if not texts:
+            begin = place if ranges else None
         texts.append(text)
         documents.append(document)
         size += len(text)
     if texts:
-        yield replace(empty, passages=tuple(texts), documents=tuple(documents))
+        yield replace(empty, passages=tuple(texts), documents=tuple(documents), place=begin)
 
 
-def _text_passages(path: Path | StandardInput | RemoteInput, document: int, options: ReadOptions) -> Iterator[_Passage]:
-    """Yield the paragraphs of a plain text file."""
-    # A single carriage return also ends a line (old Macintosh files).
-    lines = (piece for line in LineReader(path, options.line_characters, options.stop) for piece in line.split("\r"))
-    for paragraph in paragraphs(lines, options.part_characters):
-        yield _Passage(paragraph, document)
+def _text_passages(
+    path: Path | StandardInput | RemoteInput, document: int, options: ReadOptions, begin: TextPlace = _BEGINNING
+) -> Iterator[_Passage]:
+    """Yield the paragraphs of a plain text file from a place on."""
+    lines = _placed_lines(LineReader(path, options.line_characters, options.stop, begin.offset), begin.before)
+    for paragraph, place in _placed_paragraphs(lines, options.part_characters):
+        yield _Passage(paragraph, document, place)
+
+
+def _placed_lines(reader: LineReader, index: int) -> Iterator[tuple[str, int, int]]:
+    """Yield lines with the place of each, the first one from a character on."""
+    for line in reader:
+        # A single carriage return also ends a line (old Macintosh files).
+        for piece in line[index:].split("\r"):
+            yield piece, reader.offset, index
+            index += len(piece) + 1
+        index = 0
 
 
 def text_paragraphs(text: str, limit: int) -> Iterator[str]:
@@ -214,24 +329,42 @@ def paragraphs(lines: Iterable[str], limit: int) -> Iterator[str]:
     >>> list(paragraphs(["a mill", " by a river", "", "a baker"], 80))
     ['a mill by a river', 'a baker']
     """
+    for paragraph, _ in _placed_paragraphs(((line, 0, 0) for line in lines), limit):
+        yield paragraph
+
+
+def _placed_paragraphs(lines: Iterable[tuple[str, int, int]], limit: int) -> Iterator[tuple[str, TextPlace]]:
+    """Return what `paragraphs` does, with the place where each begins, given those of the lines."""
     joined: list[str] = []
+    whole: list[tuple[str, int, int]] = []
     size = 0
     for line in lines:
-        stripped = line.strip()
+        stripped = line[0].strip()
         if stripped:
             joined.append(stripped)
+            whole.append(line)
             size += len(stripped) + 1
         elif joined:
-            yield " ".join(joined)
-            joined, size = [], 0
+            yield " ".join(joined), TextPlace(*whole[0][1:])
+            joined, whole, size = [], [], 0
         while size > limit + 1:
             text = " ".join(joined)
             at = _split_position(text, limit)
-            yield text[:at].rstrip()
-            joined = [text[at:].lstrip()]
-            size = len(joined[0]) + 1
+            yield text[:at].rstrip(), TextPlace(*whole[0][1:])
+            rest = text[at:].lstrip()
+            joined, whole = [rest], [(rest, *_place_of_end(joined, whole, len(rest)))]
+            size = len(rest) + 1
     if joined:
-        yield " ".join(joined)
+        yield " ".join(joined), TextPlace(*whole[0][1:])
+
+
+def _place_of_end(joined: Sequence[str], whole: Sequence[tuple[str, int, int]], characters: int) -> tuple[int, int]:
+    """Return where the last characters of joined lines begin, given the lines and their places."""
+    for stripped, (line, offset, index) in zip(reversed(joined), reversed(whole), strict=True):
+        if characters <= len(stripped):
+            return offset, index + len(line) - len(line.lstrip()) + len(stripped) - characters
+        characters -= len(stripped) + 1
+    raise AssertionError("more characters than the lines have")
 
 
 def _split_position(text: str, limit: int) -> int:
@@ -245,27 +378,31 @@ def _split_position(text: str, limit: int) -> int:
 
 
 def _conllu_passages(
-    sentences: Iterable[tuple[str, bool]], documents: Iterator[int], options: ReadOptions
+    sentences: Iterable[_Sentence], documents: Iterator[int], options: ReadOptions
 ) -> Iterator[_Passage]:
-    """Yield the lines of groups of whole sentences in CoNLL-U; each comes with whether it begins a document."""
+    """Yield the lines of groups of whole sentences in CoNLL-U."""
     limit, document = options.part_characters, next(documents)
     group: list[str] = []
     size = 0
-    for sentence, begins in sentences:
+    place: TextPlace | None = None
+    for sentence, begins, offset in sentences:
         full = size + len(sentence) > limit and len(group) % options.group == 0
         if group and (full or begins):
-            yield _Passage("\n".join(group), document)
+            yield _Passage("\n".join(group), document, place)
             document = next(documents) if begins else document
             group, size = [], 0
+        if not group:
+            place = None if offset is None else TextPlace(offset, 0)
         group.append(sentence)
         size += len(sentence) + 1
     if group:
-        yield _Passage("\n".join(group), document)
+        yield _Passage("\n".join(group), document, place)
 
 
-def _conllu_sentences(path: Path | RemoteInput, options: ReadOptions) -> Iterator[tuple[str, bool]]:
-    """Yield the lines of each sentence with words, including comments, and whether it begins a document."""
-    reader = LineReader(path, options.line_characters, options.stop)
+def _conllu_sentences(path: Path | RemoteInput, options: ReadOptions, start: int = 0) -> Iterator[_Sentence]:
+    """Yield each sentence with words, including comments, from a byte on."""
+    reader = LineReader(path, options.line_characters, options.stop, start)
+    first = start
     lines: list[str] = []
     size = 0
     words = 0
@@ -276,10 +413,11 @@ def _conllu_sentences(path: Path | RemoteInput, options: ReadOptions) -> Iterato
             raise malformed_line(line, problem, reader.place)
         if not line or line.isspace():
             if words:
-                yield "\n".join([*lines, ""]), begins
+                yield _Sentence("\n".join([*lines, ""]), begins, first)
                 begins = False
             lines, size, words = [], 0, 0
             continue
+        first = first if lines else reader.offset
         begins = begins or (options.newdoc and line.startswith("# newdoc"))
         lines.append(line)
         size += len(line)
@@ -291,20 +429,21 @@ def _conllu_sentences(path: Path | RemoteInput, options: ReadOptions) -> Iterato
                 "add the blank lines",
             )
     if words:
-        yield "\n".join([*lines, ""]), begins
+        yield _Sentence("\n".join([*lines, ""]), begins, first)
 
 
 def _record_passages(records: Iterable[_Record], documents: Iterator[int], options: ReadOptions) -> Iterator[_Passage]:
     """Yield the paragraphs of the text field of records, each record a document."""
     for record in records:
         document = next(documents)
-        for paragraph in text_paragraphs(_record_text(record, options.text_field), options.part_characters):
-            yield _Passage(paragraph, document)
+        text, offset = _record_text(record, options.text_field), record.offset
+        for number, paragraph in enumerate(text_paragraphs(text, options.part_characters)):
+            yield _Passage(paragraph, document, None if offset is None else TextPlace(offset, number))
 
 
 def _record_text(record: _Record, field: str) -> str:
     """Return the text field of a record."""
-    value, place = record
+    value, place, _ = record
     if not isinstance(value, dict):
         raise InputFormatError(f"{place} is not an object", f"an object with a field {field!r}")
     if field not in value:
@@ -334,16 +473,16 @@ def _memory_records(texts: MemoryInput, options: ReadOptions) -> Iterator[_Recor
         yield _Record({options.text_field: value} if isinstance(value, str) else dict(value), place)
 
 
-def _document_sentences(texts: MemoryInput, options: ReadOptions) -> Iterator[tuple[str, bool]]:
+def _document_sentences(texts: MemoryInput, options: ReadOptions) -> Iterator[_Sentence]:
     """Yield the CoNLL-U lines of each sentence of spaCy documents, and whether it begins a document."""
     for document in texts.records(options.text_field):
         for number, sentence in enumerate(conllu_sentences(document)):
-            yield sentence, number == 0
+            yield _Sentence(sentence, number == 0)
 
 
-def _json_records(path: Path | RemoteInput, options: ReadOptions) -> Iterator[_Record]:
-    """Yield the records of a file of JSON lines; skip blank lines."""
-    reader = LineReader(path, options.line_characters, options.stop)
+def _json_records(path: Path | RemoteInput, options: ReadOptions, start: int = 0) -> Iterator[_Record]:
+    """Yield the records of a file of JSON lines from a byte on; skip blank lines."""
+    reader = LineReader(path, options.line_characters, options.stop, start)
     for line in reader:
         if not line or line.isspace():
             continue
@@ -353,7 +492,7 @@ def _json_records(path: Path | RemoteInput, options: ReadOptions) -> Iterator[_R
             raise InputFormatError(
                 f"{reader.place} is not JSON ({error})", "one JSON object a line", "correct the line"
             ) from error
-        yield _Record(value, reader.place)
+        yield _Record(value, reader.place, reader.offset)
 
 
 def _open_dataset(dataset: DatasetInput, options: ReadOptions) -> Any:

@@ -43,6 +43,11 @@ class RemoteInput:
         """Return the URL."""
         return self.url
 
+    @property
+    def has_ranges(self) -> bool:
+        """Whether the file can be read from any byte on: it is neither in an archive nor compressed."""
+        return _CHAIN not in self.url and PurePosixPath(self.name.lower()).suffix not in COMPRESSED
+
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
         """Open the file for reading bytes.
@@ -107,6 +112,20 @@ def find_files(url: str, suffixes: tuple[str, ...]) -> list[RemoteInput]:
     return [
         RemoteInput(url if each == path else f"{protocol}{_SEPARATOR}{each}{chain}", (files, each)) for each in found
     ]
+
+
+def open_url(url: str) -> RemoteInput:
+    """Return the file at a URL that `find_files` has found.
+
+    Raises
+    ------
+    InputMissingError, MissingDependencyError
+        If it cannot be reached.
+    """
+    import fsspec.core
+
+    with _answering(url):
+        return RemoteInput(url, _object_store(url) or fsspec.core.url_to_fs(url))
 
 
 def suffix_of(name: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -186,6 +186,21 @@ def number_distinct(values: Iterable[_T]) -> tuple[list[_T], npt.NDArray[np.int6
     return list(index), numbers
 
 
+class TextPlace(NamedTuple):
+    """Where a passage begins in a file.
+
+    Attributes
+    ----------
+    offset : int
+        First byte of a line.
+    before : int
+        Characters of that line before the passage; of JSON lines, paragraphs of its record.
+    """
+
+    offset: int
+    before: int
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Piece of one input file or dataset, the unit of the ledger.
@@ -201,12 +216,15 @@ class Part:
     documents : tuple of int
         Number of the document that each passage belongs to, counted from 0 over the whole
         input; same length as `passages`.
+    place : TextPlace or None
+        Where it begins, in a file that can be read from any byte on.
     """
 
     source: str
     kind: PartKind
     passages: tuple[str, ...]
     documents: tuple[int, ...]
+    place: TextPlace | None = field(default=None, compare=False)
 
     @property
     def characters(self) -> int:

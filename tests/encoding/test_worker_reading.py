@@ -1,0 +1,66 @@
+"""Workers read the text themselves: what the driver sends, the same corpus, and files that a worker does not see."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+from support.village import write_village
+
+import giaann_dask as gd
+from giaann_dask.encoding import worker_reading
+from giaann_dask.encoding.worker_reading import WorkerReading, tag_contents
+from giaann_dask.text.reading import PartRange, ReadOptions, read_parts
+from giaann_dask.text.tokens import Part
+
+
+@pytest.mark.cluster
+def test_the_driver_sends_names_of_files_and_the_corpus_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = write_village(tmp_path / "village.txt", 12_000, 3)
+    packed = tmp_path / "village.txt.gz"
+    packed.write_bytes(gzip.compress(text.read_bytes()))
+    sent: list[int] = []
+    submit = Client.submit
+
+    def counted(client: Client, function: Any, *arguments: Any, **options: Any) -> Any:
+        if function is tag_contents:
+            sent.append(len(pickle.dumps(arguments[0])))
+        return submit(client, function, *arguments, **options)
+
+    monkeypatch.setattr(Client, "submit", counted)
+    corpora = []
+    with gd.connect(workers=2) as client:
+        for source in (text, packed):
+            sent.clear()
+            corpora.append(gd.encode(source, tmp_path / f"{source.name}.corpus", client=client))
+            if source == text:
+                assert 0 < sum(sent) < text.stat().st_size / 100
+            else:
+                assert sum(sent) > text.stat().st_size / 2
+    for name, array in corpora[0]._group.arrays():
+        np.testing.assert_array_equal(array[:], corpora[1]._group[name][:])
+
+
+@pytest.mark.parametrize(("worker", "problem"), [("tcp://a", ""), ("tcp://a", "there is none"), ("inproc://a", "")])
+def test_text_that_a_worker_does_not_see_is_sent(
+    worker: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(worker_reading, "query_scheduler", lambda *_: {worker: 1})
+    monkeypatch.setattr(worker_reading, "ask_workers", lambda *_: {worker: problem})
+    text = write_village(tmp_path / "village.txt", 200, 3)
+    options = ReadOptions(part_characters=4000)
+    reading: Any = WorkerReading(None, options)  # type: ignore[arg-type]
+    with caplog.at_level(logging.WARNING, logger="giaann_dask"):
+        contents = [reading.contents([part])[0] for part in read_parts([text], options)]
+    assert len(contents) > 2
+    ranges = worker == "tcp://a" and not problem
+    assert {type(content) for content in contents[:-1]} == {PartRange if ranges else Part}
+    assert len(caplog.records) == (1 if problem else 0), "one notice"
