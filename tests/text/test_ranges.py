@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from giaann_dask.errors import GiaannError, InputMissingError
 from giaann_dask.text.reading import ReadOptions, locate_part, read_parts, read_range
@@ -45,7 +46,7 @@ def check(path: Path, options: ReadOptions) -> int:
     return len(parts)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(PIECES), max_size=60), st.integers(1, 60), st.integers(1, 40))
 def test_parts_of_plain_text(tmp_path: Path, pieces: list[str], characters: int, mark: int) -> None:
     path = tmp_path / "a.txt"
@@ -57,7 +58,7 @@ def test_parts_of_plain_text(tmp_path: Path, pieces: list[str], characters: int,
     check(path, ReadOptions(part_characters=characters))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(["word", "blank", "# newdoc", "# text"]), max_size=40), st.integers(1, 200))
 def test_parts_of_conllu(tmp_path: Path, kinds: list[str], characters: int) -> None:
     lines, number = [], 0
