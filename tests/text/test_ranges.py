@@ -46,7 +46,7 @@ def check(path: Path, options: ReadOptions) -> int:
     return len(parts)
 
 
-@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(PIECES), max_size=60), st.integers(1, 60), st.integers(1, 40))
 def test_parts_of_plain_text(tmp_path: Path, pieces: list[str], characters: int, mark: int) -> None:
     path = tmp_path / "a.txt"
@@ -58,7 +58,7 @@ def test_parts_of_plain_text(tmp_path: Path, pieces: list[str], characters: int,
     check(path, ReadOptions(part_characters=characters))
 
 
-@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(["word", "blank", "# newdoc", "# text"]), max_size=40), st.integers(1, 200))
 def test_parts_of_conllu(tmp_path: Path, kinds: list[str], characters: int) -> None:
     lines, number = [], 0
