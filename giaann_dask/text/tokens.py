@@ -187,7 +187,7 @@ def number_distinct(values: Iterable[_T]) -> tuple[list[_T], npt.NDArray[np.int6
 
 
 class TextPlace(NamedTuple):
-    """Where a passage begins in a file.
+    """Position of the beginning of a passage in a file.
 
     Attributes
     ----------
