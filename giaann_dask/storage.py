@@ -237,25 +237,6 @@ def absolute_place(path: str | Path) -> Path:
         raise OptionError(f"the path {str(path)!r} leads nowhere ({error})", "a folder", "give another path") from error
 
 
-def require_folder(path: Path) -> None:
-    """Raise an `OptionError` if a path names an object store, which would become a local folder called ``s3:``.
-
-    Examples
-    --------
-    >>> require_folder(Path("corpora/village"))
-    >>> require_folder(ObjectPath("s3://bucket/village"))
-    Traceback (most recent call last):
-    giaann_dask.errors.OptionError: s3://bucket/village names an object store; expected a folder that all workers can \
-read and write; only networks can be in object stores
-    """
-    if is_object_store(path):
-        raise OptionError(
-            f"{ObjectPath(path)} names an object store",
-            "a folder that all workers can read and write",
-            "only networks can be in object stores",
-        )
-
-
 def require_writable(path: Path) -> None:
     """Make the folder of a file that will be written, and raise a `StoreRefusedError` if it cannot be.
 
