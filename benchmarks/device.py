@@ -24,6 +24,7 @@ from giaann_dask.keys import pack_neuron
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.text.segmentation import EncodedBlock, number_branches
+from giaann_dask.training.tasks import add_runs, decode_table
 
 TOKENS = 25
 
@@ -73,7 +74,7 @@ def tokens_per_s(block: EncodedBlock, sequences: int, device: torch.device | Non
     """Return how many tokens of as many sequences a batch predicts in a second, compiled without a device."""
     specification = Specification()
     parts = connect_batch([block], specification, Placement(1), torch.device("cpu"))
-    rows, vocabulary = RunRows([part.connections for part in parts.values()], lambda _: 0), 20_001
+    rows, vocabulary = RunRows([add_runs([part]).connections for part in parts.values()], lambda _: 0), 20_001
     flags = FlagTable(np.zeros(vocabulary, bool), np.full(vocabulary, -1))
     neuron = pack_neuron(block.column, block.feature).reshape(-1, TOKENS)[:sequences]
     prompts = [
@@ -107,7 +108,8 @@ def main() -> None:
         return np.sort(keys.numpy()) if device.type == "cpu" else torch.sort(keys)
 
     def connect() -> object:
-        return connect_batch([block], specification, Placement(specification.regions), device)
+        parts = connect_batch([block], specification, Placement(specification.regions), device)
+        return [decode_table(part.connections) for part in parts.values()]
 
     copy_s = median_seconds(keys.clone, device, arguments.runs)
     sort_s = median_seconds(sort, device, arguments.runs)

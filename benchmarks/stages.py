@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -26,10 +26,9 @@ from giaann_dask.increments.connections import connect_batch
 from giaann_dask.inference.evaluation.predicting import PredictionRule, infer
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable
-from giaann_dask.runs.merging import plan_compaction
-from giaann_dask.runs.packing import pack, unpack
+from giaann_dask.runs.packing import PackedRun, unpack
 from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.run import RegionRun, Run
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.text.block_building import BlockBuilder
 from giaann_dask.text.blocks import CANDIDATE, FilterOptions, TaggedBlock
@@ -40,7 +39,7 @@ from giaann_dask.text.splitting import Splitter
 from giaann_dask.text.tagging import make_tagger, tag_text
 from giaann_dask.text.tokens import TaggedText
 from giaann_dask.text.vocabulary import Vocabulary, summarise
-from giaann_dask.training.tasks import add_runs
+from giaann_dask.training.tasks import Increment, compact
 
 Value = TypeVar("Value")
 BOOK = Path(__file__).resolve().parents[2] / "shared" / "data" / "books" / "war-and-peace.txt.gz"
@@ -84,27 +83,18 @@ def encode_text(text: str, watch: Stopwatch) -> tuple[Vocabulary, list[EncodedBl
     return vocabulary, blocks, words
 
 
-class RankedRun(NamedTuple):
-    """A run of a region with its rank."""
-
-    rank: int
-    run: RegionRun
-
-
-def train_here(blocks: list[EncodedBlock], watch: Stopwatch) -> tuple[list[Run], int]:
-    """Connect and integrate in this process, one batch a round, as the cluster does."""
+def train_here(blocks: list[EncodedBlock], watch: Stopwatch) -> tuple[list[PackedRun], int]:
+    """Connect, and sum and pack the increments of each region in this process, as one compaction of a cluster does."""
     specification = Specification()
     placement, cpu = Placement(specification.regions), torch.device("cpu")
-    regions: list[tuple[RankedRun, ...]] = [() for _ in range(specification.regions)]
+    regions: dict[int, list[Increment]] = {}
     increments = 0
     for batch in batches(blocks):
         touched = watch.time("connect", connect_batch, batch, specification, placement, cpu)
         increments += sum(table.nbytes for run in touched.values() for table in run)
         for region, run in touched.items():
-            plan = plan_compaction(regions[region], RankedRun(0, run))
-            total = watch.time("integrate", add_runs, [each.run for each in plan.merged])
-            regions[region] = (*plan.kept, RankedRun(plan.rank, total))
-    return [watch.time("integrate", add_runs, [r.run for r in runs]).connections for runs in regions], increments
+            regions.setdefault(region, []).append(run)
+    return [watch.time("sum and pack", compact, *runs).connections for runs in regions.values()], increments
 
 
 def batches(blocks: list[EncodedBlock]) -> list[list[EncodedBlock]]:
@@ -193,31 +183,29 @@ def show(arguments: argparse.Namespace, watch: Stopwatch, made: tuple[Any, ...])
     trained = sum(int((b.status == CANDIDATE).sum()) for b in blocks)
     tokens = sum(int(np.diff(b.offsets)[b.status == CANDIDATE].sum()) for b in blocks)
     connections = sum(map(len, regions))
-    packed = [watch.time("pack", pack, run) for run in regions]
-    for run in packed:
-        watch.time("unpack", unpack, run)
+    decoded = [watch.time("unpack", unpack, run) for run in regions]
     table = Table("stage", "seconds", "a second", title=f"one core: {Path(arguments.text).name}")
     for stage, seconds in watch.seconds.items():
         amount, unit = {
             "split and tokenise": (words, "tokens"),
             "tag": (words, "tokens"),
-            "pack": (connections, "connections"),
+            "sum and pack": (connections, "connections"),
             "unpack": (connections, "connections"),
         }.get(stage, (sequences, "sequences"))
         table.add_row(stage, f"{seconds:.2f}", f"{amount / seconds:,.0f} {unit}")
-    both = watch.seconds["connect"] + watch.seconds["integrate"]
-    table.add_row("connect + integrate", f"{both:.2f}", f"{sequences / both:,.0f} sequences")
+    both = watch.seconds["connect"] + watch.seconds["sum and pack"]
+    table.add_row("connect + sum and pack", f"{both:.2f}", f"{sequences / both:,.0f} sequences")
     for timing in ("none", "biased"):
         options = InferenceOptions(timing=timing)
-        per_token, count = infer_here(vocabulary, blocks, regions, arguments.sentences, options)
+        per_token, count = infer_here(vocabulary, blocks, decoded, arguments.sentences, options)
         table.add_row(f"inference, {timing}", "", f"{per_token:.3f} ms a token ({count} tokens)")
     console = Console()
     console.print(table)
     console.print(
         f"{sequences:,} sequences ({trained:,} trained, {tokens:,} merged tokens, {tokens / trained:.1f} each), "
         f"{len(vocabulary.concepts):,} concepts, {connections:,} connections; increments {increments:,} bytes; "
-        f"decoded {sum(r.nbytes for r in regions) / connections:.2f} bytes a connection, "
-        f"packed {sum(p.nbytes for p in packed) / connections:.2f}"
+        f"decoded {sum(r.nbytes for r in decoded) / connections:.2f} bytes a connection, "
+        f"packed {sum(p.nbytes for p in regions) / connections:.2f}"
     )
     with tempfile.TemporaryDirectory() as folder:
         found = on_cluster(arguments.text, arguments.workers, Path(folder))

@@ -17,10 +17,10 @@ import torch
 from support.random_networks import FEATURES, SPECIFICATIONS, assert_same, random_prompts, random_run
 from support.random_networks import OPTIONS as OPTIONS_OF_INFERENCE
 from support.simulated_device import DEVICE, SimulatedDevice
+from support.summed_increments import connect_summed
 from support.tagged_tokens import EVER, OPTIONS, TOKENS
 
 from giaann_dask.device import select_device
-from giaann_dask.increments.connections import connect_batch
 from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
@@ -65,7 +65,7 @@ def encoded(repetitions: int) -> EncodedBlock:
 def connected(
     block: EncodedBlock, specification: Specification, device: torch.device | None = None
 ) -> dict[int, RegionRun]:
-    return connect_batch([block], specification, Placement(4), device)
+    return connect_summed([block], specification, Placement(4), device)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,14 +5,14 @@ or to those that reach so far, and every token to segments of its own neuron. Wh
 trained, pairs that end at others add nothing.
 
 A pair's increment depends on its distance alone (and on the class of its source where the specification scales by
-part of speech, see `scaling`), so a connection and its distance pack into one 64-bit integer. Sorting these integers
-aggregates the batch, and the increments are looked up in a table at the end. A device computes it like this; the CPU
-sorts in smaller pieces (`pair_sums`).
+part of speech, see `scaling`), so a connection and its distance pack into one integer. The CPU only writes the pairs
+(`pairs`), which are summed where they are stored (`giaann_dask.runs.pair_tables`). A device sorts 64-bit integers of
+the batch, which aggregates it, and looks the increments up in a table at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -21,11 +21,13 @@ import numpy.typing as npt
 
 from giaann_dask.device import tensor_device, torch, upload
 from giaann_dask.errors import StrengthOverflowError
-from giaann_dask.increments.aggregation import Connections, KeyLayout, sum_connections, sum_on_device
-from giaann_dask.increments.pair_sums import Tokens, feature_reach, sum_pairs
+from giaann_dask.increments.aggregation import Connections, KeyLayout, sum_on_device
+from giaann_dask.increments.own_strengths import OwnTokens, count_own
+from giaann_dask.increments.pairs import Tokens, feature_reach, tabulate_pairs
 from giaann_dask.increments.places import index_neurons
 from giaann_dask.increments.scaling import class_bits, distance_bits, increment_table, token_classes
 from giaann_dask.keys import Integers, pack_neuron
+from giaann_dask.runs.pair_tables import PairRegionRun, PairTable
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run, narrow_strength
 from giaann_dask.spec import Specification
@@ -105,7 +107,7 @@ def connect_batch(
     specification: Specification,
     placement: Placement,
     device: torch.device | None = None,
-) -> dict[int, RegionRun]:
+) -> dict[int, RegionRun | PairRegionRun]:
     """Return the increments of everything that a batch of sequences trains.
 
     Parameters
@@ -121,8 +123,8 @@ def connect_batch(
 
     Returns
     -------
-    dict of int to RegionRun
-        Aggregated increments by region; regions that are not touched are absent.
+    dict of int to RegionRun or PairRegionRun
+        Increments by region, as pairs on the CPU, and summed on a device; regions that are not touched are absent.
     """
     batch = gather_batch(blocks)
     if len(batch.neuron) == 0:
@@ -135,20 +137,23 @@ def connect_batch(
     by_region = np.argsort(region, kind="stable")
     rank = np.empty_like(by_region)
     rank[by_region] = np.arange(len(by_region))
-    layout, source = _layout(len(neurons), specification), rank[local]
-    ordered = neurons[by_region], region[by_region]
+    source, ordered = rank[local], (neurons[by_region], region[by_region])
     tokens = Tokens(source, local, batch.branch, batch.occurrence, batch.remaining, batch.token_class, batch.taught)
-    first = sum_pairs_on(device, tokens, neurons, ordered, specification)
-    keys = _token_keys(batch, source, layout, specification)
-    keys.sort()
-    strengths = sum_connections(keys, np.zeros(1, np.int64), np.ones(1, np.int64), layout)
-    second = _split_by_region(strengths, *ordered)
+    first: Mapping[int, Run | PairTable] = pairs_on(device, tokens, neurons, ordered, specification)
+    own = OwnTokens(source, batch.branch, batch.occurrence, batch.position)
+    second = count_own(own, ordered, specification)
     # Every token strengthens its own neuron, so these are the regions of the postings, too.
     places = index_neurons(blocks, specification, placement) if specification.trace else {}
-    return {r: RegionRun(first.get(r, Run.empty()), second[r], places.get(r)) for r in second}
+    return {r: _region_run(first.get(r, Run.empty()), run, places.get(r)) for r, run in second.items()}
 
 
-def sum_pairs_on(
+def _region_run(table: Run | PairTable, neurons: Run, postings: Run | None) -> RegionRun | PairRegionRun:
+    if isinstance(table, PairTable):
+        return PairRegionRun(table, neurons, postings)
+    return RegionRun(table, neurons, postings)
+
+
+def pairs_on(
     device: torch.device | None,
     tokens: Tokens,
     neurons: Integers,
@@ -156,20 +161,20 @@ def sum_pairs_on(
     specification: Specification,
     *,
     dense: bool = False,
-) -> dict[int, Run]:
-    """Return the connections of all pairs of tokens by region, computed on a device.
+) -> dict[int, Run] | dict[int, PairTable]:
+    """Return the pairs of tokens by region, or the connections that a device has summed.
 
     Parameters
     ----------
     device : torch.device or None
-        Where pairs are formed and sorted, None for the CPU.
+        Where pairs are formed, None for the CPU.
     tokens, neurons, ordered, specification
-        As `giaann_dask.increments.pair_sums.sum_pairs` takes them.
+        As `giaann_dask.increments.pairs.tabulate_pairs` takes them.
     dense : bool
         Compute on the CPU as on other devices, with torch; several times slower, and equal.
     """
     if tensor_device(device) is None and not dense:
-        return sum_pairs(tokens, neurons, ordered, specification)
+        return tabulate_pairs(tokens, neurons, ordered, specification)
     layout = _layout(len(neurons), specification)
     keys = torch.sort(_pair_keys(tokens, layout, specification, device or torch.device("cpu"))).values
     return _split_by_region(sum_on_device(keys, neurons, increment_table(specification), layout), *ordered)
@@ -257,29 +262,6 @@ def _join_branches(keys: torch.Tensor, place: torch.Tensor, layout: KeyLayout) -
     mask = (1 << layout.branch_bits) - 1
     branch = (keys >> layout.branch_shift) & mask
     return (keys & ~(mask << layout.branch_shift)) | ((branch >> place) << layout.branch_shift)
-
-
-def _token_keys(batch: SequenceBatch, source: Integers, layout: KeyLayout, specification: Specification) -> Integers:
-    """Return a key for each segment of its own neuron that a token strengthens.
-
-    Of the column segments the first as many as its column's occurrence counts, of the feature
-    segments the first as many as the position of its column's noun counts, each at least one. Where own
-    strengths count tokens, the last segment alone.
-    """
-    columns, last = specification.column_segments, specification.last_segment
-
-    def keys(chosen: npt.NDArray[np.bool_] | slice, segment: int) -> Integers:
-        branch = batch.branch[chosen]
-        if specification.branch_tree:
-            branch = branch >> (segment if segment < columns else segment - columns)
-        high = (source[chosen] << layout.source_shift) | (segment << layout.segment_shift)
-        return high | (branch << layout.branch_shift)
-
-    if specification.own_strengths == "tokens":
-        return keys(slice(None), last)
-    of_columns = [keys(batch.occurrence >= s, s) for s in range(columns)]
-    features = range(specification.feature_segments)
-    return np.concatenate([*of_columns, *(keys(batch.position >= s, columns + s) for s in features)])
 
 
 def _split_by_region(connections: Connections, neurons: Integers, region: Integers) -> dict[int, Run]:

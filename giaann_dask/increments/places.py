@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.increments.contexts import TokenStream
-from giaann_dask.increments.pair_sums import feature_reach
+from giaann_dask.increments.pairs import feature_reach
 from giaann_dask.increments.scaling import class_bits, distance_bits, increment_table, token_classes
 from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.runs.placement import Placement

@@ -20,7 +20,7 @@ import numpy as np
 from giaann_dask.errors import BundleError
 from giaann_dask.increments.connections import SequenceBatch, gather_batch
 from giaann_dask.increments.contexts import CHAIN, CONTEXTS, EXTENDS
-from giaann_dask.increments.pair_sums import feature_reach
+from giaann_dask.increments.pairs import feature_reach
 from giaann_dask.increments.scaling import class_bits, distance_bits, increment_table, token_classes
 from giaann_dask.keys import unpack_neuron, unpack_target
 from giaann_dask.runs.packing import among

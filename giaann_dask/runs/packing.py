@@ -70,7 +70,7 @@ from giaann_dask.spec import (
 if TYPE_CHECKING:
     import zarr
 
-    from giaann_dask.runs.target_sets import TargetSets
+    from giaann_dask.runs.target_sets import TargetBlock, TargetSets
 
 
 CHUNK = 262_144
@@ -186,16 +186,21 @@ def pack_blocks(blocks: Iterable[Run], chunk: int = CHUNK, *, gaps: bool = False
 
     The bytes are those of `pack`, however the rows are divided.
     """
-    assert chunk >= 1, "a chunk holds at least one value"
-    from giaann_dask.runs.target_sets import collect_targets
+    from giaann_dask.runs.target_sets import block_of_run
 
+    return pack_targets(map(block_of_run, blocks), chunk, gaps=gaps)
+
+
+def pack_targets(blocks: Iterable[TargetBlock], chunk: int = CHUNK, *, gaps: bool = False) -> PackedRun:
+    """Encode a run whose connections are collected by target; otherwise as `pack_blocks`."""
+    assert chunk >= 1, "a chunk holds at least one value"
     sources, columns, connections, bits = [], [], 0, 32
     for block in blocks:
         sources.append(block.source)
-        sets = collect_targets(block)
+        sets = block.sets
         columns.append(_columns(replace(sets, key=_as_gaps(sets.key, sets.row_targets)) if gaps else sets))
-        connections += len(block)
-        bits = max(bits, 8 * block.strength.dtype.itemsize)
+        connections += block.connections
+        bits = max(bits, block.bits)
     source = np.concatenate(sources)
     version = VERSION_GAPS if gaps else VERSION
     header = {"version": version, "rows": len(source), "connections": connections, "strength_bits": bits}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from giaann_dask.dask_types import register_arrays
 from giaann_dask.keys import FEATURE_MASK, Integers, pack_neuron, unpack_neuron
 from giaann_dask.runs.packing import PackedRun, unpack_rows
 from giaann_dask.runs.run import Run
+
+if TYPE_CHECKING:
+    from giaann_dask.runs.pair_tables import PairTable
 
 UNASSIGNED = -1
 # A network starts with at most this many regions, even if more are allowed: each costs tasks and files in every
@@ -166,16 +169,16 @@ def _leaves(first_regions: int, splits: Sequence[Split]) -> list[tuple[int, Inte
 _LEAST_SHARE = 0.25
 
 
-def row_weights(run: Run | PackedRun) -> tuple[Integers, Integers]:
+def row_weights(run: Run | PackedRun | PairTable) -> tuple[Integers, Integers]:
     """Return the source neurons of a run and the weight of each row.
 
     Returns
     -------
     source, weight : ndarray of int64
-        Neuron keys, ascending; connections of each, or its distinct targets where the run is packed,
-        which saves decoding them.
+        Neuron keys, ascending; connections of each, or its pairs where these are not summed, or its distinct targets
+        where the run is packed, which saves decoding them.
     """
-    return (run.source, np.diff(run.pointer)) if isinstance(run, Run) else unpack_rows(run)
+    return unpack_rows(run) if isinstance(run, PackedRun) else (run.source, np.diff(run.pointer))
 
 
 def choose_pivot(rows: Sequence[tuple[Integers, Integers]]) -> int | None:

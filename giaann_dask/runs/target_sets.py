@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numba as nb
 import numpy as np
@@ -52,6 +53,51 @@ class TargetSets:
     segments: npt.NDArray[np.uint32]
     strength: Integers
     change: npt.NDArray[np.uint64]
+
+
+class TargetBlock(NamedTuple):
+    """Some rows of a run, collected by target.
+
+    Attributes
+    ----------
+    source : ndarray
+        Source neuron keys, ascending, int64, shape ``(rows,)``.
+    sets : TargetSets
+        Their connections.
+    bits : int
+        Width of the strengths, 32 or 64.
+    """
+
+    source: Integers
+    sets: TargetSets
+    bits: int
+
+    @property
+    def connections(self) -> int:
+        """Number of connections."""
+        return len(self.sets.strength) + len(self.sets.change)
+
+
+def block_of_run(run: Run) -> TargetBlock:
+    """Return all rows of a run, collected by target."""
+    return TargetBlock(run.source, collect_targets(run), 8 * run.strength.dtype.itemsize)
+
+
+def run_of_blocks(blocks: Sequence[TargetBlock]) -> Run:
+    """Return the run of blocks of rows, at least one, whose sources ascend from block to block."""
+    rows, size = sum(len(block.source) for block in blocks), sum(block.connections for block in blocks)
+    kind = np.int32 if all(block.bits == 32 for block in blocks) else np.int64
+    source = np.concatenate([block.source for block in blocks])
+    run = Run(source, np.zeros(rows + 1, np.int64), np.empty(size, np.int64), np.empty(size, kind))
+    rows = size = 0
+    for block in blocks:
+        end, last = rows + len(block.source), size + block.connections
+        pointer = run.pointer[rows : end + 1]
+        intact = spread_targets(block.sets, pointer, run.target[size:last], run.strength[size:last])
+        assert intact, "what was collected can be spread"
+        pointer += size
+        rows, size = end, last
+    return run
 
 
 def collect_targets(run: Run) -> TargetSets:

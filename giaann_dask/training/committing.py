@@ -120,20 +120,18 @@ def commit_regions(
     StoreUnsharedError
         If a worker cannot access the store. Likewise.
     """
-    runs = regions.with_stored(snapshot).references()
-    # Each run is packed as soon as it is computed, while others are still being added up.
-    packed = [(region, regions.packed(run)) for region, run in runs]
-    sizes = {run.identity: size for (_, run), size in zip(runs, _sizes(runs), strict=True)}
+    # Each run is packed and written as soon as it is computed, while others are still being added up.
+    packed = [(region, regions.packed(run)) for region, run in regions.with_stored(snapshot).references()]
+    session, place = store.begin(), _place(store)
+    name = uuid.uuid4().hex
+    attempt = _Attempt(*place, name, "" if last else name)
+    written = _write(regions, store, attempt, session, [run for _, run in packed if not run.stored])
+    sizes = {run.identity: size for (_, run), size in zip(packed, _sizes(packed), strict=True)}
     # Runs of rounds that did not touch their region are empty, and left out.
     empty = {identity for identity, size in sizes.items() if size.empty}
     kept = [(region, run) for region, run in packed if run.identity not in empty]
-    session, place = store.begin(), _place(store)
     # Counting the distinct entries of a region reads its runs, so it is done once at the end.
     countings = submit_counts(regions, kept, sizes, place) if last else []
-    new = [run for _, run in kept if not run.stored]
-    name = uuid.uuid4().hex
-    attempt = _Attempt(*place, name, "" if last else name)
-    written = _write(regions, store, attempt, session, new)
     placement = _placement(regions, snapshot)
     counts = counts_of(countings)
     runs_of = Counter(region for region, _ in kept)
@@ -142,7 +140,8 @@ def commit_regions(
         progress.manifest,
         runs=tuple(
             StoredRun(run.identity, region, run.rank, size.neurons, size.connections, size.nbytes, size.index_bytes)
-            for (region, run), size in zip(kept, _sizes(kept), strict=True)
+            for region, run in kept
+            for size in [sizes[run.identity]]
         ),
         neurons=sum(total.neurons for total in totals),
         connections=sum(total.connections for total in totals),
@@ -161,7 +160,7 @@ def commit_regions(
         origins=progress.origins,
         note=progress.note,
     )
-    commit = store.commit(session, results(written), store.open(place[1]), change)
+    commit = store.commit(session, [fork for fork in results(written) if fork], store.open(place[1]), change)
     if last:
         return commit
     stored = {
@@ -204,7 +203,7 @@ def _write(
     session: icechunk.Session,
     new: Sequence[RunReference],
 ) -> list[Future]:
-    """Submit tasks that write runs into forks of a session, which are merged into it."""
+    """Submit tasks that write runs into forks of a session, which are merged into it; empty ones have none."""
     fork = store.fork(session) if new else b""
     return [
         regions.submit(

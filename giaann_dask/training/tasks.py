@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,8 @@ from giaann_dask.increments.context_increments import connect_contexts
 from giaann_dask.runs.column_placement import ColumnUsage, column_usage, place_columns
 from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
 from giaann_dask.runs.merging import merge_encoded, merge_into_blocks
-from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack, pack_blocks, unpack, unpack_rows
+from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack_blocks, pack_targets, unpack, unpack_rows
+from giaann_dask.runs.pair_tables import PairRegionRun, PairTable, join_pairs, pair_run, sum_pairs
 from giaann_dask.runs.placement import Placement, Split, choose_pivot, row_weights, split_run
 from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.spec import PlacementKind, Specification
@@ -120,6 +122,10 @@ def assign(touches: ColumnTouches, division: Division, options: SelectionOptions
 
 register()
 
+# Increments of a region, or sums of these that are not packed yet.
+Increment: TypeAlias = RegionRun | PairRegionRun
+AnyRun: TypeAlias = Increment | PackedRegionRun
+
 
 @dataclass(frozen=True)
 class ConnectOptions:
@@ -140,11 +146,11 @@ class ConnectOptions:
     device: DeviceName
 
 
-def connect(blocks: Sequence[EncodedBlock], columns: Placement, options: ConnectOptions) -> dict[int, RegionRun]:
+def connect(blocks: Sequence[EncodedBlock], columns: Placement, options: ConnectOptions) -> dict[int, Increment]:
     """Return the increments of a batch of sequences by region."""
     placement = replace(columns, splits=options.splits)
     if not options.specification.has_columns:
-        return connect_contexts(blocks, options.specification, placement)
+        return {**connect_contexts(blocks, options.specification, placement)}
     with one_thread():
         return connect_batch(blocks, options.specification, placement, select_device(options.device))
 
@@ -175,7 +181,7 @@ def connect_selected(
     number: int,
     columns: Placement,
     options: ConnectOptions,
-) -> dict[int, RegionRun]:
+) -> dict[int, Increment]:
     """Return the increments of the sequences of some blocks that were selected for one batch."""
     chosen, start = [], 0
     for block in blocks:
@@ -188,13 +194,13 @@ def connect_selected(
     return connect(chosen, columns, options)
 
 
-def accumulate(*increments: dict[int, RegionRun]) -> dict[int, RegionRun]:
+def accumulate(*increments: dict[int, Increment]) -> dict[int, Increment]:
     """Add up the increments of several batches where they were computed, before they are sent to other workers."""
     regions = sorted({region for part in increments for region in part})
-    return {region: add_runs([part[region] for part in increments if region in part]) for region in regions}
+    return {region: integrate(*(part[region] for part in increments if region in part)) for region in regions}
 
 
-def route(increments: dict[int, RegionRun], region: int) -> RegionRun:
+def route(increments: dict[int, Increment], region: int) -> Increment:
     """Return a batch's increments for one region."""
     return increments.get(region) or RegionRun(Run.empty(), Run.empty())
 
@@ -204,50 +210,80 @@ def home(region: int) -> int:
     return region
 
 
-def integrate(*increments: RegionRun, home: int | None = None) -> RegionRun:
-    """Add up the increments of a round for one region, on its owner."""
-    return add_runs(increments)
+def integrate(*increments: Increment, home: int | None = None) -> Increment:
+    """Add up the increments of a round for one region, on its owner; pairs are put together, to be summed later."""
+    tables = [part.connections for part in increments if part.connections.rows]
+    pairs = [table for table in tables if isinstance(table, PairTable)]
+    if not pairs or len(pairs) < len(tables):
+        return add_runs(increments)
+    postings = [part.postings for part in increments if part.postings is not None]
+    return PairRegionRun(
+        join_pairs(pairs),
+        merge_encoded([part.neurons for part in increments], decode_table),
+        merge_encoded(postings, decode_table) if postings else None,
+    )
 
 
-def compact(*runs: RegionRun | PackedRegionRun) -> PackedRegionRun:
+def compact(*runs: AnyRun) -> PackedRegionRun:
     """Add up runs of one region into one in encoded form, which is never decoded as a whole."""
+    tables = [run.connections for run in runs if run.connections.rows]
+    pairs = [table for table in tables if isinstance(table, PairTable)]
+    if pairs and len(pairs) == len(tables):
+        connections = pack_targets(sum_pairs(pairs))
+    else:
+        connections = pack_blocks(merge_into_blocks(_with_pairs_summed(tables), decode_table))
     postings = [run.postings for run in runs if run.postings is not None]
     return PackedRegionRun(
-        pack_blocks(merge_into_blocks([run.connections for run in runs], decode_table)),
+        connections,
         pack_blocks(merge_into_blocks([run.neurons for run in runs], decode_table)),
         pack_blocks(merge_into_blocks(postings, decode_table), gaps=True) if postings else None,
     )
 
 
-def add_runs(runs: Sequence[RegionRun | PackedRegionRun]) -> RegionRun:
+def add_runs(runs: Sequence[AnyRun]) -> RegionRun:
     """Return the sum of runs of one region."""
     postings = [run.postings for run in runs if run.postings is not None]
     return RegionRun(
-        merge_encoded([run.connections for run in runs], decode_table),
+        merge_encoded(_with_pairs_summed([run.connections for run in runs]), decode_table),
         merge_encoded([run.neurons for run in runs], decode_table),
         merge_encoded(postings, decode_table) if postings else None,
     )
 
 
-def decode_table(run: Run | PackedRun) -> Run:
+def _with_pairs_summed(tables: Sequence[Run | PackedRun | PairTable]) -> list[Run | PackedRun]:
+    """Return tables of the same sum, none of which has pairs."""
+    pairs = [table for table in tables if isinstance(table, PairTable)]
+    others = [table for table in tables if not isinstance(table, PairTable)]
+    return [*others, pair_run(pairs)] if pairs else others
+
+
+def decode_table(run: Run | PackedRun | PairTable) -> Run:
     """Return the decoded form of the connections or neurons of a run."""
+    if isinstance(run, PairTable):
+        return pair_run([run])
     return unpack(run) if isinstance(run, PackedRun) else run
 
 
-def decode(run: RegionRun | PackedRegionRun) -> RegionRun:
+def decode(run: AnyRun) -> RegionRun:
     """Return the decoded form of a run."""
     postings = None if run.postings is None else decode_table(run.postings)
     return RegionRun(decode_table(run.connections), decode_table(run.neurons), postings)
 
 
-def find_pivot(*runs: RegionRun | PackedRegionRun) -> int | None:
+def find_pivot(*runs: AnyRun) -> int | None:
     """Return the neuron at which a region is to be split, None for one that cannot be."""
     tables = [run.connections for run in runs] + [run.neurons for run in runs]
     return choose_pivot([row_weights(table) for table in tables])
 
 
-def split(run: RegionRun | PackedRegionRun, pivot: int, upper: bool) -> RegionRun | PackedRegionRun:
+def split(run: AnyRun, pivot: int, upper: bool) -> AnyRun:
     """Return the part of a run below a neuron, or the part from it on, in the form of the run."""
+    if isinstance(run, PairRegionRun):
+        return PairRegionRun(
+            run.connections.split(pivot, upper),
+            split_run(run.neurons, pivot, upper),
+            None if run.postings is None else split_run(run.postings, pivot, upper),
+        )
     whole = decode(run)
     part = RegionRun(
         split_run(whole.connections, pivot, upper),
@@ -257,15 +293,14 @@ def split(run: RegionRun | PackedRegionRun, pivot: int, upper: bool) -> RegionRu
     return pack_run(part) if isinstance(run, PackedRegionRun) else part
 
 
-def pack_run(run: RegionRun | PackedRegionRun) -> PackedRegionRun:
+def pack_run(run: AnyRun) -> PackedRegionRun:
     """Return the encoded form of a run, as it is kept in memory and stored."""
     if isinstance(run, PackedRegionRun):
         return run
-    postings = None if run.postings is None else pack(run.postings, gaps=True)
-    return PackedRegionRun(pack(run.connections), pack(run.neurons), postings)
+    return compact(run)
 
 
-def measure_run(run: RegionRun | PackedRegionRun) -> RunSize:
+def measure_run(run: AnyRun) -> RunSize:
     """Return the size of a run."""
     return RunSize(run.neurons.rows, len(run.connections), run.nbytes, run.index_bytes)
 
@@ -293,7 +328,9 @@ def count_more(path: str, commit: str, stored: Sequence[str], *runs: PackedRegio
 
 
 def write_stored(fork: bytes, identity: str, attempt: str, packed: PackedRegionRun) -> bytes:
-    """Write a run into the store, on the worker that has it (`giaann_dask.store.run_io.write_run`)."""
+    """Write a run, unless it is empty, on the worker that has it (`giaann_dask.store.run_io.write_run`)."""
+    if measure_run(packed).empty:
+        return b""
     with naming_worker():
         written = write_run(fork, identity, packed)
     KEPT.keep(attempt, identity, packed)

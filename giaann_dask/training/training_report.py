@@ -18,6 +18,7 @@ from giaann_dask.dask_types import register_arrays
 from giaann_dask.events import RoundIntegrated
 from giaann_dask.keys import unpack_neuron
 from giaann_dask.representations import Summarised, Summary, format_count
+from giaann_dask.runs.pair_tables import PairRegionRun
 from giaann_dask.runs.run import RegionRun
 
 # Fields of a report that steps add to, and those of which the largest counts; the others are the last step's.
@@ -214,12 +215,12 @@ class RoundReport:
         )
 
 
-def measure_touches(increments: Mapping[int, RegionRun]) -> IncrementTouches:
+def measure_touches(increments: Mapping[int, RegionRun | PairRegionRun]) -> IncrementTouches:
     """Measure the column touches and bytes of an increment.
 
     Parameters
     ----------
-    increments : mapping of int to RegionRun
+    increments : mapping of int to RegionRun or PairRegionRun
         By region, touched regions only. Every neuron that an increment touches has a strength of its
         own, so the sources of its neurons name all columns that it touches.
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 from distributed import Client
+from support.summed_increments import connect_summed
 from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.cluster import result
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
-from giaann_dask.increments.connections import connect_batch
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import FilterOptions
@@ -69,7 +69,7 @@ def read(
         place = (block.mapping.first_sequence, block.mapping.sequences, block.sizes, block.sizes_after(-1))
         sizes = [block.sizes_after(q) for q in range(block.mapping.sequences)]
         found.append((place, sizes, last, vars(result(block.statistics)), block.characters))
-    runs = connect_batch(encoded, SPECIFICATION, Placement(SPECIFICATION.regions), torch.device("cpu"))
+    runs = connect_summed(encoded, SPECIFICATION, Placement(SPECIFICATION.regions), torch.device("cpu"))
     tables = [getattr(t, n).tobytes() for r in runs.values() for t in r for n in ("source", "target", "strength")]
     flags = (vocabulary.delimiter, vocabulary.probable_since)
     counted = (vocabulary.sequences, stream.counted)

@@ -1,4 +1,4 @@
-"""Summing sorted keys: the compiled pass, the torch operations and a plain dictionary agree."""
+"""Summing sorted keys: the torch operations and a plain dictionary agree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from giaann_dask.increments.aggregation import KeyLayout, sum_connections, sum_on_device
+from giaann_dask.increments.aggregation import KeyLayout, sum_on_device
 from giaann_dask.keys import unpack_target
 
 LAYOUT = KeyLayout(neuron_bits=3, segment_bits=3, branch_bits=1, distance_bits=4)
@@ -22,7 +22,7 @@ entries = st.lists(
 
 @examples(200)
 @given(found=entries)
-def test_three_ways_agree(found: list[tuple[int, int, int, int, int]]) -> None:
+def test_torch_sums_as_a_dictionary_does(found: list[tuple[int, int, int, int, int]]) -> None:
     expected: dict[tuple[int, int, int, int], int] = {}
     keys = []
     for source, segment, target, branch, distance in found:
@@ -31,12 +31,10 @@ def test_three_ways_agree(found: list[tuple[int, int, int, int, int]]) -> None:
         name = (source, segment, int(NEURONS[target]), branch)
         expected[name] = expected.get(name, 0) + int(INCREMENTS[distance])
     array = np.sort(np.array(keys, np.int64))
-    compiled = sum_connections(array, NEURONS, INCREMENTS, LAYOUT)
-    for ours, theirs in zip(compiled, sum_on_device(torch.from_numpy(array), NEURONS, INCREMENTS, LAYOUT), strict=True):
-        assert ours.dtype == theirs.dtype
-        assert ours.tolist() == theirs.tolist()
-    source = np.repeat(compiled.source, np.diff(compiled.pointer)).tolist()
-    segment, neuron, branch = (part.tolist() for part in unpack_target(compiled.target))
+    summed = sum_on_device(torch.from_numpy(array), NEURONS, INCREMENTS, LAYOUT)
+    assert {part.dtype for part in summed} == {np.dtype(np.int64)}
+    source = np.repeat(summed.source, np.diff(summed.pointer)).tolist()
+    segment, neuron, branch = (part.tolist() for part in unpack_target(summed.target))
     names = list(zip(source, segment, neuron, branch, strict=True))
-    assert dict(zip(names, compiled.strength.tolist(), strict=True)) == expected
+    assert dict(zip(names, summed.strength.tolist(), strict=True)) == expected
     assert names == sorted(expected)

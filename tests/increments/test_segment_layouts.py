@@ -10,10 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
+from support.summed_increments import connect_summed
 
 from giaann_dask.errors import SpecificationError
 from giaann_dask.increments import connections
-from giaann_dask.increments.pair_sums import Tokens
+from giaann_dask.increments.pairs import Tokens
 from giaann_dask.keys import unpack_neuron, unpack_target
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
@@ -124,15 +125,15 @@ def test_kernels_follow_the_rule(block: EncodedBlock, specification: Specificati
     block = EncodedBlock(**{name: getattr(block, name) for name in block.__slots__} | {"branch": limited})
     runs, dense = [], []
     placement = Placement(specification.regions)
-    first = connections.sum_pairs_on
+    first = connections.pairs_on
 
-    def both(device: torch.device, tokens: Tokens, *rest: Any) -> dict[int, Run]:
+    def both(device: torch.device, tokens: Tokens, *rest: Any) -> Any:
         dense.extend(first(device, tokens, *rest, dense=True).values())
         return first(device, tokens, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connections, "sum_pairs_on", both)
-        runs = list(connections.connect_batch([block], specification, placement, torch.device("cpu")).values())
+        patch.setattr(connections, "pairs_on", both)
+        runs = list(connect_summed([block], specification, placement, torch.device("cpu")).values())
     expected = read_literally(block, specification)
     assert table_of([run.connections for run in runs]) == expected
     assert table_of(dense) == expected

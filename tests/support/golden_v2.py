@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from giaann_dask.increments.connections import connect_batch
 from giaann_dask.keys import unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.placement import Placement
@@ -20,6 +19,7 @@ from giaann_dask.text.blocks import CANDIDATE, DELIMITER, PROBABLE
 from giaann_dask.text.segmentation import EncodedBlock
 from support.conformance import read_json, read_lines
 from support.golden_training import KEYS
+from support.summed_increments import connect_summed
 
 Table = dict[str, npt.NDArray[Any]]
 
@@ -83,7 +83,7 @@ def ewt_words(shared: Path, name: str) -> GoldenSet:
 
 def connections_of(blocks: list[EncodedBlock], specification: Specification) -> Table:
     """The connections that some blocks train, as coordinate arrays."""
-    runs = connect_batch(blocks, specification, Placement(specification.regions), torch.device("cpu"))
+    runs = connect_summed(blocks, specification, Placement(specification.regions), torch.device("cpu"))
     run = merge_runs([each.connections for each in runs.values()])
     return table_of(run, specification)
 

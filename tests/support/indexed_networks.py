@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from giaann_dask.increments.connections import connect_batch
 from giaann_dask.increments.context_counts import count_contexts
 from giaann_dask.increments.contexts import TokenStream, ending_of, word_key
 from giaann_dask.increments.places import AS_WORD, TokenPlaces
@@ -18,6 +17,7 @@ from giaann_dask.spec import Specification
 from giaann_dask.spec_profiles import CONTEXT_NAMES
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.segmentation import EncodedBlock
+from support.summed_increments import connect_summed
 
 
 def stored(reader: CommitReader) -> RegionRun:
@@ -71,7 +71,7 @@ def rebuilt(postings: Run, specification: Specification, words: list[str]) -> tu
         first_sequence=0,
         taught=places.taught,
     )
-    found = connect_batch([block], specification, Placement(1)).get(0, RegionRun(Run.empty(), Run.empty()))
+    found = connect_summed([block], specification, Placement(1), None).get(0, RegionRun(Run.empty(), Run.empty()))
     return found.connections, found.neurons
 
 

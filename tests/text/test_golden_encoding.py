@@ -9,8 +9,8 @@ import pytest
 import torch
 from support.conformance import golden_run, read_json
 from support.golden_training import EWT_NAMES, STATUS, GoldenSet, ewt_set, golden_sequences, synthetic_set
+from support.summed_increments import connect_summed
 
-from giaann_dask.increments.connections import connect_batch
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
@@ -61,7 +61,7 @@ def check(golden: GoldenSet) -> None:
 def check_connections(golden: GoldenSet, blocks: list[EncodedBlock]) -> None:
     specification = Specification(seed_tokens=golden.seed_tokens)
     placement = Placement(specification.regions)
-    runs = connect_batch(blocks, specification, placement, torch.device("cpu"))
+    runs = connect_summed(blocks, specification, placement, torch.device("cpu"))
     ours, theirs = merge_runs([run.connections for run in runs.values()]), golden_run(golden.folder)
     np.testing.assert_array_equal(ours.source, theirs.source)
     np.testing.assert_array_equal(ours.pointer, theirs.pointer)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.indexed_networks import assert_index_agrees
 from support.plain_training import sentences
+from support.summed_increments import connect_summed
 from support.tagged_tokens import EVER, OPTIONS
 
 import giaann_dask as gd
 from giaann_dask.data import sample_text
 from giaann_dask.errors import OptionError, SpecificationError
-from giaann_dask.increments.connections import connect_batch
 from giaann_dask.increments.places import TokenPlaces, pair_increments
 from giaann_dask.keys import unpack_target
 from giaann_dask.runs.merging import merge_runs
@@ -63,7 +63,7 @@ def test_postings_give_every_strength(text: list[TaggedSentence], cut: int, spec
         builder.add_part(TaggedText.of(part))
         block = builder.build()
         encoded = encode_block(block, vocabulary.extend(summarise(block)), specification.branches)
-        found.extend(connect_batch([encoded], specification, Placement(1)).values())
+        found.extend(connect_summed([encoded], specification, Placement(1), None).values())
     connections = merge_runs([run.connections for run in found])
     postings = merge_runs([run.postings for run in found if run.postings is not None])
 

@@ -13,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 from support.plain_training import arrays, naive_connections, sentences
+from support.summed_increments import connect_summed
 from support.tagged_tokens import EVER, OPTIONS
 
-from giaann_dask.increments.connections import connect_batch, gather_batch, sum_pairs_on
-from giaann_dask.increments.pair_sums import PairLayout, Tokens
+from giaann_dask.increments.connections import gather_batch, pairs_on
+from giaann_dask.increments.pairs import Tokens, pair_rule
 from giaann_dask.keys import unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_runs, plan_compaction
+from giaann_dask.runs.pair_tables import key_type
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.text.block_building import BlockBuilder
@@ -26,6 +28,7 @@ from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.tokens import TaggedSentence, TaggedText
 from giaann_dask.text.vocabulary import Vocabulary, summarise
+from giaann_dask.training.tasks import decode_table
 
 
 def encode(
@@ -121,8 +124,8 @@ def test_connections_do_not_depend_on_batches_and_regions(
     specification = Specification(seed_tokens=6)
     _, blocks = encode(text, [min(cut, len(text)) for cut in cuts])
     cpu = torch.device("cpu")
-    once = connect_batch(blocks, specification, Placement(1), cpu)
-    parts = [run for b in blocks for run in connect_batch([b], specification, Placement(regions), cpu).values()]
+    once = connect_summed(blocks, specification, Placement(1), cpu)
+    parts = [run for b in blocks for run in connect_summed([b], specification, Placement(regions), cpu).values()]
     for table in ("connections", "neurons"):
         whole, summed = ([getattr(run, table) for run in runs] for runs in (once.values(), parts))
         assert arrays(merge_runs(whole)) == arrays(merge_runs(summed))
@@ -133,7 +136,7 @@ def test_connections_do_not_depend_on_batches_and_regions(
 def test_connections_equal_the_rule_read_literally(text: list[TaggedSentence]) -> None:
     specification = Specification(seed_tokens=6)
     _, blocks = encode(text, [])
-    runs = connect_batch(blocks, specification, Placement(4), torch.device("cpu"))
+    runs = connect_summed(blocks, specification, Placement(4), torch.device("cpu"))
     expected = reduce(lambda a, b: {**a, **b}, [naive_connections(b, specification) for b in blocks], {})
     found = {}
     for run, *_ in runs.values():
@@ -166,13 +169,17 @@ def test_processor_and_device_sum_the_same_pairs(
     tokens = Tokens(np.argsort(by_region)[target], target + others, batch.branch, batch.occurrence, batch.remaining)
     ordered = (neurons[by_region], region[by_region])
     numbered = (tokens, np.concatenate([np.arange(-others, 0), neurons]), ordered, specification)
-    ours, theirs = (sum_pairs_on(torch.device("cpu"), *numbered, dense=dense) for dense in (False, True))
-    assert ours.keys() == theirs.keys()
-    for one, other in zip(ours.values(), theirs.values(), strict=True):
+    tables, theirs = (pairs_on(torch.device("cpu"), *numbered, dense=dense) for dense in (False, True))
+    assert tables.keys() == theirs.keys()
+    for one, other in zip(map(decode_table, tables.values()), theirs.values(), strict=True):
         assert one.strength.dtype == other.strength.dtype == (np.int64 if scale > 10 else np.int32)
         assert arrays(one) == arrays(other)
-    assert PairLayout.of(len(neurons), specification).bits == 32
-    assert PairLayout.of(1 << 26, specification).bits == 64
+
+
+def test_keys_are_as_narrow_as_their_targets_allow() -> None:
+    rule = pair_rule(Specification())
+    assert rule.target_shift == 10
+    assert [key_type(rule, neurons) for neurons in (1 << 22, (1 << 22) + 1)] == [np.uint32, np.uint64]
 
 
 @examples(60)
@@ -180,7 +187,7 @@ def test_processor_and_device_sum_the_same_pairs(
 def test_neurons_equal_the_rule_read_literally(text: list[TaggedSentence]) -> None:
     specification = Specification(seed_tokens=6)
     (block,) = encode(text, [])[1]
-    runs = connect_batch([block], specification, Placement(4), torch.device("cpu"))
+    runs = connect_summed([block], specification, Placement(4), torch.device("cpu"))
     expected: dict[tuple[int, ...], int] = {}
     columns, features = specification.column_segments, specification.feature_segments
     for q in np.flatnonzero(block.status == CANDIDATE):
