@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.best.continuation import TextContinuation
-from giaann_dask.inference.best.handle import TablesHandle
+from giaann_dask.inference.best.handle import place_of, read_tables
+from giaann_dask.inference.best.scores import BEST, PooledModel
 from giaann_dask.inference.best.word_scores import score_text
 from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
 from giaann_dask.lazy import import_optional
@@ -68,7 +69,7 @@ class GiaannLM(LM):  # type: ignore[misc]
         specification = reader.manifest().specification
         if specification.has_columns:
             raise OptionError(f"a network of profile {specification.profile}", "profile best, which has probabilities")
-        self._model = TablesHandle(reader).model
+        self._model = PooledModel(read_tables(*place_of(reader)), BEST)
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """Return the log-probability of each continuation, and whether its words are the most probable ones.

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from giaann_dask.increments.context_counts import count_contexts
 from giaann_dask.increments.contexts import TokenStream, ending_of, word_key
 from giaann_dask.increments.places import index_words
 from giaann_dask.keys import Integers
 from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.run import RegionRun, Run
+from giaann_dask.runs.run import RegionRun, Run, select_rows
 from giaann_dask.spec import Specification
 from giaann_dask.spec_profiles import CONTEXT_NAMES
 from giaann_dask.text.blocks import CANDIDATE
@@ -92,16 +91,8 @@ def connect_contexts(
     stream = stream_tokens(blocks)
     run = count_contexts(stream, kinds=kinds).run
     region = placement.regions_of(run.source)
-    counts = {r: _rows(run, region == r) for r in np.unique(region).tolist()}
+    counts = {r: select_rows(run, region == r) for r in np.unique(region).tolist()}
     if not specification.trace:
         return {r: RegionRun(counts[r], Run.empty()) for r in counts}
     places, none = index_words(blocks, stream, placement), Run.empty()
     return {r: RegionRun(counts.get(r, none), none, places.get(r, none)) for r in sorted(counts.keys() | places.keys())}
-
-
-def _rows(run: Run, chosen: npt.NDArray[np.bool_]) -> Run:
-    """Return some rows of a run."""
-    lengths = np.diff(run.pointer)
-    entries = np.repeat(chosen, lengths)
-    pointer = np.append(0, np.cumsum(lengths[chosen]))
-    return Run(run.source[chosen], pointer, run.target[entries], run.strength[entries])

@@ -78,6 +78,8 @@ CHUNK = 262_144
 _BLOCK = 1 << 15
 # Connections, or targets, of the rows that are packed or restored in one go: new memory costs more than this work.
 _ROW_BLOCK = 1 << 16
+# Rows of a run between two marks of `RowReader`.
+_MARKED = 1 << 10
 # What a target is, without its strengths.
 TARGET_ARRAYS = ("target_column", "target_feature", "target_branch", "target_segments")
 _LIMITS = {
@@ -505,18 +507,14 @@ def read_rows(read: ReadEntries, wanted: Integers) -> tuple[Integers, Integers, 
 class RowReader:
     """Read rows of a packed run by source neuron, decoding only the chunks of their targets.
 
-    Sources and numbers of targets are read at once. Of the segments, which also say where the changes of strength
-    begin, all chunks up to the last row are read. Decoded chunks are kept until `release`.
+    Sources and numbers of targets are read at once, and kept as narrow as they are stored. Of the segments, which also
+    say where the changes of strength begin, all chunks up to the last row are read if there are any changes. Decoded
+    chunks are kept until `release`.
 
     Parameters
     ----------
     read : callable
         Reads entries of the run.
-
-    Attributes
-    ----------
-    source, row_targets : ndarray
-        Source neurons, ascending, and how many distinct targets each has; int64, shape ``(rows,)``.
 
     Raises
     ------
@@ -531,8 +529,11 @@ class RowReader:
         self._size, self._gaps = header["connections"], header["version"] == VERSION_GAPS
         column, feature, counts = _decoded(read, (*_SOURCE_ARRAYS, "row_targets"))
         require_intact(len(column) == len(feature) == len(counts), "the rows of a run contradict each other")
-        self.source, self.row_targets = pack_neuron(column, feature), counts.astype(np.int64)
-        self._ends = np.concatenate([[0], np.cumsum(self.row_targets)])
+        self._column, self._feature, self._counts = column, feature, counts
+        # Targets before every so many rows: few, because there may be more rows than can be kept as wide integers.
+        whole = len(counts) - len(counts) % _MARKED
+        sums = counts[:whole].reshape(-1, _MARKED).sum(axis=1, dtype=np.int64)
+        self._marks = np.cumsum([0, *sums.tolist()])
         names = (*TARGET_ARRAYS, "strength", "strength_change")
         self._layouts = dict(zip(names, _layouts(read, names)[1], strict=True))
         self._chunks: dict[str, npt.NDArray[Any]] = {}
@@ -549,29 +550,45 @@ class RowReader:
         """
         from giaann_dask.runs.target_sets import TargetSets, spread_targets
 
-        rows = slice(*np.searchsorted(self.source, [low, high]).tolist())
+        rows = slice(self._row_at(low), self._row_at(high))
         if rows.start >= rows.stop:
             return replace(Run.empty(), strength=np.zeros(0, self._strength))
-        begin, end = int(self._ends[rows.start]), int(self._ends[rows.stop])
+        begin, end = self._targets_before(rows.start), self._targets_before(rows.stop)
         column, feature, branch, segments, strength = (
             self._values(name, begin, end) for name in (*TARGET_ARRAYS, "strength")
         )
         size = int(np.bitwise_count(segments).sum(dtype=np.int64))
-        changes = self._connections_before(begin) - begin
+        changes = self._connections_before(begin) - begin if self._layouts["strength_change"].length else 0
         change = self._values("strength_change", changes, changes + size - (end - begin))
         key = target_key(column, feature, branch)
         sets = TargetSets(
-            self.row_targets[rows],
-            _from_gaps(key, self.row_targets[rows]) if self._gaps else key,
+            self._counts[rows].astype(np.int64),
+            _from_gaps(key, self._counts[rows].astype(np.int64)) if self._gaps else key,
             segments.astype(np.uint32),
             strength.astype(np.int64),
             change.astype(np.uint64),
         )
         pointer = np.zeros(rows.stop - rows.start + 1, np.int64)
-        run = Run(self.source[rows], pointer, np.empty(size, np.int64), np.empty(size, self._strength))
+        source = pack_neuron(self._column[rows], self._feature[rows])
+        run = Run(source, pointer, np.empty(size, np.int64), np.empty(size, self._strength))
         intact = spread_targets(sets, run.pointer, run.target, run.strength)
         require_intact(intact, "the targets, segments and strengths of a run contradict each other")
         return run
+
+    @property
+    def source(self) -> Integers:
+        """Source neurons, ascending; int64, shape ``(rows,)``."""
+        return pack_neuron(self._column, self._feature)
+
+    @property
+    def row_targets(self) -> Integers:
+        """Numbers of distinct targets of the sources; int64, shape ``(rows,)``."""
+        return self._counts.astype(np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the decoded chunks that are kept."""
+        return sum(chunk.nbytes for chunk in self._chunks.values())
 
     def release(self) -> None:
         """Let decoded chunks go; what is needed of them again is read again."""
@@ -585,9 +602,20 @@ class RowReader:
         StoreDamagedError
             If it has not, or has targets of no row.
         """
-        targets = int(self._ends[-1])
+        targets = self._targets_before(len(self._counts))
         found = self._layouts["target_segments"].length, self._connections_before(targets)
         require_intact(found == (targets, self._size), f"a run has {found} targets and connections")
+
+    def _row_at(self, neuron: int) -> int:
+        """Return the first row whose source is not below a neuron."""
+        column, feature = (int(part) for part in unpack_neuron(neuron))
+        rows = slice(*(_place(self._column, column + more) for more in (0, 1)))
+        return int(rows.start) + _place(self._feature[rows], feature)
+
+    def _targets_before(self, row: int) -> int:
+        """Return the number of targets of the rows before one."""
+        mark = row // _MARKED
+        return int(self._marks[mark]) + int(self._counts[mark * _MARKED : row].sum(dtype=np.int64))
 
     def _values(self, name: str, begin: int, end: int) -> npt.NDArray[Any]:
         """Return the values of an array from one place to another."""
@@ -620,6 +648,14 @@ class RowReader:
             self._connections.append(self._connections[-1] + int(inside))
         rest = self._values("target_segments", whole * layout.chunk, target)
         return self._connections[whole] + int(np.bitwise_count(rest).sum(dtype=np.int64))
+
+
+def _place(values: npt.NDArray[Any], wanted: int) -> int:
+    """Return the first place of ascending unsigned values that is not below a wanted one, of any size."""
+    if wanted > np.iinfo(values.dtype).max:
+        return len(values)
+    # A wider type would have the values copied.
+    return int(np.searchsorted(values, values.dtype.type(wanted)))
 
 
 def among(values: Integers, sorted_values: Integers) -> npt.NDArray[np.bool_]:

@@ -186,6 +186,22 @@ def select_connections(run: Run, kept: npt.NDArray[np.bool_]) -> Run:
     return Run(run.source[lengths > 0], pointer, run.target[kept], narrow_strength(run.strength[kept].astype(np.int64)))
 
 
+def select_rows(run: Run, chosen: npt.NDArray[np.bool_]) -> Run:
+    """Return the rows of a run that are chosen.
+
+    Parameters
+    ----------
+    run : Run
+        Which is not changed.
+    chosen : ndarray
+        Bool, shape ``(rows,)``.
+    """
+    lengths = np.diff(run.pointer)
+    entries = np.repeat(chosen, lengths)
+    pointer = np.append(0, np.cumsum(lengths[chosen]))
+    return Run(run.source[chosen], pointer, run.target[entries], run.strength[entries])
+
+
 def readable(array: npt.NDArray[Any], dtype: type[np.signedinteger[Any]] | None = None) -> npt.NDArray[Any]:
     """Return a read-only view for compiled code; a copy only where the array is not aligned or of another type."""
     view = np.require(array, dtype, ["C", "A"]).view()

@@ -64,6 +64,8 @@ from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.origins import ORIGIN_ARRAYS, Origins, append_origins, read_origins
 from giaann_dask.store.places import StorePlace
 from giaann_dask.store.run_io import StoredEntries, fork_session, merge_written
+from giaann_dask.store.stored_repeats import TABLE as REPEATS
+from giaann_dask.store.stored_repeats import StoredRepeats, read_repeats, remove_repeats, repeated_connections
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
 from giaann_dask.text.strings import append_strings, read_strings
@@ -559,6 +561,7 @@ class NetworkStore:
             old, new = before.manifest(), change.manifest
             # Those of the commit before, which arrays no longer have while they are changed.
             root.attrs.pop(CHECKSUMS, None)
+            remove_repeats(root)
             # Before anything else is there: what deleting costs grows with what a session has changed.
             for identity in {run.identity for run in old.runs} - {run.identity for run in new.runs}:
                 del root[f"runs/{identity}"]
@@ -577,7 +580,7 @@ class NetworkStore:
             if change.rewritten:
                 create_array(root, ASSIGNED, np.zeros(0, np.int32))
             _write_assigned(root, change.placement.assigned)
-            _write_header(root, new)
+            _write_header(root, new, change.repeats)
             message = f"{new.sequences} sequences, {new.connections} connections"
             message += f"; {change.note}" if change.note else ""
             if self.held is not None:
@@ -612,6 +615,8 @@ class CommitChange:
         Where the sequences come from; as before by default.
     note : str
         Further text of the commit's message.
+    repeats : StoredRepeats, optional
+        What was written of all counts of profile ``best``.
     """
 
     def __init__(
@@ -624,10 +629,12 @@ class CommitChange:
         rewritten: bool = False,
         origins: Origins | None = None,
         note: str = "",
+        repeats: StoredRepeats | None = None,
     ) -> None:
         self.rewritten = rewritten
         self.origins = origins
         self.note = note
+        self.repeats = repeats
         self.manifest = manifest
         self.placement = placement
         self.vocabulary = vocabulary.truncated(manifest.concepts, manifest.features, manifest.sequences - 1)
@@ -655,6 +662,8 @@ class CommitReader:
         self._manifest = Manifest.from_dict(stored, f"network {path}")
         if attributes.get(_CHECKSUM, _manifest_checksum(stored)) != _manifest_checksum(stored):
             raise StoreDamagedError(f"the manifest of network {path} is not what was written")
+        self._repeats = read_repeats(attributes, _manifest_checksum(stored))
+        self.repeated_connections = repeated_connections(attributes)
 
     @property
     def _store(self) -> icechunk.IcechunkStore:
@@ -764,7 +773,25 @@ class CommitReader:
         StoreDamagedError
             If the run is missing or does not decode.
         """
-        entries = self._entries(identity, table)
+        return self._row_reader(self._entries(identity, table), identity, table)
+
+    def repeats(self) -> StoredRepeats | None:
+        """Return what is stored about all counts of profile ``best``; None where they have to be read instead."""
+        return self._repeats
+
+    def repeat_rows(self, region: int) -> RowReader:
+        """Return a reader of the repeats of the contexts of a region, where `repeats` has some.
+
+        Raises
+        ------
+        StoreDamagedError
+            If they are missing or do not decode.
+        """
+        assert self._repeats is not None, "the commit has no repeats"
+        path = self._repeats.path(region)
+        return self._row_reader(StoredEntries(self._store, f"{path}/{REPEATS}/"), path, REPEATS)
+
+    def _row_reader(self, entries: StoredEntries, identity: str, table: str) -> RowReader:
         with reading(f"network {self.path}"):
             if not entries.read([GROUP_KEY]):
                 raise self._missing(identity, table)
@@ -827,13 +854,14 @@ def _write_empty(
     session.commit("created")
 
 
-def _write_header(root: zarr.Group, manifest: Manifest) -> None:
+def _write_header(root: zarr.Group, manifest: Manifest, repeats: StoredRepeats | None = None) -> None:
     """Write the attributes of a commit after its arrays."""
     values = manifest.as_dict()
+    sums = {} if repeats is None else repeats.seal(_manifest_checksum(values), manifest.connections)
     version = VERSION if manifest.begun_with is None else VERSION_JOINED
     version = VERSION_PRUNED if manifest.pruned_below else version
     sealed: dict[str, Any] = {_CHECKSUM: _manifest_checksum(values), CHECKSUMS: seal_arrays(root)}
-    root.attrs.update({"format": FORMAT, "version": version, "manifest": values, **sealed})
+    root.attrs.update({"format": FORMAT, "version": version, "manifest": values, **sealed, **sums})
 
 
 def _manifest_checksum(values: Mapping[str, Any]) -> int:

@@ -16,7 +16,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.buffer.cpu import Buffer
 from zarr.core.sync import sync
 
-from giaann_dask.runs.packing import PackedRegionRun
+from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.storage import writing
 from giaann_dask.store.locking import LockToken, require_place
 
@@ -67,7 +67,7 @@ class StoredEntries:
 
 
 def fork_session(session: icechunk.Session, place: LockToken) -> bytes:
-    """Return a pickled fork of an empty session, for `write_run`.
+    """Return a pickled fork of an empty session, for `write_tables`.
 
     Parameters
     ----------
@@ -103,16 +103,22 @@ def open_fork(fork: bytes) -> icechunk.ForkSession:
 
 
 def write_run(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
-    """Write a run through a fork, on the worker that has it in memory.
+    """Write a run through a fork; see `write_tables`."""
+    tables = {name: table for name, table in packed._asdict().items() if table is not None}
+    return write_tables(fork, f"runs/{identity}", tables)
+
+
+def write_tables(fork: bytes, path: str, tables: Mapping[str, PackedRun]) -> bytes:
+    """Write tables through a fork, on the worker that has them in memory.
 
     Parameters
     ----------
     fork : bytes
         What `fork_session` returned.
-    identity : str
-        Name of the run in the store.
-    packed : PackedRegionRun
-        The run.
+    path : str
+        Group of the tables in the store, which is new.
+    tables : mapping of str to PackedRun
+        The tables, by name.
 
     Returns
     -------
@@ -127,12 +133,11 @@ def write_run(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
         If this process does not see the folder that the session is of; then nothing is written.
     """
     opened = open_fork(fork)
-    tables = ((name, table) for name, table in zip(packed._fields, packed, strict=True) if table is not None)
-    entries = {f"{name}/{key}": value for name, table in tables for key, value in table.entries.items()}
+    entries = {f"{name}/{key}": value for name, table in tables.items() for key, value in table.entries.items()}
     with writing("the network"):
-        # A group of its own, so that a run can be listed and deleted as one.
-        sync(opened.store.set(f"runs/{identity}/zarr.json", Buffer.from_bytes(_GROUP)))
-        sync(_set_all(opened.store, f"runs/{identity}/", entries))
+        # A group of its own, so that it can be listed and deleted as one.
+        sync(opened.store.set(f"{path}/zarr.json", Buffer.from_bytes(_GROUP)))
+        sync(_set_all(opened.store, f"{path}/", entries))
     return pickle.dumps(opened)
 
 
@@ -146,5 +151,5 @@ async def _set_all(store: Any, prefix: str, entries: Mapping[str, bytes]) -> Non
 
 
 def merge_written(session: icechunk.Session, written: bytes) -> None:
-    """Merge the changes of a fork, as `write_run` returned them, into its session."""
+    """Merge the changes of a fork, as `write_tables` returned them, into its session."""
     session.merge(pickle.loads(written))

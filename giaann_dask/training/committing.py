@@ -17,6 +17,7 @@ from functools import partial
 from typing import NamedTuple
 
 import icechunk
+import numpy as np
 from distributed import Future
 
 from giaann_dask.cluster import result, results
@@ -26,12 +27,18 @@ from giaann_dask.runs.run import RunSize
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import CommitChange, NetworkStore
 from giaann_dask.store.origins import Origins
+from giaann_dask.store.stored_repeats import StoredRepeats
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
 from giaann_dask.training.region_counts import counts_of, known_counts, submit_counts
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.run_references import RunReference, Snapshot, sizes_of
+
+# Regions up to which repeats are summed up: each region has some for every other.
+_REPEATING_REGIONS = 256
+# Writing repeats reads all counts, so it waits until so large a share of them was added or removed.
+_REPEATING_SHARE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +140,9 @@ def commit_regions(
     # Counting the distinct entries of a region reads its runs, so it is done once at the end.
     countings = submit_counts(regions, kept, sizes, place) if last else []
     placement = _placement(regions, snapshot)
+    before = store.open(place[1])
+    repeated = last and _stores_repeats(progress.manifest, kept, sizes, before.repeated_connections)
+    repeats = _write_repeats(regions, store.fork(session), name, kept, placement) if repeated else []
     counts = counts_of(countings)
     runs_of = Counter(region for region, _ in kept)
     totals = list(counts.values()) if last else [sizes[run.identity] for _, run in kept]
@@ -151,6 +161,10 @@ def commit_regions(
         load=tuple(placement.load.tolist()),
         counts={region: count for region, count in counts.items() if runs_of[region] > 1},
     )
+    forks, summary = [fork for fork in results(written) if fork], None
+    if repeats:
+        more, small = zip(*results(repeats), strict=True)
+        forks, summary = [*forks, *more], StoredRepeats(name, sum(small))
     change = CommitChange(
         manifest,
         progress.vocabulary,
@@ -159,8 +173,9 @@ def commit_regions(
         rewritten=progress.rewritten,
         origins=progress.origins,
         note=progress.note,
+        repeats=summary,
     )
-    commit = store.commit(session, [fork for fork in results(written) if fork], store.open(place[1]), change)
+    commit = store.commit(session, forks, before, change)
     if last:
         return commit
     stored = {
@@ -213,6 +228,47 @@ def _write(
             key_of=(*attempt, run.identity, run.future.key),
         )
         for run in new
+    ]
+
+
+def _stores_repeats(
+    manifest: Manifest, runs: Sequence[tuple[int, RunReference]], sizes: Mapping[str, RunSize], before: int
+) -> bool:
+    """Return whether a commit stores the repeats of its contexts; commits without them are opened as a whole.
+
+    `before` is the number of connections when they were last written.
+    """
+    # What pruning leaves of a context is not the sum over its longer ones.
+    if manifest.specification.has_columns or manifest.pruned_below:
+        return False
+    connections = sum(sizes[run.identity].connections for _, run in runs)
+    few = 0 < len({region for region, _ in runs}) <= _REPEATING_REGIONS
+    return few and abs(connections - before) >= _REPEATING_SHARE * connections
+
+
+def _write_repeats(
+    regions: Regions, fork: bytes, name: str, runs: Sequence[tuple[int, RunReference]], placement: Placement
+) -> list[Future]:
+    """Submit tasks that write what all counts of profile ``best`` say about continuations, region by region."""
+    by_region: dict[int, list[Future]] = {region: [] for region in placement.live()}
+    for region, run in runs:
+        by_region[region].append(run.future)
+    parts = {
+        region: regions.submit_at_owner(
+            region, "repeat", tasks.repeat, placement, *runs, key_of=(name, [run.key for run in runs])
+        )
+        for region, runs in by_region.items()
+    }
+    path = StoredRepeats(name, np.zeros(0, np.int64)).path
+    return [
+        regions.submit_at_owner(
+            region,
+            "commit",
+            tasks.write_repeats,
+            *(fork, path(region), region, own, list(parts.values())),
+            key_of=(name, region, "repeats"),
+        )
+        for region, own in parts.items()
     ]
 
 

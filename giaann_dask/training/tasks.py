@@ -19,17 +19,19 @@ from giaann_dask.device import DeviceName, one_thread, select_device
 from giaann_dask.errors import StoreMissingError
 from giaann_dask.increments.connections import connect_batch
 from giaann_dask.increments.context_increments import connect_contexts
+from giaann_dask.increments.repeats import RegionRepeats, join_repeats, region_repeats
 from giaann_dask.runs.column_placement import ColumnUsage, column_usage, place_columns
 from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
 from giaann_dask.runs.merging import merge_encoded, merge_into_blocks
-from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack_blocks, pack_targets, unpack, unpack_rows
+from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack, pack_blocks, pack_targets, unpack, unpack_rows
 from giaann_dask.runs.pair_tables import PairRegionRun, PairTable, join_pairs, pair_run, sum_pairs
 from giaann_dask.runs.placement import Placement, Split, choose_pivot, row_weights, split_run
 from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.spec import PlacementKind, Specification
 from giaann_dask.storage import reading
 from giaann_dask.store.network_store import CommitReader, NetworkStore
-from giaann_dask.store.run_io import write_run
+from giaann_dask.store.run_io import write_run, write_tables
+from giaann_dask.store.stored_repeats import TABLE as REPEATS
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.training.kept_runs import KEPT
@@ -335,6 +337,20 @@ def write_stored(fork: bytes, identity: str, attempt: str, packed: PackedRegionR
         written = write_run(fork, identity, packed)
     KEPT.keep(attempt, identity, packed)
     return written
+
+
+def repeat(placement: Placement, *runs: PackedRegionRun) -> RegionRepeats:
+    """Return what the counts of a region of profile ``best`` say about continuations."""
+    return region_repeats(merge_encoded([run.connections for run in runs], unpack), placement)
+
+
+def write_repeats(
+    fork: bytes, path: str, region: int, own: RegionRepeats, parts: Sequence[RegionRepeats]
+) -> tuple[bytes, npt.NDArray[np.int64]]:
+    """Write the repeats of the contexts of a region into the store, and return how many counts are small."""
+    repeats, small = join_repeats(region, parts, own)
+    with naming_worker():
+        return write_tables(fork, path, {REPEATS: pack(repeats)}), small
 
 
 def open_run(path: str, commit: str, identity: str, attempt: str = "", home: int | None = None) -> PackedRegionRun:

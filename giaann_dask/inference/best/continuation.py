@@ -75,7 +75,9 @@ class TextContinuation:
         if not sentences:
             raise PromptError("the prompt has 0 words", "1 or more", "give another prompt")
         self.prompt = tuple(word for sentence in sentences for word in sentence)
-        self._model, self._options, self._now = model, options, len(self.prompt)
+        # The second one has the rows of the step.
+        self._whole = self._model = model
+        self._options, self._now = options, len(self.prompt)
         stream = TokenStream.from_documents([sentences])
         unknown, number = model.number_words(stream)
         self._names = (*model.tables.words, *unknown)
@@ -105,9 +107,11 @@ class TextContinuation:
     def _step(self, now: int) -> GeneratedToken:
         if sentence_ended(self._sentence):
             self._sentence = []
-        model, text, tail = self._model, self._text, self._sentence[-_REACH:]
+        text, tail = self._text, self._sentence[-_REACH:]
         # Only the last of these tokens, which is not known yet, is looked at.
-        text.rows[now] = model.tables.find_rows(TokenStream.from_documents([[[*tail, ""]]]))[-1]
+        stream = TokenStream.from_documents([[[*tail, ""]]])
+        model = self._model = self._whole.for_text(stream, len(tail))
+        text.rows[now] = model.tables.find_rows(stream)[-1]
         chance, _ = distribution(text, model.evidence, model.options.pooling, now)
         chosen = self._choose(chance)
         reasons = self._reasons(now, chosen) if self._options.reasons else ()

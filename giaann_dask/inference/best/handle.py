@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import logging
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -15,15 +17,16 @@ from giaann_dask.cluster import result, task_key, wait_all
 from giaann_dask.cluster.regions import open_region, region_places
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.device import one_thread
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import GiaannError, OptionError
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.best.continuation import TextContinuation
 from giaann_dask.inference.best.scores import BEST, PooledModel
-from giaann_dask.inference.best.table_files import open_tables
+from giaann_dask.inference.best.stored_tables import StoredTables
+from giaann_dask.inference.best.table_files import has_tables, open_tables
 from giaann_dask.inference.best.tables import PooledTables, build_tables
 from giaann_dask.inference.best.word_scores import score_text
-from giaann_dask.inference.continuation import Continuation, GeneratedToken, GenerationOptions
+from giaann_dask.inference.continuation import Continuation, GeneratedToken, GenerationOptions, ScoredWord
 from giaann_dask.inference.token_events import PreparedText, TokenEvent, WorkerOpening
 from giaann_dask.runs.run import Run
 from giaann_dask.store.network_store import CommitReader
@@ -31,9 +34,20 @@ from giaann_dask.store.network_store import CommitReader
 if TYPE_CHECKING:
     from distributed import Client, Future
 
+_LOG = logging.getLogger(__name__)
+
+
+# Tokens that are predicted from rows before all tables are built: a short text needs none.
+_TOKENS_FROM_ROWS = 32
+# Kinds of contexts that a prediction reads.
+_KINDS = tuple(kind for kind, weight in enumerate(BEST.weights, 1) if weight)
+
 
 class TablesHandle:
     """A commit of profile ``best`` opened in this process.
+
+    First tokens are predicted from rows that are read for them, if the commit has what that needs. Meanwhile all tables
+    are built in the background, once more than a few tokens have been asked for; the predictions are the same.
 
     Parameters
     ----------
@@ -47,8 +61,31 @@ class TablesHandle:
 
     def __init__(self, reader: CommitReader, *, client: Client | None = None, observer: Observer = ignore) -> None:
         self.commit, self.observer = reader.commit, observer
-        tables = read_tables(*place_of(reader)) if client is None else result(submit_tables(client, reader))
-        self.model = PooledModel(tables, BEST)
+        self._reader, self._client = reader, client
+        self._tokens = 0
+        self._building: threading.Thread | None = None
+        rows = _from_rows(reader)
+        self.model = PooledModel(self._tables(), BEST) if rows is None else rows
+
+    def count_token(self) -> None:
+        """Count a predicted token, and begin to build the tables after the first ones."""
+        self._tokens += 1
+        if self.model.read is not None and self._building is None and self._tokens >= _TOKENS_FROM_ROWS:
+            # A daemon, so that a process whose work is done does not wait for tables that nobody will read.
+            self._building = threading.Thread(target=self._build, name="giaann-tables", daemon=True)
+            self._building.start()
+
+    def _tables(self) -> PooledTables:
+        if self._client is None:
+            return read_tables(*place_of(self._reader))
+        tables: PooledTables = result(submit_tables(self._client, self._reader))
+        return tables
+
+    def _build(self) -> None:
+        try:
+            self.model = PooledModel(self._tables(), BEST)
+        except (GiaannError, OSError) as error:
+            _LOG.warning("commit %s is still predicted from rows, its tables cannot be built: %s", self.commit, error)
 
     @property
     def subwords(self) -> bool:
@@ -67,6 +104,11 @@ class TablesHandle:
     def lost(self) -> bool:
         """Return False: all tables are in this process."""
         return False
+
+    def score(self, text: str, candidates: int = 0) -> tuple[ScoredWord, ...]:
+        """Return the probability of each word of a text; see `giaann_dask.inference.best.word_scores.score_text`."""
+        self.count_token()
+        return score_text(self.model, text, candidates)
 
     def open_batch(self, options: GenerationOptions, batch: BatchOptions | None = None) -> WordBatch:
         """Return an empty batch of prompts; see `WordBatch`."""
@@ -109,7 +151,7 @@ class WordBatch:
     def prepare(self, prompt: str, options: GenerationOptions) -> PreparedText:
         """Divide a prompt into words; see `giaann_dask.inference.token_events.ContinuationBatch.prepare`."""
         text = TextContinuation(self._opened.model, prompt, options.seeded())
-        score = partial(score_text, self._opened.model, prompt)
+        score = partial(self._opened.score, prompt)
         return PreparedText(text.prompt, partial(self._enter, text), score=score)
 
     def _enter(self, text: TextContinuation) -> int:
@@ -129,6 +171,8 @@ class WordBatch:
                 token = next(text, None)
             if token is None:
                 del self._texts[number]
+            else:
+                self._opened.count_token()
             self._opened.observer(PromptsAdvanced(left=int(token is None), tokens=int(token is not None)))
             events.append(TokenEvent(number, token, token is None, seed=text.seed))
         return events
@@ -137,6 +181,14 @@ class WordBatch:
         """Remove a prompt before its end; do nothing if it has left already."""
         if self._texts.pop(number, None) is not None:
             self._opened.observer(PromptsAdvanced(left=1))
+
+
+def _from_rows(reader: CommitReader) -> PooledModel | None:
+    """Return the model that reads rows when they are requested, or None where tables are there or have to be built."""
+    if reader.repeats() is None or has_tables(reader.commit):
+        return None
+    stored = StoredTables(reader, _KINDS)
+    return PooledModel(stored.words, BEST, stored.of)
 
 
 def place_of(reader: CommitReader) -> tuple[str, str]:
@@ -227,19 +279,19 @@ def generate_words(
     options.require_words()
     # Drawn here, because a task that is run again has to give the same words.
     options = options.seeded()
+    task = (*place_of(reader), prompt, options)
     if client is None:
-        tables = read_tables(*place_of(reader))
-        words, tokens = continue_text(tables, prompt, options)
+        words, tokens = continue_text(*task)
     else:
-        key = task_key("write", str(reader.path), reader.commit, prompt, options)
-        words, tokens = result(client.submit(continue_text, submit_tables(client, reader), prompt, options, key=key))
+        words, tokens = result(client.submit(continue_text, *task, key=task_key("write", *task)))
     return Continuation(words, tokens, None, reader.commit, seed=options.sampling.seed, network=str(reader.path))
 
 
 def continue_text(
-    tables: PooledTables, prompt: str, options: GenerationOptions
+    path: str, commit: str, prompt: str, options: GenerationOptions
 ) -> tuple[tuple[str, ...], tuple[GeneratedToken, ...]]:
     """Return the words of a prompt and of its continuation, as a task."""
-    text = TextContinuation(PooledModel(tables, BEST), prompt, options)
+    model = _from_rows(open_commit(path, commit))
+    text = TextContinuation(model or PooledModel(read_tables(path, commit), BEST), prompt, options)
     with one_thread():
         return text.prompt, tuple(text)

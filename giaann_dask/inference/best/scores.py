@@ -12,7 +12,7 @@ reported on.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -207,14 +207,23 @@ class PooledModel:
         What was learnt.
     options : PoolingOptions
         Weights.
+    read : callable, optional
+        Returns the tables of the contexts before the tokens of a stream, from a given one on; without it `tables` has
+        all rows. With it `tables` has none, and `for_text` returns the model to score with.
     """
 
     tables: PooledTables
     options: PoolingOptions = field(default_factory=PoolingOptions)
+    read: Callable[[TokenStream, int], PooledTables] | None = None
+
+    def for_text(self, stream: TokenStream, begin: int = 0) -> PooledModel:
+        """Return a model that has the rows of all contexts before the tokens of a text, from a given one on."""
+        return self if self.read is None else PooledModel(self.read(stream, begin), self.options)
 
     def score(self, stream: TokenStream) -> TextScores:
         """Score every token of a text, given the tokens before it in its sentence and document."""
-        return self.score_span(stream, self.text(stream), 0, len(stream))
+        model = self.for_text(stream)
+        return model.score_span(stream, model.text(stream), 0, len(stream))
 
     def score_span(self, stream: TokenStream, text: Text, begin: int, end: int) -> TextScores:
         """Score the tokens of a stretch of a text, which `text` returned; the same however it is cut."""
@@ -231,8 +240,9 @@ class PooledModel:
 
         Words are those of the vocabulary and the unknown ones of the text itself.
         """
-        text = self.text(stream)
-        chance, others = distribution(text, self.evidence, self.options.pooling, token)
+        model = self.for_text(stream)
+        text = model.text(stream)
+        chance, others = distribution(text, model.evidence, self.options.pooling, token)
         names = (*self.tables.words, *self.number_words(stream)[0])
         return dict(zip(names, chance.tolist(), strict=True)), float(others)
 

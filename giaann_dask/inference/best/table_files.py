@@ -54,7 +54,7 @@ def open_tables(commit: str, build: Callable[[], PooledTables]) -> PooledTables:
     PooledTables
         Arrays of files are mapped copy-on-write.
     """
-    folder = user_cache() / "tables" / f"{commit}-{_VERSION}"
+    folder = _folder(commit)
     tables = _read(folder)
     if tables is None:
         tables = build()
@@ -62,6 +62,15 @@ def open_tables(commit: str, build: Callable[[], PooledTables]) -> PooledTables:
         with suppress(OSError):
             _store(tables, folder)
     return tables
+
+
+def has_tables(commit: str) -> bool:
+    """Return whether tables of a commit are stored in files."""
+    return (_folder(commit) / _HEADER).exists()
+
+
+def _folder(commit: str) -> Path:
+    return user_cache() / "tables" / f"{commit}-{_VERSION}"
 
 
 def _read(folder: Path) -> PooledTables | None:

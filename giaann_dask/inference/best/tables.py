@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ import numpy.typing as npt
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.increments.contexts import CHAIN, CONTEXTS, NONE, TokenStream, word_key
+from giaann_dask.increments.repeats import SMALL_COUNTS
 from giaann_dask.inference.best.context_rows import RowCollector, Rows, count_longer
 from giaann_dask.inference.best.spelling import Spelling
 from giaann_dask.keys import Integers
@@ -140,49 +142,119 @@ def build_tables(runs: Iterable[Run], words: Sequence[str]) -> PooledTables:
 
 def _built(collector: RowCollector, every: Rows, words: Sequence[str]) -> PooledTables:
     """Build the tables of collected rows, given the count of each word, by its place in the collector's keys."""
-    key, count = collector.word_keys[every.word], every.counts
-    ranked = np.lexsort((key, -count))
-    order = np.empty(len(key), np.int64)
-    order[ranked] = np.arange(len(key))
+    ranked = rank_words(collector.word_keys[every.word], every.counts, words)
     number_of = np.full(len(collector.word_keys), NONE, np.int32)
-    number_of[every.word] = order
-    name = {word_key(word): word for word in words}
-    named = tuple(name[key] for key in key[ranked].tolist())
-    share, _ = _unigram_shares(count[ranked])
+    number_of[every.word] = ranked.order
 
     def take(kind: int) -> tuple[Rows, npt.NDArray[np.float32]]:
         rows = collector.take(kind, number_of)
-        evidence = np.log1p(rows.counts / (PRIOR_COUNTS * share[rows.word])).astype(np.float32)
+        evidence = ranked.evidence(rows)
         # Counts of other kinds are not needed any more.
         return (rows if kind <= CHAIN else rows._replace(counts=np.zeros(0, np.int64))), evidence
 
     # The loops and NumPy release the GIL.
     with ThreadPoolExecutor(_THREADS) as pool:
         contexts, evidence = zip(*pool.map(take, range(1, len(CONTEXTS))), strict=True)
-    # Pruning may leave no context of the nearest word.
-    followed = np.bincount(contexts[0].word, minlength=len(key)).astype(np.int64)
-    base, unknown = _unigram_shares(followed if followed.any() else count[ranked])
+    preceding = np.bincount(contexts[0].word, minlength=len(ranked.words)).astype(np.int64)
+    if not preceding.any():
+        # Pruning may leave no context of the nearest word.
+        preceding = ranked.counts
     extended = collector.take_extended()
-    chain = [_chain_shares(_followed(contexts, extended, length)) for length in range(CHAIN)]
-    once = [word for word, seen in zip(named, count[ranked].tolist(), strict=True) if seen == 1]
-    entries = np.cumsum([0] + [len(rows.word) for rows in contexts])
-    begins = [rows.pointer[:-1] + first for rows, first in zip(contexts, entries[:-1], strict=True)]
-    return PooledTables(
-        words=named,
-        word_keys=key,
-        word_order=order,
-        base=base,
-        share=share,
-        unknown=unknown,
-        spelling=Spelling.learn(once or named),
-        kind_begin=np.cumsum([0] + [len(rows.keys) for rows in contexts]),
-        keys=np.concatenate([rows.keys for rows in contexts]),
-        pointer=np.append(np.concatenate(begins), entries[-1]),
-        word=np.concatenate([rows.word for rows in contexts]),
-        evidence=np.concatenate(evidence),
-        discounted=np.concatenate([shares for shares, _ in chain]),
-        freed=np.concatenate([freed for _, freed in chain]),
-    )
+    chain = [_followed(contexts, extended, length) for length in range(CHAIN)]
+    shares = [chain_shares(link, discounts_of(small_counts(link.counts))) for link in chain]
+    return ranked.tables(preceding, RowArrays.of(contexts, evidence, shares))
+
+
+class RankedWords(NamedTuple):
+    """Words by falling count, then by their keys.
+
+    Attributes
+    ----------
+    words : tuple of str
+        The words.
+    keys, order : ndarray
+        See `PooledTables.word_keys` and `PooledTables.word_order`.
+    counts, share : ndarray
+        How often each word occurs, int64, and its smoothed share, float64; shape ``(words,)``.
+    """
+
+    words: tuple[str, ...]
+    keys: Integers
+    order: Integers
+    counts: Integers
+    share: Floats
+
+    def evidence(self, rows: Rows) -> npt.NDArray[np.float32]:
+        """Return the evidence of each entry of some rows."""
+        evidence: npt.NDArray[np.float32] = np.log1p(rows.counts / (PRIOR_COUNTS * self.share[rows.word])).astype(
+            np.float32
+        )
+        return evidence
+
+    def tables(self, preceding: Integers, rows: RowArrays) -> PooledTables:
+        """Return the tables of some rows, given the number of distinct words before each word."""
+        base, unknown = _unigram_shares(preceding)
+        once = [word for word, seen in zip(self.words, self.counts.tolist(), strict=True) if seen == 1]
+        return PooledTables(
+            words=self.words,
+            word_keys=self.keys,
+            word_order=self.order,
+            base=base,
+            share=self.share,
+            unknown=unknown,
+            spelling=Spelling.learn(once or self.words),
+            **rows._asdict(),
+        )
+
+
+class RowArrays(NamedTuple):
+    """The arrays of `PooledTables` that are made of rows."""
+
+    kind_begin: Integers
+    keys: Integers
+    pointer: Integers
+    word: npt.NDArray[np.int32]
+    evidence: npt.NDArray[np.float32]
+    discounted: npt.NDArray[np.float32]
+    freed: Floats
+
+    @classmethod
+    def of(
+        cls,
+        contexts: Sequence[Rows],
+        evidence: Sequence[npt.NDArray[np.float32]],
+        chain: Sequence[tuple[npt.NDArray[np.float32], Floats]],
+    ) -> RowArrays:
+        """Join the rows of all kinds of contexts, with the shares and freed masses of those of the chain."""
+        entries = np.cumsum([0] + [len(rows.word) for rows in contexts])
+        begins = [rows.pointer[:-1] + first for rows, first in zip(contexts, entries[:-1], strict=True)]
+        return cls(
+            kind_begin=np.cumsum([0] + [len(rows.keys) for rows in contexts]),
+            keys=np.concatenate([rows.keys for rows in contexts]),
+            pointer=np.append(np.concatenate(begins), entries[-1]),
+            word=np.concatenate([rows.word for rows in contexts]),
+            evidence=np.concatenate(evidence),
+            discounted=np.concatenate([shares for shares, _ in chain]),
+            freed=np.concatenate([freed for _, freed in chain]),
+        )
+
+
+def rank_words(key: Integers, count: Integers, words: Sequence[str]) -> RankedWords:
+    """Return words numbered by falling count.
+
+    Parameters
+    ----------
+    key, count : ndarray
+        Keys of the words, ascending, and how often each occurs; int64, shape ``(words,)``.
+    words : sequence of str
+        These words, and maybe others.
+    """
+    ranked = np.lexsort((key, -count))
+    order = np.empty(len(key), np.int64)
+    order[ranked] = np.arange(len(key))
+    name = {word_key(word): word for word in words}
+    named = tuple(name[key] for key in key[ranked].tolist())
+    return RankedWords(named, key, order, count[ranked], _unigram_shares(count[ranked])[0])
 
 
 def _followed(contexts: Sequence[Rows], extended: tuple[Integers, Integers], length: int) -> Rows:
@@ -197,9 +269,14 @@ def _followed(contexts: Sequence[Rows], extended: tuple[Integers, Integers], len
     return own._replace(counts=np.where(count > 0, count, own.counts))
 
 
-def _discounts(count: Integers) -> Floats:
-    """Return the discounts of counts of 0, 1, 2 and 3 or more (Chen and Goodman 1998)."""
-    once, twice, thrice, often = (int((count == number).sum()) for number in (1, 2, 3, 4))
+def small_counts(count: Integers) -> Integers:
+    """Return how many counts are 1, 2, 3 and 4; int64, shape ``(SMALL_COUNTS,)``."""
+    return np.array([int((count == number).sum()) for number in range(1, SMALL_COUNTS + 1)], np.int64)
+
+
+def discounts_of(small: Integers) -> Floats:
+    """Return the discounts of counts of 0, 1, 2 and 3 or more (Chen and Goodman 1998) by how many are small."""
+    once, twice, thrice, often = small.tolist()
     if min(once, twice, thrice, often) == 0:
         return np.array([0.0, 0.5, 0.75, 0.9])
     scale = once / (once + 2 * twice)
@@ -210,19 +287,19 @@ def _discounts(count: Integers) -> Floats:
 def _unigram_shares(count: Integers) -> tuple[Floats, float]:
     """Return the smoothed shares of words, and that of unknown ones; together they are 1."""
     total = float(count.sum())
-    loss = _discounts(count[count > 0])[np.minimum(count, 3)]
+    loss = discounts_of(small_counts(count))[np.minimum(count, 3)]
     freed = float(loss.sum()) / total
     # Half of a word as if there had been one more: a text in which no word occurs once has unknown ones, too.
     unknown = min(freed / 2, (int((count == 1).sum()) + 0.5) / (total + 0.5))
     return (count - loss) / total + (freed - unknown) / len(count), unknown
 
 
-def _chain_shares(kind: Rows) -> tuple[npt.NDArray[np.float32], Floats]:
+def chain_shares(link: Rows, discounts: Floats) -> tuple[npt.NDArray[np.float32], Floats]:
     """Return the discounted share of each entry, and the mass that each row leaves to shorter contexts."""
-    if not len(kind.keys):
+    if not len(link.keys):
         return np.zeros(0, np.float32), np.zeros(0)
-    loss = _discounts(kind.counts)[np.minimum(kind.counts, 3)]
-    total = np.add.reduceat(kind.counts, kind.pointer[:-1]).astype(np.float64)
-    shares = ((kind.counts - loss) / total[kind.row]).astype(np.float32)
+    loss = discounts[np.minimum(link.counts, 3)]
+    total = np.add.reduceat(link.counts, link.pointer[:-1]).astype(np.float64)
+    shares = ((link.counts - loss) / total[link.row]).astype(np.float32)
     # From the rounded shares, so that a distribution sums to 1 as exactly as can be.
-    return shares, 1.0 - np.add.reduceat(shares.astype(np.float64), kind.pointer[:-1])
+    return shares, 1.0 - np.add.reduceat(shares.astype(np.float64), link.pointer[:-1])

@@ -50,6 +50,7 @@ def score_text(model: PooledModel, text: str, candidates: int = 0) -> tuple[Scor
     require_prompt(text)
     sentences = sentences_of(text)
     stream = TokenStream.from_documents([sentences])
+    model = model.for_text(stream)
     prepared = model.text(stream)
     scores = model.score_span(stream, prepared, 0, len(stream))
     names = (*model.tables.words, *model.number_words(stream)[0]) if candidates else ()

@@ -17,6 +17,8 @@ from giaann_dask.store.network_store import CommitReader
 
 # Rows of a region after which it is decoded as a whole, which takes as long as reading about so many.
 _ROWS_READ = 12
+# Decoded chunks of a run that are kept for further rows.
+_CHUNK_BYTES = 8 << 20
 
 
 class StoredRows:
@@ -80,6 +82,9 @@ class _StoredRegion:
                 if self._run is None and self._read <= _ROWS_READ:
                     with reading(f"network {self._reader.path}"):
                         parts = [rows.between(neuron, neuron + 1) for rows in self._readers()]
+                    for rows in self._readers():
+                        if rows.nbytes > _CHUNK_BYTES:
+                            rows.release()
                     return merge_runs(parts).row(neuron)
                 if self._run is None:
                     self._run, self._rows = open_region(*self._place), None

@@ -1,0 +1,140 @@
+"""Make the tables of the contexts of some tokens from the rows of a commit, read when they are requested.
+
+What depends on all counts is stored with the commit (`giaann_dask.increments.repeats`): a row of counts and a row of
+repeats give what `giaann_dask.inference.best.tables` gives for a context, bit by bit. So the first answer of a network
+costs its words, the source keys of its runs, and the chunks that its contexts lie in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from threading import Lock
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.errors import EmptyInputError, StoreDamagedError
+from giaann_dask.increments.contexts import CHAIN, CONTEXTS, NONE, TokenStream
+from giaann_dask.increments.repeats import EMPTY_CONTEXT
+from giaann_dask.inference.best.context_rows import Rows
+from giaann_dask.inference.best.tables import PooledTables, RowArrays, chain_shares, discounts_of, rank_words
+from giaann_dask.inference.rows.stored import StoredRows
+from giaann_dask.keys import Integers, unpack_target
+from giaann_dask.runs.packing import RowReader
+from giaann_dask.storage import reading
+from giaann_dask.store.network_store import CommitReader
+
+
+class StoredTables:
+    """Tables of a commit of profile ``best`` that has stored repeats, row by row.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit.
+    kinds : sequence of int
+        Places in `CONTEXTS` of the kinds of contexts that are read besides the chain.
+
+    Attributes
+    ----------
+    words : PooledTables
+        Tables with all words and without rows.
+
+    Raises
+    ------
+    EmptyInputError
+        If nothing was counted.
+    StoreDamagedError
+        If what is needed cannot be read, here and in `of`.
+    """
+
+    def __init__(self, reader: CommitReader, kinds: Sequence[int]) -> None:
+        stored = reader.repeats()
+        assert stored is not None, "the commit has no stored repeats"
+        self._reader, self._placement = reader, reader.placement()
+        self._kinds = {*range(1, CHAIN + 1), *kinds}
+        self._counts = StoredRows(reader)
+        self._repeats: dict[int, RowReader] = {}
+        # A server scores texts in other threads than that of its batch.
+        self._lock = Lock()
+        self._discounts = [discounts_of(small) for small in stored.small]
+        target, count = self._row(EMPTY_CONTEXT, 0)
+        if not len(target):
+            raise EmptyInputError("no word was counted", "counts of some text", "train it on a text first")
+        _, keys, _ = unpack_target(target)
+        self._ranked = rank_words(keys, count, reader.saved_vocabulary().features[1:])
+        preceding = np.empty_like(count)
+        preceding[self._ranked.order] = self._continuations(EMPTY_CONTEXT, target, count)
+        self.words = self._ranked.tables(preceding, self._arrays(None))
+
+    def of(self, stream: TokenStream, begin: int = 0) -> PooledTables:
+        """Return the tables of the contexts before the tokens of a stream, from a given one on."""
+        return replace(self.words, **self._arrays(stream, begin)._asdict())
+
+    def _arrays(self, stream: TokenStream | None, begin: int = 0) -> RowArrays:
+        contexts, chain = [], []
+        for kind in range(1, len(CONTEXTS)):
+            none = np.zeros(0, np.int64)
+            rows, link = self._rows(
+                kind, none if stream is None or kind not in self._kinds else stream.sources(kind)[begin:]
+            )
+            contexts.append(rows)
+            if kind <= CHAIN:
+                chain.append(chain_shares(link, self._discounts[kind - 1]))
+        return RowArrays.of(contexts, [self._ranked.evidence(rows) for rows in contexts], chain)
+
+    def _rows(self, kind: int, sources: Integers) -> tuple[Rows, Rows]:
+        """Return the rows of some contexts of a kind: with counts, and with continuations."""
+        none = np.zeros(0, np.int64)
+        keys, lengths = [], []
+        words, counts, followed = [none], [none], [none]
+        for key in np.unique(sources[sources != NONE]).tolist():
+            target, count = self._row(key, kind)
+            if not len(target):
+                continue
+            continuations = self._continuations(key, target, count) if kind < CHAIN else count
+            number = self.words.word_numbers(unpack_target(target)[1])
+            if (number == NONE).any():
+                raise StoreDamagedError(f"network {self._reader.path} has counts of words that it does not name")
+            order = np.argsort(number)
+            keys.append(key)
+            lengths.append(len(target))
+            for column, values in zip((words, counts, followed), (number, count, continuations), strict=True):
+                column.append(values[order])
+        pointer = np.append(0, np.cumsum(np.array(lengths, np.int64)))
+        rows = Rows(np.array(keys, np.int64), pointer, np.concatenate(words).astype(np.int32), np.concatenate(counts))
+        return rows, rows._replace(counts=np.concatenate(followed))
+
+    def _row(self, key: int, kind: int) -> tuple[Integers, Integers]:
+        """Return the targets of a context, ascending, and their counts."""
+        row = self._counts.row(key)
+        if row is None:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        chosen = unpack_target(row.target)[0] == kind
+        return row.target[chosen], row.strength[chosen].astype(np.int64)
+
+    def _continuations(self, key: int, target: Integers, count: Integers) -> Integers:
+        """Return after how many longer contexts each word of a context was counted, or how often without any."""
+        region = self._placement.region_of(key)
+        with self._lock, reading(f"network {self._reader.path}"):
+            if region not in self._repeats:
+                self._repeats[region] = self._reader.repeat_rows(region)
+            repeats = self._repeats[region].between(key, key + 1)
+        of_kind = _of_kind(repeats.target, target)
+        at = np.searchsorted(target, repeats.target[of_kind])
+        found = count.copy()
+        intact = bool(len(at) == 0 or at[-1] < len(target)) and np.array_equal(target[at], repeats.target[of_kind])
+        if intact:
+            found[at] -= repeats.strength[of_kind]
+        if not intact or int(found.min(initial=1)) < 1:
+            raise StoreDamagedError(f"the repeats of network {self._reader.path} contradict its counts")
+        return found
+
+
+def _of_kind(repeats: Integers, target: Integers) -> npt.NDArray[np.bool_]:
+    """Return which targets are of the kind of others, that of one context."""
+    if not len(target):
+        return np.zeros(len(repeats), np.bool_)
+    chosen: npt.NDArray[np.bool_] = unpack_target(repeats)[0] == unpack_target(target[:1])[0]
+    return chosen

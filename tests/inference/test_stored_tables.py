@@ -1,0 +1,173 @@
+"""Tables of single contexts, read when they are asked for: equal to those of all counts, with few reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.village import write_village
+
+import giaann_dask as gd
+from giaann_dask.increments.context_counts import count_contexts
+from giaann_dask.increments.contexts import CHAIN, NONE, TokenStream
+from giaann_dask.increments.repeats import join_repeats, region_repeats
+from giaann_dask.inference.best import handle, scores
+from giaann_dask.inference.best.context_rows import RowCollector, count_longer
+from giaann_dask.inference.best.continuation import TextContinuation
+from giaann_dask.inference.best.handle import TablesHandle, build_tables, place_of, read_tables
+from giaann_dask.inference.best.scores import PooledModel
+from giaann_dask.inference.best.stored_tables import StoredTables
+from giaann_dask.inference.best.tables import PooledTables
+from giaann_dask.inference.best.word_scores import sentences_of
+from giaann_dask.inference.continuation import GeneratedToken
+from giaann_dask.inference.rows import stored
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import select_rows
+from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.run_io import StoredEntries
+from giaann_dask.training.options import TrainingOptions
+
+BEST = gd.Specification(profile="best", regions=3)
+PROMPT = "The old miller carried the flour to the baker. The zyx"
+KINDS = range(1, 20)
+
+
+def reader_of(network: gd.Network) -> CommitReader:
+    return NetworkStore(network.path).open(network.commit)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
+    """A network of three commits, so that the last one writes sums of stored runs."""
+    folder = tmp_path_factory.mktemp("stored")
+    text = write_village(folder / "text.txt", 500)
+    with gd.connect(workers=0) as client:
+        for some in (150, 300):
+            options = TrainingOptions(maximum_sequences=some)
+            gd.train(text, folder / "net", client=client, specification=BEST, options=options)
+        return gd.train(text, folder / "net", client=client)
+
+
+def require_equal(reader: CommitReader, text: str) -> None:
+    """Compare the tables of the contexts of a text with those of all counts, bit by bit."""
+    stream = TokenStream.from_documents([sentences_of(text)])
+    whole, rows = read_tables(*place_of(reader)), StoredTables(reader, KINDS).of(stream)
+    for name in ("words", "unknown"):
+        assert getattr(whole, name) == getattr(rows, name)
+    for name in ("word_keys", "word_order", "base", "share"):
+        assert np.array_equal(getattr(whole, name), getattr(rows, name)), name
+    assert [each.tobytes() for each in whole.spelling.counts] == [each.tobytes() for each in rows.spelling.counts]
+    pairs = np.stack([tables.find_rows(stream).ravel() for tables in (whole, rows)], axis=1)
+    assert ((pairs[:, 0] == NONE) == (pairs[:, 1] == NONE)).all()
+    found = np.unique(pairs[pairs[:, 0] != NONE], axis=0).tolist()
+    assert len(found) > 20
+    for one, other in found:
+        assert row_of(whole, one) == row_of(rows, other)
+
+
+def row_of(tables: PooledTables, row: int) -> tuple[object, ...]:
+    entries = slice(int(tables.pointer[row]), int(tables.pointer[row + 1]))
+    freed = tables.freed[row] if row < len(tables.freed) else None
+    columns = (tables.word, tables.evidence, tables.discounted)
+    return (freed, *(column[entries].tolist() for column in columns))
+
+
+def from_tables(reader: CommitReader, tokens: int) -> tuple[GeneratedToken, ...]:
+    """Continue the prompt with tables of all counts."""
+    model = PooledModel(read_tables(*place_of(reader)), scores.BEST)
+    return tuple(TextContinuation(model, PROMPT, gd.GenerationOptions(tokens=tokens)))
+
+
+def test_rows_are_those_of_all_tables(network: gd.Network) -> None:
+    reader = reader_of(network)
+    text = (network.path.parent / "text.txt").read_text(encoding="utf-8")
+    require_equal(reader, text[:3000] + " Unheard words, of course.")
+
+
+def test_sums_of_regions_are_those_of_all_counts() -> None:
+    rng = np.random.default_rng(3)
+    sentences = [[f"w{n}" for n in rng.zipf(1.6, rng.integers(1, 9)) if n < 30] for _ in range(300)]
+    counts = count_contexts(TokenStream.from_documents([[sentence for sentence in sentences if sentence]]))
+    run, placement = counts.run, Placement(4)
+    regions = placement.regions_of(run.source)
+    parts = [region_repeats(select_rows(run, regions == region), placement) for region in range(4)]
+    joined = [join_repeats(region, parts, parts[region]) for region in range(4)]
+    collector = RowCollector(counts.words)
+    collector.add(run)
+    places = np.arange(len(collector.word_keys), dtype=np.int32)
+    rows = [collector.take(kind, places) for kind in range(CHAIN + 1)]
+    extended = collector.take_extended()
+    for kind in range(1, CHAIN + 1):
+        own = rows[kind]
+        longer = count_longer(own, rows[kind + 1], extended) if kind < CHAIN else np.zeros(len(own.word), np.int64)
+        link = np.where(longer > 0, longer, own.counts)
+        assert sum(small for _, small in joined)[kind - 1].tolist() == [int((link == n).sum()) for n in (1, 2, 3, 4)]
+
+
+def test_what_was_added_and_forgotten_is_as_if_trained_so(network: gd.Network, tmp_path: Path) -> None:
+    one, other = write_village(tmp_path / "one.txt", 90), write_village(tmp_path / "other.txt", 60, seed=3)
+    few = tmp_path / "few.txt"
+    few.write_text("The queer baker sang to the miller. The queer baker sang of bread.\n", encoding="utf-8")
+    with gd.connect(workers=0) as client:
+        both = gd.train([one, other], tmp_path / "both", client=client, specification=BEST)
+        require_equal(reader_of(both), other.read_text(encoding="utf-8")[:2000])
+        # What costs as much as the network is not done for a few sentences.
+        assert reader_of(gd.train(few, both.path, client=client)).repeats() is None
+        gd.forget(both.path, [other], client=client)
+    reader = reader_of(both)
+    assert reader.repeated_connections == reader.manifest().connections
+    require_equal(reader, one.read_text(encoding="utf-8")[:2000])
+
+
+def test_a_prompt_reads_what_it_needs(network: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = reader_of(network)
+    expected = from_tables(reader, 5)
+    assert reader.repeats() is not None
+    monkeypatch.setattr(handle, "build_tables", lambda *_: pytest.fail("all tables are built"))
+    monkeypatch.setattr(stored, "open_region", lambda *_: pytest.fail("a region is decoded"))
+    monkeypatch.setattr(stored, "_ROWS_READ", 1 << 30)
+    asked: list[str] = []
+    read = StoredEntries.read
+
+    def counted(self: StoredEntries, names: list[str]) -> dict[str, bytes]:
+        asked.extend(self._prefix + name for name in names)
+        return read(self, names)
+
+    monkeypatch.setattr(StoredEntries, "read", counted)
+    monkeypatch.setattr(StoredEntries, "read_all", lambda self: pytest.fail("a whole run is read"))
+    found = handle.generate_words(None, reader, PROMPT, gd.GenerationOptions(tokens=5))
+    assert found.tokens == expected
+    # Nothing is read again for the next token.
+    chunks = [name for name in asked if "/c/" in name]
+    assert chunks
+    assert len(chunks) == len(set(chunks))
+
+
+def test_commits_without_sums_are_read_as_a_whole(network: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = from_tables(reader_of(network), 5)
+    monkeypatch.setattr(CommitReader, "repeats", lambda self: None)
+    built = []
+    monkeypatch.setattr(handle, "build_tables", lambda *given: built.append(1) or build_tables(*given))
+    found = handle.generate_words(None, reader_of(network), PROMPT, gd.GenerationOptions(tokens=5))
+    assert found.tokens == expected
+    assert built
+
+
+def test_tables_are_built_while_rows_answer(network: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handle, "_TOKENS_FROM_ROWS", 3)
+    opened = TablesHandle(reader_of(network))
+    options = gd.GenerationOptions(tokens=9)
+    batch = opened.open_batch(options)
+    batch.prepare(PROMPT, options).enter()
+    words = []
+    while len(batch):
+        words += [event.token for event in batch.step() if event.token]
+        if len(words) == 2:
+            assert opened.model.read is not None, "the first tokens need no tables"
+            scored = opened.score(PROMPT)
+    assert opened._building is not None
+    opened._building.join(60)
+    assert opened.model.read is None, "now there are tables"
+    assert tuple(words) == from_tables(reader_of(network), 9)
+    assert scored == opened.score(PROMPT)
