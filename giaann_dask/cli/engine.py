@@ -1,9 +1,10 @@
-"""Define the commands ``cluster``, which starts workers with roles, and ``compact``, which merges runs of a network."""
+"""Define the commands ``cluster``, which starts or stops workers, and ``compact``, which merges runs of a network."""
 
 from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,13 @@ from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import LOCAL, NETWORK, cluster_options, common_options
 from giaann_dask.cli.progress import progress, waiting
 from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Command, section
+from giaann_dask.cli.spelling import Command, CommandGroup, section
 from giaann_dask.cli.stopping import stop_on_signals
 
 _workers, _output = section("Workers"), section("Output and logging")
 
 
-@click.command(cls=Command)
+@click.group(cls=CommandGroup)
 @click.option("--storage", type=int, default=2, show_default=True, help="Workers that store columns.")
 @click.option("--compute", type=int, default=2, show_default=True, help="Workers that compute.")
 @click.option(
@@ -52,12 +53,24 @@ _workers, _output = section("Workers"), section("Output and logging")
 )
 @_output("--json", "as_json", is_flag=True, help="Print one JSON object when the cluster is ready.")
 @log_options
-def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, as_json: bool, **values: Any) -> None:
+@click.pass_context
+def cluster(
+    context: click.Context,
+    /,
+    storage: int,
+    compute: int,
+    port: int,
+    scheduler_file: Path | None,
+    as_json: bool,
+    **values: Any,
+) -> None:
     """Start a scheduler and workers with roles on this machine, until Ctrl-C.
 
     Other commands use it with --scheduler or --scheduler-file. On other machines, workers join with
     `dask worker ADDRESS --resources "storage=1"` or `"compute=1"`.
     """
+    if context.invoked_subcommand is not None:
+        return
     from distributed import Client
 
     from giaann_dask.cluster import ClusterOptions, start_cluster
@@ -77,14 +90,41 @@ def cluster(storage: int, compute: int, port: int, scheduler_file: Path | None, 
             # Written atomically, as other processes wait for the file.
             write_file(scheduler_file, json.dumps({"address": started.scheduler_address}), "the scheduler file")
         answer(ready, as_json, figures(ready, *ready))
-        _wait(stop)
+        _wait(stop, lambda: started.scheduler.status.name == "running")
     if scheduler_file is not None:
         scheduler_file.unlink(missing_ok=True)
 
 
-def _wait(stop: threading.Event) -> None:
-    """Wait for the event in short intervals, so that signals are handled."""
-    while not stop.wait(0.5):
+@cluster.command("stop")
+@click.option("--scheduler", metavar="ADDRESS", help="The scheduler: tcp:// or tls://host:port.")
+@click.option("--scheduler-file", metavar="FILE", help="The file that the scheduler wrote.")
+@_output("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@log_options
+def stop_cluster(scheduler: str | None, scheduler_file: str | None, as_json: bool) -> None:
+    """Stop a running scheduler and its workers, on whatever machines they are.
+
+    For processes that were started by hand, and those that an SSHCluster has left behind, whose client died. Work in
+    progress is lost, what networks have committed is not.
+    """
+    from giaann_dask.cluster import ClusterOptions, connect
+    from giaann_dask.errors import OptionError
+
+    if scheduler is None and scheduler_file is None:
+        raise OptionError("no scheduler is named", "the one to stop", "give --scheduler or --scheduler-file")
+    options = ClusterOptions(scheduler=scheduler, scheduler_file=scheduler_file)
+    with waiting("stop the cluster"):
+        client = connect(options=options, same_versions=False)
+        stopped = {
+            "scheduler": client.scheduler.address,
+            "workers": len(client.scheduler_info(n_workers=-1)["workers"]),
+        }
+        client.shutdown()
+    answer(stopped, as_json, figures(stopped, *stopped))
+
+
+def _wait(stop: threading.Event, running: Callable[[], bool]) -> None:
+    """Wait for the event in short intervals, so that signals are handled, or until ``cluster stop`` is run."""
+    while running() and not stop.wait(0.5):
         pass
 
 

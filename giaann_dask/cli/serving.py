@@ -129,7 +129,7 @@ class _NamedNetwork(click.ParamType):  # type: ignore[type-arg]
     "--compute-workers",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Most workers that continue prompts; 0 continues them in the server's process.  [default: all that compute]",
+    help="Workers that continue prompts; 0 continues them in the server's process.  [default: all that compute]",
 )
 @_limits(
     "--network-memory",

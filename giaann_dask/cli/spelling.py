@@ -165,6 +165,20 @@ class Group(click.Group):
     command_class = Command
 
 
+class CommandGroup(Command, click.Group):
+    """A command that has commands of its own, and does its own work where none of them is named."""
+
+    command_class = Command
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, invoke_without_command=True, **settings)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, then the commands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
 def spelled(name: str, context: click.Context) -> str:
     """Return the option that sets a parameter: of this command, else of another one, else the parameter's name.
 

@@ -183,8 +183,14 @@ def test_a_cluster_from_the_command_line(tmp_path: Path) -> None:
             text = write_village(tmp_path / "village.txt", 300)
             report = gd.train(text, tmp_path / "net", client=client).training_report
         assert report.trained > 0
+        stop = [sys.executable, "-m", "giaann_dask", "cluster", "stop", "--scheduler-file", str(file), "--json"]
+        stopped = subprocess.run(stop, capture_output=True, text=True, timeout=60)
+        assert json.loads(stopped.stdout)["workers"] == 2, stopped.stderr
+        # The command that started it sees that, and ends.
+        process.wait(90)
     finally:
-        os.kill(process.pid, signal.SIGTERM)
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGTERM)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert json.loads(out)["scheduler"].startswith("tcp://127.0.0.1")
