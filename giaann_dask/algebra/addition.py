@@ -117,8 +117,7 @@ def _without_overlap(readers: Sequence[CommitReader], overlap: Overlap) -> list[
             raise OptionError(
                 f"{len(both):,} of {len(entries):,} parts of text of network {reader.path} are in earlier ones, too",
                 "networks that share all of the text of one, or none",
-                "let one forget the shared text on a branch, and add that: giaann-dask branch NETWORK rest, "
-                "forget NETWORK SHARED --branch rest, add OTHER NETWORK@rest",
+                "forget the shared text on a branch of one of them, and add that branch (NETWORK@BRANCH)",
             )
         if not both or not entries:
             added.append(reader)

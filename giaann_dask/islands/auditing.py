@@ -133,7 +133,7 @@ def _given(bundle: Bundle, number: int, given: Mapping[bytes, Part]) -> Sequence
         raise OptionError(
             f"{missing:,} of {len(entries):,} parts of group {number} of {bundle.path} have no text",
             "the text of every group that is drawn",
-            f"name it with {parameter('texts')}, or ask for a bundle that offers its text (pack --offer-text)",
+            f"name it with {parameter('texts')}, or ask for a bundle that was packed with its text",
         )
     return [given[entry.identity] for entry in entries]
 
