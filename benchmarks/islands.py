@@ -119,11 +119,11 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, object]:
     used["merge again"] = call(*merge)
     flags = () if arguments.profile == "best" else ("--flags", "canonical")
     used["one training"] = call("train", *books, "--network", whole, "--profile", arguments.profile, *flags, *workers)
-    names = [folder / "exported.npz", folder / "whole.npz"]
-    for network, name in zip((owner, whole), names, strict=True):
-        call("export", network, "--out", name, "--compression", "none")
+    exports = [folder / "exported.npz", folder / "whole.npz"]
+    for network, export in zip((owner, whole), exports, strict=True):
+        call("export", network, "--out", export, "--compression", "none")
     ends = (".npz", ".json", ".neurons.npz")
-    equal = [filecmp.cmp(names[0].with_suffix(end), names[1].with_suffix(end), shallow=False) for end in ends]
+    equal = [filecmp.cmp(exports[0].with_suffix(end), exports[1].with_suffix(end), shallow=False) for end in ends]
     return {
         "profile": arguments.profile,
         "exports equal": equal,

@@ -41,7 +41,7 @@ def prompts(text: Path, count: int) -> list[str]:
 def processor_s(client: Client) -> float:
     """Return the processor time of the worker processes and of this one so far."""
     used = [psutil.Process(pid).cpu_times() for pid in (*client.run(os.getpid).values(), os.getpid())]
-    return sum(times.user + times.system for times in used)
+    return float(sum(times.user + times.system for times in used))
 
 
 def run(engine: WorkerEngine, texts: Sequence[str], tokens: int) -> list[list[str]]:

@@ -91,7 +91,7 @@ def train_here(blocks: list[EncodedBlock], watch: Stopwatch) -> tuple[list[Packe
     increments = 0
     for batch in batches(blocks):
         touched = watch.time("connect", connect_batch, batch, specification, placement, cpu)
-        increments += sum(table.nbytes for run in touched.values() for table in run)
+        increments += sum(table.nbytes for run in touched.values() for table in run if table is not None)
         for region, run in touched.items():
             regions.setdefault(region, []).append(run)
     return [watch.time("sum and pack", compact, *runs).connections for runs in regions.values()], increments

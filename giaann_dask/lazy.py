@@ -113,15 +113,6 @@ def compiled(*signatures: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     ----------
     *signatures
         Of numba: types of the result and of the arguments. Other types are an error when it is called.
-
-    Examples
-    --------
-    >>> import numba
-    >>> @compiled(numba.int64(numba.int64))
-    ... def doubled(number):
-    ...     return 2 * number
-    >>> doubled(4)
-    8
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -134,10 +125,12 @@ def compiled(*signatures: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
             nonlocal ready
             if not ready:
                 with lock:
-                    for signature in signatures:
-                        dispatcher.compile(signature)
-                    dispatcher.disable_compile()
-                    ready = True
+                    # Another thread may have compiled it in the meantime.
+                    if not ready:
+                        for signature in signatures:
+                            dispatcher.compile(signature)
+                        dispatcher.disable_compile()
+                        ready = True
             result: R = dispatcher(*arguments, **named)
             return result
 

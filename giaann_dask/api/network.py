@@ -449,7 +449,7 @@ class Network(Summarised):
         ...     )
         >>> trace = village.trace("The old miller carried the flour", max_tokens=1)
         >>> trace.tokens[0].word, trace.tokens[0].connections[0].sequences
-        ('to', 9)
+        ('to', 2)
         """
         from giaann_dask.api.texts import as_sources
         from giaann_dask.tracing.index import require_index

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.encoding.sources import CorpusRange, SourceOptions, Unit, open_corpus, read_units
-from giaann_dask.errors import GiaannError, parameter
+from giaann_dask.errors import GiaannError
 from giaann_dask.keys import Integers
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.block_tagging import make_builder, tag_part
@@ -114,7 +114,7 @@ class TrainingText:
                     return found
             except GiaannError as error:
                 problem = str(error)
-        given = f"name a copy of it with {parameter('texts')}"
+        given = "name a copy of it"
         if not own:
             return f"the text was read from {name or 'an unknown place'}, which cannot be read again; {given}"
         if problem:
