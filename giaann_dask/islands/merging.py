@@ -158,7 +158,8 @@ def merge_bundles(
             verified.append(_Verified(bundle, groups, names, audit_bundle(client, bundle, island, groups, audit)))
             known |= {entry.identity: entry for number in groups for entry in bundle.groups[number].entries}
         commits = _Adding(client, store, island, audit.seed, observer).add([each for each in verified if each.groups])
-        return [_report(each, audit, commits.get(each.bundle.identity, "")) for each in verified]
+        # A bundle that is named twice is added once.
+        return [_report(each, audit, commits[each.bundle.identity] if each.groups else "") for each in verified]
 
 
 def _report(verified: _Verified, audit: AuditOptions, commit: str) -> MergeReport:

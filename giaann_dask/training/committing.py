@@ -161,7 +161,7 @@ def commit_regions(
         load=tuple(placement.load.tolist()),
         counts={region: count for region, count in counts.items() if runs_of[region] > 1},
     )
-    forks, summary = [fork for fork in results(written) if fork], None
+    forks, summary = results(written), None
     if repeats:
         more, small = zip(*results(repeats), strict=True)
         forks, summary = [*forks, *more], StoredRepeats(name, sum(small))
@@ -218,7 +218,7 @@ def _write(
     session: icechunk.Session,
     new: Sequence[RunReference],
 ) -> list[Future]:
-    """Submit tasks that write runs into forks of a session, which are merged into it; empty ones have none."""
+    """Submit tasks that write runs into forks of a session, which are merged into it."""
     fork = store.fork(session) if new else b""
     return [
         regions.submit(

@@ -31,7 +31,7 @@ from giaann_dask.errors import (
 from giaann_dask.inference.handle import open_regions
 from giaann_dask.keys import pack_neuron
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packing import pack, unpack
+from giaann_dask.runs.packing import RowReader, pack, unpack
 from giaann_dask.runs.placement import Placement, split_run
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.store.connection_table import COORDINATES, ConnectionTable
@@ -165,23 +165,22 @@ def test_a_column_is_the_sum_of_the_runs_of_its_regions(network: gd.Network) -> 
         "2.1": pack(split_run(halves[1], pivot + 2, True), 64),
     }
 
-    def entries(name: str) -> tuple[SimpleNamespace, SimpleNamespace]:
-        table = SimpleNamespace(read=lambda names: {each: runs[name].entries[each] for each in names})
-        return table, table
+    def rows(name: str, table: str) -> RowReader:
+        return RowReader(lambda names: {each: runs[name].entries[each] for each in names})
 
     stored = tuple(StoredRun(name, int(name[0]), 0, 0, len(run), 0) for name, run in runs.items())
     reader: Any = SimpleNamespace(
         path="network",
         manifest=lambda: Manifest(specification=network.specification, runs=stored),
         placement=lambda: Placement(1).split(0, pivot),
-        entries=entries,
+        rows=rows,
     )
     expected = select_column(merge_runs([unpack(run) for run in runs.values()]), column)
-    found, _ = read_column(reader, column)
+    found, *_ = read_column(reader, column)
     assert len(expected) > len(select_column(halves[1], column)) > 0
     for name in ("source", "pointer", "target", "strength"):
         assert np.array_equal(getattr(found, name), getattr(expected, name))
-    (first, _), (second, _) = (read_column(reader, column, [region]) for region in (1, 2))
+    (first, *_), (second, *_) = (read_column(reader, column, [region]) for region in (1, 2))
     assert np.array_equal(np.concatenate([first.target, second.target]), expected.target)
 
 
@@ -298,9 +297,9 @@ def test_a_column_shows_itself_with_a_picture(network: gd.Network) -> None:
 
 def test_of_a_column_only_runs_of_its_region_are_read(network: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
     read: set[str] = set()
-    entries = CommitReader.entries
+    rows = CommitReader.rows
     monkeypatch.setattr(CommitReader, "connections", None)
-    monkeypatch.setattr(CommitReader, "entries", lambda self, name: read.add(name) or entries(self, name))
+    monkeypatch.setattr(CommitReader, "rows", lambda self, *names: read.add(names[0]) or rows(self, *names))
     column = network["miller"]
     assert not read
     assert len(column.connections) > 0

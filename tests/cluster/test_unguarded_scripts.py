@@ -76,11 +76,14 @@ import giaann_dask as gd
 print("started", flush=True)
 
 
-def start(device_memory_limit, rmm_pool_size, **options):
+def start(device_memory_limit, rmm_pool_size, rmm_allocator_external_lib_list, **options):
     return LocalCluster(**options)
 
 
 torch.cuda.is_available = lambda: True
+torch.cuda.current_device = lambda: 0
+torch.cuda.device_count = lambda: 1
+sys.modules["rmm"] = types.ModuleType("rmm")
 sys.modules["dask_cuda"] = types.SimpleNamespace(LocalCUDACluster=start)
 with gd.connect(options=gd.ClusterOptions(workers=1, device="cuda")) as client:
     print(client.submit(lambda number: 2 * number, 4).result())

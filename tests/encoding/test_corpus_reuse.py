@@ -70,7 +70,8 @@ def read(
         sizes = [block.sizes_after(q) for q in range(block.mapping.sequences)]
         found.append((place, sizes, last, vars(result(block.statistics)), block.characters))
     runs = connect_summed(encoded, SPECIFICATION, Placement(SPECIFICATION.regions), torch.device("cpu"))
-    tables = [getattr(t, n).tobytes() for r in runs.values() for t in r for n in ("source", "target", "strength")]
+    runs_of = [table for run in runs.values() for table in run if table is not None]
+    tables = [getattr(table, name).tobytes() for table in runs_of for name in ("source", "target", "strength")]
     flags = (vocabulary.delimiter, vocabulary.probable_since)
     counted = (vocabulary.sequences, stream.counted)
     return names, (vocabulary.concepts, vocabulary.features, flags, counted, ledger.entries, found, tables)

@@ -24,6 +24,8 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from giaann_dask import device
+
 # Passed to the code under test.
 DEVICE = torch.device("meta")
 _CUDA = torch.device("cuda", 0)
@@ -89,7 +91,8 @@ class SimulatedDevice(TorchDispatchMode):
 
     def __enter__(self) -> SimulatedDevice:
         # In inference mode, PyTorch dispatches whole compositions of operations.
-        self._around.enter_context(mock.patch.object(torch, "inference_mode", torch.no_grad))
+        for module in (torch, device.torch):
+            self._around.enter_context(mock.patch.object(module, "inference_mode", torch.no_grad))
         self._around.enter_context(self._fake)
         super().__enter__()
         return self

@@ -17,7 +17,7 @@ from giaann_dask.cluster import result, task_key, wait_all
 from giaann_dask.cluster.regions import open_region, region_places
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.device import one_thread
-from giaann_dask.errors import GiaannError, OptionError
+from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.best.continuation import TextContinuation
@@ -84,7 +84,8 @@ class TablesHandle:
     def _build(self) -> None:
         try:
             self.model = PooledModel(self._tables(), BEST)
-        except (GiaannError, OSError) as error:
+        # Whatever it is, such as a client that has been closed: predictions do not need the tables.
+        except Exception as error:
             _LOG.warning("commit %s is still predicted from rows, its tables cannot be built: %s", self.commit, error)
 
     @property
