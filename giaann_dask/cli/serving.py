@@ -34,8 +34,10 @@ from giaann_dask.errors import OptionError, parameter
 
 if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions
+    from giaann_dask.inference.continuation import GenerationOptions
     from giaann_dask.inference.rows.remote import RowOptions
     from giaann_dask.serving.engine import CompletionEngine, Engine
+    from giaann_dask.serving.options import ServingOptions
     from giaann_dask.serving.worker_engine import WorkerEngine
     from giaann_dask.store.network_store import CommitReader
 
@@ -162,13 +164,11 @@ def serve(networks: tuple[tuple[str | None, Path], ...], places: int | None, **v
         import_optional(package, "serve")
     from giaann_dask.api.cluster import connect
     from giaann_dask.cluster import attempt
-    from giaann_dask.inference.continuation import GenerationOptions
     from giaann_dask.inference.handle import opened_bytes
     from giaann_dask.inference.sharded.workers import StateOptions
     from giaann_dask.serving.app import build_app
     from giaann_dask.serving.engine import open_engine
     from giaann_dask.serving.models import Models, ModelSource
-    from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
     from giaann_dask.serving.reopening import ReopenedEngine, SharedClient
     from giaann_dask.serving.server import address_of, bind
     from giaann_dask.serving.server import serve as run_server
@@ -176,23 +176,9 @@ def serve(networks: tuple[tuple[str | None, Path], ...], places: int | None, **v
     from giaann_dask.store.network_store import NetworkStore
     from giaann_dask.text.strings import escaped
 
-    options = ServingOptions(
-        **{name: values[name] for name in ("host", "port", "api_key", "timeout_s", "drain_s")},
-        name=values["model_name"],
-        limits=Limits(
-            body_bytes=values["max_body"], prompt_characters=values["max_prompt"], tokens=values["max_tokens"]
-        ),
-        queue=QueueOptions(
-            slots=values["slots"] if places is None else places, waiting=values["waiting"], wait_s=values["wait_s"]
-        ),
-    )
-    inference, memory = read_inference_options(values, "prediction"), read_size("state_memory", values["state_memory"])
-    generation = GenerationOptions(
-        inference=inference,
-        tagger=values["tagger"],
-        device=values["device"],
-        rows=_in_time(read_row_options(values), options.timeout_s),
-    )
+    options = _serving_options(values, places)
+    generation = _generation_options(values, options.timeout_s)
+    memory = read_size("state_memory", values["state_memory"])
     state = StateOptions(**({} if memory is None else {"state_bytes": memory}))
     cluster = cluster_options(values, LOCAL)
     workers = _compute_workers(values, cluster)
@@ -247,6 +233,34 @@ def serve(networks: tuple[tuple[str | None, Path], ...], places: int | None, **v
             )
             if values["as_json"]:
                 answer(asdict(models.statistics()), True, [])
+
+
+def _serving_options(values: dict[str, Any], places: int | None) -> ServingOptions:
+    """Return the options of the server."""
+    from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
+
+    return ServingOptions(
+        **{name: values[name] for name in ("host", "port", "api_key", "timeout_s", "drain_s")},
+        name=values["model_name"],
+        limits=Limits(
+            body_bytes=values["max_body"], prompt_characters=values["max_prompt"], tokens=values["max_tokens"]
+        ),
+        queue=QueueOptions(
+            slots=values["slots"] if places is None else places, waiting=values["waiting"], wait_s=values["wait_s"]
+        ),
+    )
+
+
+def _generation_options(values: dict[str, Any], timeout_s: float) -> GenerationOptions:
+    """Return the options of all prompts."""
+    from giaann_dask.inference.continuation import GenerationOptions
+
+    return GenerationOptions(
+        inference=read_inference_options(values, "prediction"),
+        tagger=values["tagger"],
+        device=values["device"],
+        rows=_in_time(read_row_options(values), timeout_s),
+    )
 
 
 def _compute_workers(values: dict[str, Any], cluster: ClusterOptions) -> int | None:

@@ -144,27 +144,15 @@ def commit_regions(
     repeated = last and _stores_repeats(progress.manifest, kept, sizes, before.repeated_connections)
     repeats = _write_repeats(regions, store.fork(session), name, kept, placement) if repeated else []
     counts = counts_of(countings)
-    runs_of = Counter(region for region, _ in kept)
-    totals = list(counts.values()) if last else [sizes[run.identity] for _, run in kept]
-    manifest = replace(
-        progress.manifest,
-        runs=tuple(
-            StoredRun(run.identity, region, run.rank, size.neurons, size.connections, size.nbytes, size.index_bytes)
-            for region, run in kept
-            for size in [sizes[run.identity]]
-        ),
-        neurons=sum(total.neurons for total in totals),
-        connections=sum(total.connections for total in totals),
-        exact=last or len(runs_of) == len(kept),
-        rounds=snapshot.rounds,
-        splits=placement.splits,
-        load=tuple(placement.load.tolist()),
-        counts={region: count for region, count in counts.items() if runs_of[region] > 1},
-    )
-    forks, summary = results(written), None
+    measured = [(region, run, sizes[run.identity]) for region, run in kept]
+    manifest = _manifest(replace(progress.manifest, rounds=snapshot.rounds), placement, measured, counts, last=last)
+    forks, summary = [fork for fork in results(written) if fork], None
     if repeats:
         more, small = zip(*results(repeats), strict=True)
         forks, summary = [*forks, *more], StoredRepeats(name, sum(small))
+    if not forks:
+        # One that was forked cannot be committed before something has been merged into it.
+        session = store.begin()
     change = CommitChange(
         manifest,
         progress.vocabulary,
@@ -218,7 +206,7 @@ def _write(
     session: icechunk.Session,
     new: Sequence[RunReference],
 ) -> list[Future]:
-    """Submit tasks that write runs into forks of a session, which are merged into it."""
+    """Submit tasks that write runs into forks of a session, which are merged into it; empty ones have none."""
     fork = store.fork(session) if new else b""
     return [
         regions.submit(
@@ -229,6 +217,35 @@ def _write(
         )
         for run in new
     ]
+
+
+def _manifest(
+    manifest: Manifest,
+    placement: Placement,
+    runs: Sequence[tuple[int, RunReference, RunSize]],
+    counts: Mapping[int, RunSize],
+    *,
+    last: bool,
+) -> Manifest:
+    """Return a manifest with its runs, how they are placed, and how many neurons and connections they have.
+
+    `counts` are of the distinct entries of each region; only those of a last commit have been counted.
+    """
+    runs_of = Counter(region for region, *_ in runs)
+    totals = list(counts.values()) if last else [size for *_, size in runs]
+    return replace(
+        manifest,
+        runs=tuple(
+            StoredRun(run.identity, region, run.rank, size.neurons, size.connections, size.nbytes, size.index_bytes)
+            for region, run, size in runs
+        ),
+        neurons=sum(total.neurons for total in totals),
+        connections=sum(total.connections for total in totals),
+        exact=last or len(runs_of) == len(runs),
+        splits=placement.splits,
+        load=tuple(placement.load.tolist()),
+        counts={region: count for region, count in counts.items() if runs_of[region] > 1},
+    )
 
 
 def _stores_repeats(

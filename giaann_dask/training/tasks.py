@@ -332,7 +332,7 @@ def count_more(path: str, commit: str, stored: Sequence[str], *runs: PackedRegio
 def write_stored(fork: bytes, identity: str, attempt: str, packed: PackedRegionRun) -> bytes:
     """Write a run, unless it is empty, on the worker that has it (`giaann_dask.store.run_io.write_run`)."""
     if measure_run(packed).empty:
-        return fork
+        return b""
     with naming_worker():
         written = write_run(fork, identity, packed)
     KEPT.keep(attempt, identity, packed)
