@@ -229,11 +229,11 @@ def test_commits_do_not_wait_for_the_compaction_of_stored_runs(tmp_path: Path, m
             time.sleep(0.01)
         return compact(*runs)
 
+    stored_runs = [pack_run(increments(16 * number + 16)[0]) for number in range(2)]
     monkeypatch.setattr(tasks, "compact", add_up_late)
     with gd.connect(options=ClusterOptions(workers=0, threads=2)) as client:
         regions = Regions(client, Placement(1), 2)
-        for number in range(2):
-            packed = pack_run(increments(16 * number + 16)[0])
+        for number, packed in enumerate(stored_runs):
             name, size = f"00000.{number:08d}-{number:08d}", measure_run(packed)
             run = StoredRun(name, 0, 0, size.neurons, size.connections, size.nbytes)
             (future,) = client.scatter([packed], hash=False)
