@@ -88,16 +88,17 @@ def test_chunks_of_one_prompt(trained: gd.Network, traffic: Traffic) -> None:
 
 def test_memory_of_one_step(trained: gd.Network) -> None:
     opened, options = NetworkHandle(open_commit(str(trained.path), trained.commit)), GenerationOptions(tokens=8)
-    peaks = []
-    # The first prompt reads rows and imports what it needs.
-    for _ in range(2):
+    prompts: list[list[int]] = []
+    for _ in range(5):
         batch = opened.open_batch(options)
         batch.prepare(PROMPT, options).enter()
         batch.step()
-        peaks = []
+        prompts.append([])
         while len(batch):
             tracemalloc.start()
             batch.step()
-            peaks.append(tracemalloc.get_traced_memory()[1])
+            prompts[-1].append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
+    # The first prompt reads rows and imports what it needs, and other threads of this process allocate, too.
+    peaks = [min(step) for step in zip(*prompts[1:], strict=True)]
     assert 0 < max(peaks) <= STEP_BYTES[trained.specification.profile]
