@@ -1,4 +1,4 @@
-"""Count how often each word followed each context, as integers that add and subtract exactly.
+"""Count how often each word followed each context, as integers that add up exactly.
 
 For profile ``best``, each token adds one to (context, word) for every kind of
 `giaann_dask.increments.contexts.CONTEXTS` that fits into its sentence, and one to (longer context, shorter context)
@@ -19,7 +19,7 @@ import numpy as np
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.increments.contexts import CHAIN, CONTEXTS, EXTENDS, NONE, TokenStream, word_key
-from giaann_dask.keys import Integers, pack_target, unpack_target
+from giaann_dask.keys import Integers, pack_target
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.run import Run, narrow_strength
 
@@ -45,16 +45,6 @@ class ContextCounts:
 
     run: Run
     words: tuple[str, ...]
-
-    @classmethod
-    def empty(cls) -> ContextCounts:
-        """Return the counts of no text."""
-        return cls(Run.empty(), ())
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays and of the UTF-8 words."""
-        return self.run.nbytes + sum(len(word.encode("utf-8", "surrogatepass")) for word in self.words)
 
 
 def count_contexts(
@@ -86,40 +76,6 @@ def count_contexts(
     run = merge_runs([_to_run(*pairs) for pairs in _pairs(stream, kinds, block_tokens)])
     used = np.unique(stream.index)
     return ContextCounts(run, _sorted_words(stream.words[number] for number in used.tolist()))
-
-
-def add_counts(parts: Sequence[ContextCounts]) -> ContextCounts:
-    """Return the sum of the counts of several texts, independent of their order.
-
-    Raises
-    ------
-    StrengthOverflowError
-        If a count does not fit into 64 bits.
-    """
-    if not parts:
-        return ContextCounts.empty()
-    run = merge_runs([part.run for part in parts])
-    return ContextCounts(run, _sorted_words({word for part in parts for word in part.words}))
-
-
-def subtract_counts(whole: ContextCounts, part: ContextCounts) -> ContextCounts:
-    """Subtract the counts of a part of a text; equals counting the rest alone.
-
-    Raises
-    ------
-    OptionError
-        If the part has a count that the whole has not.
-    """
-    gone = Run(part.run.source, part.run.pointer, part.run.target, -part.run.strength.astype(np.int64))
-    run = merge_runs([whole.run, gone]) if len(part.run) else whole.run
-    if len(run) != len(whole.run) or int(run.strength.min(initial=0)) < 0:
-        raise OptionError("a text is taken away that was not counted", "a part of the counted text", "count it first")
-    source = np.repeat(run.source, np.diff(run.pointer))
-    left = run.strength > 0
-    run = _from_sorted(source[left], run.target[left], run.strength[left].astype(np.int64))
-    segment, neuron, _ = unpack_target(run.target)
-    kept = set(neuron[segment == 0].tolist())
-    return ContextCounts(run, tuple(word for word in whole.words if word_key(word) in kept))
 
 
 def _pairs(stream: TokenStream, kinds: Sequence[int], block_tokens: int) -> Iterator[tuple[Integers, Integers]]:
@@ -180,14 +136,6 @@ def _sum_rows(source, target, order):  # type: ignore[no-untyped-def]
         pointer[row] = found
         begin = end
     return rows[:row].copy(), pointer[: row + 1].copy(), targets[:found].copy(), counts[:found].copy()
-
-
-def _from_sorted(source: Integers, target: Integers, count: Integers) -> Run:
-    """Return the run of pairs that are sorted by source, then target, each there once."""
-    if not len(source):
-        return Run.empty()
-    row = np.flatnonzero(np.append(True, source[1:] != source[:-1]))
-    return Run(source[row], np.append(row, len(source)), target, narrow_strength(count))
 
 
 def _sorted_words(words: Iterator[str] | set[str]) -> tuple[str, ...]:

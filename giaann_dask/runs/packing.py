@@ -68,8 +68,6 @@ from giaann_dask.spec import (
 )
 
 if TYPE_CHECKING:
-    import zarr
-
     from giaann_dask.runs.target_sets import TargetBlock, TargetSets
 
 
@@ -299,16 +297,6 @@ def unpack_targets(packed: PackedRun) -> tuple[npt.NDArray[np.int64], TargetSets
     none = np.zeros(0, np.int64)
     key = target_key(column, feature, branch)
     return source, TargetSets(row_targets, key, segments.astype(np.uint32, copy=False), none, none.view(np.uint64))
-
-
-def as_group(packed: PackedRun) -> zarr.Group:
-    """Open a packed run as a read-only Zarr group in memory, without copying its bytes."""
-    import zarr
-    from zarr.core.buffer.cpu import Buffer
-    from zarr.storage import MemoryStore
-
-    store = MemoryStore({key: Buffer.from_bytes(value) for key, value in packed.entries.items()})
-    return zarr.open_group(store, mode="r")
 
 
 def _row_blocks(run: Run) -> Iterator[Run]:

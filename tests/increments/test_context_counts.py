@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from giaann_dask.errors import OptionError
-from giaann_dask.increments.context_counts import ContextCounts, add_counts, count_contexts, subtract_counts
+from giaann_dask.increments.context_counts import ContextCounts, count_contexts
 from giaann_dask.increments.contexts import CHAIN, CONTEXTS, SINGLE, TokenStream, source_key, word_key
 from giaann_dask.keys import unpack_target
 from giaann_dask.runs.packing import pack, unpack
@@ -48,15 +46,6 @@ def found_pairs(counts: ContextCounts, distance: int) -> Counter[tuple[str, str]
 
 
 @examples(25)
-@given(DOCUMENTS, DOCUMENTS)
-def test_parts_add_up_to_the_whole_and_can_be_taken_away(first: Documents, second: Documents) -> None:
-    one, two, whole = counted(first), counted(second), counted(first + second)
-    assert plain(add_counts([one, two])) == plain(add_counts([two, one])) == plain(whole)
-    assert plain(subtract_counts(whole, two)) == plain(one)
-    assert plain(subtract_counts(whole, whole)) == plain(ContextCounts.empty())
-
-
-@examples(25)
 @given(DOCUMENTS, st.integers(1, 7))
 def test_blocks_do_not_matter(documents: Documents, block_tokens: int) -> None:
     assert plain(counted(documents, block_tokens)) == plain(counted(documents))
@@ -77,14 +66,6 @@ def test_counts_are_those_of_a_dictionary(documents: Documents) -> None:
 def test_counts_are_packed_like_any_run() -> None:
     counts = counted([[["the", "cat", "saw", "the", "dog", "and", "the", "cat"]]])
     assert plain(ContextCounts(unpack(pack(counts.run)), counts.words)) == plain(counts)
-
-
-def test_what_was_not_counted_cannot_be_taken_away() -> None:
-    few, more = counted([[["a", "b"]]]), counted([[["a", "b"], ["a", "b"]]])
-    with pytest.raises(OptionError, match="not counted"):
-        subtract_counts(few, more)
-    with pytest.raises(OptionError, match="not counted"):
-        subtract_counts(few, counted([[["c"]]]))
 
 
 def test_each_link_of_the_chain_extends_the_one_before() -> None:

@@ -16,7 +16,7 @@ from support.village import write_village
 import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.errors import EmptyInputError, GiaannError, OptionError, SpecificationError
-from giaann_dask.increments.context_counts import ContextCounts, count_contexts, subtract_counts
+from giaann_dask.increments.context_counts import ContextCounts, count_contexts
 from giaann_dask.increments.contexts import CONTEXTS, TokenStream, word_key
 from giaann_dask.inference.best.ngram import backoff_matches, kneser_ney
 from giaann_dask.inference.best.scores import BEST, NAMES, PooledModel
@@ -145,12 +145,6 @@ def test_blocks_batches_regions_and_stops_do_not_matter(network: gd.Network, tmp
         assert [a == b for a, b in zip(exported(whole, tmp_path), expected, strict=True)] == [True, True, True]
         assert trained(TRAIN, folder, **options).commit == whole.commit, "nothing is left to count"
     assert whole.describe()["regions"] > 8, "regions of counts are split as others are"
-
-
-def test_text_is_taken_away_exactly(network: gd.Network, tmp_path: Path) -> None:
-    both = trained([TRAIN, TEST], tmp_path / "both")
-    rest = subtract_counts(counts_of(both), count_contexts(stream_of(TEST), kinds=KINDS))
-    assert plain(rest) == plain(counts_of(network))
 
 
 def test_probabilities_are_those_of_the_pure_path(network: gd.Network) -> None:

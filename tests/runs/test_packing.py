@@ -19,7 +19,7 @@ from zarr.storage import MemoryStore
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
 from giaann_dask.keys import NEURON_MASK, pack_neuron, pack_target, unpack_target
 from giaann_dask.runs import packing
-from giaann_dask.runs.packing import PackedRun, RowReader, as_group, pack, unpack
+from giaann_dask.runs.packing import PackedRun, RowReader, pack, unpack
 from giaann_dask.runs.run import Run, narrow_strength
 
 ARRAYS = ("source", "pointer", "target", "strength")
@@ -30,6 +30,12 @@ SEGMENTS = st.integers(0, 31)
 BRANCHES = st.one_of(st.integers(0, 1), st.integers(0, 127))
 STRENGTHS = st.one_of(st.integers(1, 300), st.integers(1, 1 << 32), st.integers(1, (1 << 63) - 1))
 CONNECTIONS = st.tuples(COLUMNS, FEATURES, SEGMENTS, COLUMNS, FEATURES, BRANCHES)
+
+
+def as_group(packed: PackedRun) -> zarr.Group:
+    """Open a packed run as any reader of Zarr does."""
+    store = MemoryStore({key: Buffer.from_bytes(value) for key, value in packed.entries.items()})
+    return zarr.open_group(store, mode="r")
 
 
 @pytest.fixture(scope="module", autouse=True, params=[packing._ROW_BLOCK, 3])
