@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from giaann_dask.islands.definition import Island
     from giaann_dask.islands.merging import MergeReport
     from giaann_dask.islands.packing import PackOptions, PackReport
+    from giaann_dask.object_urls import place
     from giaann_dask.spec import Specification
     from giaann_dask.store.corpus import EncodedCorpus
     from giaann_dask.text.inputs import Files
@@ -85,6 +86,7 @@ _MODULES = {
     "new_inputs": "giaann_dask.api.training",
     "open": "giaann_dask.api.network",
     "pack_bundle": "giaann_dask.api.islands",
+    "place": "giaann_dask.object_urls",
     "prune": "giaann_dask.api.algebra",
     "roles_of": "giaann_dask.cluster",
     "save_report": "giaann_dask.diagnostics.evaluation_report",
@@ -131,6 +133,7 @@ __all__ = [
     "new_inputs",
     "open",
     "pack_bundle",
+    "place",
     "prune",
     "roles_of",
     "save_report",

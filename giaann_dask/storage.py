@@ -9,11 +9,10 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path, PosixPath
+from pathlib import Path
 from typing import Any, cast
 
 import google_crc32c
@@ -30,11 +29,11 @@ from giaann_dask.errors import (
     StoreRefusedError,
     StoreUnreachableError,
 )
+from giaann_dask.object_urls import ObjectPath, is_object_store, object_path
 
 CHUNK = 262_144
 # The attribute of a group with the checksums of the values of its arrays, where there is one.
 CHECKSUMS = "checksums"
-_OBJECT_STORE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 # Message texts of libraries without error numbers, such as Icechunk.
 _READ_ONLY = ("read-only file system", "read-only filesystem", "os error 30", "errno 30")
@@ -156,63 +155,7 @@ def bytes_on_disk(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-class ObjectPath(PosixPath):
-    """URL of a prefix in an object store, for the places where a network is named by a path.
-
-    It has the names and parents of a path; nothing on it can be opened as a file.
-
-    Examples
-    --------
-    >>> url = ObjectPath("s3://bucket/networks/village")
-    >>> str(url), url.name, str(url.parent)
-    ('s3://bucket/networks/village', 'village', 's3://bucket/networks')
-    """
-
-    def __str__(self) -> str:
-        """Return the URL."""
-        scheme, _, rest = super().__str__().partition(":/")
-        return f"{scheme}://{rest.lstrip('/')}"
-
-    def __fspath__(self) -> str:
-        """Return the URL."""
-        return str(self)
-
-    def resolve(self, strict: bool = False) -> ObjectPath:
-        """Return the URL itself."""
-        return self
-
-
-def is_object_store(path: str | Path) -> bool:
-    """Return whether a path names an object store.
-
-    Examples
-    --------
-    >>> is_object_store("s3://bucket/village"), is_object_store(Path("s3://bucket/village")), is_object_store("/a")
-    (True, True, False)
-    """
-    return _OBJECT_STORE.match(str(path)) is not None
-
-
-def s3_endpoint() -> str | None:
-    """Return the address of an S3-compatible server that the environment names, None for Amazon's."""
-    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-
-
-def object_store_options(scheme: str) -> dict[str, Any]:
-    """Return the keyword arguments with which clients of obstore reach the stores that the environment names.
-
-    Parameters
-    ----------
-    scheme : str
-        Of the URL, such as ``"s3"``.
-    """
-    endpoint = s3_endpoint() if scheme == "s3" else None
-    if endpoint is None:
-        return {}
-    return {"config": {"endpoint": endpoint}, "client_options": {"allow_http": endpoint.startswith("http://")}}
-
-
-def absolute_place(path: str | Path) -> Path:
+def absolute_place(path: str | os.PathLike[str]) -> Path:
     """Return where a store is for processes in any working directory: absolute, with links followed.
 
     To be called once, where a path is given. What names an object store becomes an `ObjectPath`.
@@ -230,7 +173,7 @@ def absolute_place(path: str | Path) -> Path:
     s3://bucket/village
     """
     if is_object_store(path):
-        return ObjectPath(str(path))
+        return path if isinstance(path, ObjectPath) else object_path(str(path))
     try:
         return Path(os.path.realpath(path))
     except (OSError, ValueError) as error:

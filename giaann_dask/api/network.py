@@ -7,7 +7,7 @@ imported by the methods that predict, so that inspecting a network does not impo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from giaann_dask.api.cluster import ClientLike, connect, observe_work, require_s
 from giaann_dask.cluster import attempt, current_client
 from giaann_dask.errors import OptionError, ReportMissingError
 from giaann_dask.events import Observer, ignore
+from giaann_dask.object_urls import reaching
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.spec import Specification
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
@@ -50,15 +51,23 @@ if TYPE_CHECKING:
     from giaann_dask.training.training_report import TrainingReport
 
 
-def open(path: str | os.PathLike[str], ref: str | None = None) -> Network:
+def open(
+    path: str | os.PathLike[str],
+    ref: str | None = None,
+    *,
+    storage_options: Mapping[str, object] | None = None,
+) -> Network:
     """Open a trained network at one commit.
 
     Parameters
     ----------
     path : str or path
-        Folder of the network, also as a ``file://`` URL.
+        Folder or URL of the network, a folder also as a ``file://`` URL.
     ref : str, optional
         Tag, branch or identity of a commit; the last commit of ``main`` by default.
+    storage_options : mapping of str to str or bool, optional
+        How the object store is reached (`giaann_dask.object_urls.StorageOptions`); what is left out comes from the
+        environment.
 
     Returns
     -------
@@ -68,8 +77,6 @@ def open(path: str | os.PathLike[str], ref: str | None = None) -> Network:
     ------
     StoreMissingError, StoreFormatError, StoreDamagedError
         If there is no such network or commit, or if it cannot be read.
-    StoreFormatError
-        If the URL is of another kind: networks are stored in folders.
 
     Examples
     --------
@@ -78,7 +85,7 @@ def open(path: str | os.PathLike[str], ref: str | None = None) -> Network:
     Traceback (most recent call last):
     giaann_dask.errors.StoreMissingError: there is no network at none; ...
     """
-    given = os.fspath(path)
+    given = os.fspath(reaching(path, storage_options))
     parts = urlsplit(given)
     return Network(unquote(parts.path) if parts.scheme == "file" else given, ref)
 

@@ -7,7 +7,7 @@ A default is what the network or the corpus has, else that of `TextOptions`. Rea
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -17,6 +17,7 @@ from giaann_dask.encoding.lexicon import DEFAULT, check_ever, choose_ever
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.tokenizing import LEARN, check_tokenizer, choose_tokenizer
 from giaann_dask.errors import OptionError, parameter
+from giaann_dask.object_urls import reaching
 from giaann_dask.spec import Specification
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.store.network_store import NetworkStore
@@ -150,9 +151,16 @@ def as_sources(inputs: Inputs) -> Sequence[Source]:
     return [memory_input(inputs)]
 
 
-def read_inputs(inputs: Inputs, text: TextOptions | None) -> tuple[Sequence[Source], TextOptions]:
-    """Convert what a caller gives as text, and choose the tagger that fits it where none is named."""
+def read_inputs(
+    inputs: Inputs, text: TextOptions | None, storage_options: Mapping[str, object] | None = None
+) -> tuple[Sequence[Source], TextOptions]:
+    """Convert what a caller gives as text, and choose the tagger that fits it where none is named.
+
+    URLs among the names get the storage options.
+    """
     read = as_sources(inputs)
+    if isinstance(read, Files):
+        read = Files(reaching(name, storage_options) for name in read)
     return read, (text or TextOptions()).fitting(read)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -27,6 +27,7 @@ from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.encoding.unseen_inputs import UnseenInput, find_unseen_inputs
 from giaann_dask.errors import OptionError, SpecificationError, StoreMissingError, parameter
 from giaann_dask.events import Committed, Event, Observer, RoundIntegrated, ignore, notify_all
+from giaann_dask.object_urls import reaching
 from giaann_dask.representations import Summarised, Summary
 from giaann_dask.spec import Specification
 from giaann_dask.spec_profiles import Profile
@@ -34,7 +35,7 @@ from giaann_dask.storage import absolute_place
 from giaann_dask.store.corpus import EncodedCorpus
 from giaann_dask.store.corpus_writing import require_absent
 from giaann_dask.store.locking import locked
-from giaann_dask.store.network_store import BRANCH, NetworkStore
+from giaann_dask.store.network_store import BRANCH
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.training.error_driven import train_network
@@ -69,6 +70,7 @@ def encode(
     profile: Profile | None = None,
     text: TextOptions | None = None,
     maximum_sequences: int | None = None,
+    storage_options: Mapping[str, object] | None = None,
     progress: bool | None = None,
     observer: Observer = ignore,
 ) -> EncodedCorpus:
@@ -90,6 +92,9 @@ def encode(
         How text is tagged.
     maximum_sequences : int, optional
         Stop after so many sequences that pass the length filter.
+    storage_options : mapping of str to str or bool, optional
+        How the object stores of URLs among these arguments are reached (`giaann_dask.object_urls.StorageOptions`);
+        what is left out comes from the environment. For places that need different ones, see `giaann_dask.place`.
     progress : bool, optional
         Whether progress bars are shown; by default in notebooks.
     observer : callable, optional
@@ -115,8 +120,9 @@ def encode(
     (40, 642)
     """
     wanted = _specification(specification, profile) or Specification()
+    out = absolute_place(reaching(out, storage_options))
     require_encodable(wanted, out)
-    read, chosen = read_inputs(inputs, text)
+    read, chosen = read_inputs(inputs, text, storage_options)
     workload = Workload(read, chosen.reading.text_field, maximum_sequences)
     with observe_work(client, workload, progress, observer) as (used, reporting):
         _, lexicon = decide_text(used, None, read, wanted, chosen)
@@ -151,6 +157,7 @@ def train(
     text: TextOptions | None = ...,
     options: TrainingOptions | None = ...,
     branch: str | None = ...,
+    storage_options: Mapping[str, object] | None = ...,
     progress: bool | None = ...,
     observer: Observer = ...,
     stop: threading.Event | None = ...,
@@ -169,6 +176,7 @@ def train(
     text: TextOptions | None = ...,
     options: TrainingOptions | None = ...,
     branch: str | None = ...,
+    storage_options: Mapping[str, object] | None = ...,
     progress: bool | None = ...,
     observer: Observer = ...,
     stop: threading.Event | None = ...,
@@ -186,6 +194,7 @@ def train(
     text: TextOptions | None = None,
     options: TrainingOptions | None = None,
     branch: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
     progress: bool | None = None,
     observer: Observer = ignore,
     stop: threading.Event | None = None,
@@ -215,6 +224,9 @@ def train(
         Sizes and times.
     branch : str, optional
         Branch of an existing network that commits are made on (`Network.branch`); ``main`` by default.
+    storage_options : mapping of str to str or bool, optional
+        How the object stores of URLs among these arguments are reached (`giaann_dask.object_urls.StorageOptions`);
+        what is left out comes from the environment. For places that need different ones, see `giaann_dask.place`.
     progress : bool, optional
         Whether progress bars are shown; by default in notebooks.
     observer : callable, optional
@@ -249,9 +261,10 @@ def train(
     >>> network.manifest.connections
     8949
     """
-    read, chosen = read_inputs(inputs, text)
+    read, chosen = read_inputs(inputs, text, storage_options)
     wanted = _specification(specification, profile)
-    request = _Request(read, absolute_place(network), wanted, chosen, options or TrainingOptions(), branch or BRANCH)
+    path = absolute_place(reaching(network, storage_options))
+    request = _Request(read, path, wanted, chosen, options or TrainingOptions(), branch or BRANCH)
     ended = stop or threading.Event()
     if wait:
         with observe_work(client, request.workload, progress, observer) as (used, reporting):
@@ -431,13 +444,13 @@ def new_inputs(
     *,
     specification: Specification | None = None,
     text: TextOptions | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> list[UnseenInput]:
     """Return the parts of each input that a network, new or existing, was not trained on; see `find_unseen_inputs`."""
-    path = absolute_place(network)
-    store = NetworkStore(path) if (path / "refs").exists() else None
+    store = open_store(absolute_place(reaching(network, storage_options)))
     reader = None if store is None or store.blank() else store.open(store.head())
     wanted = specification or (Specification() if reader is None else reader.manifest().specification)
-    read, chosen = read_inputs(inputs, text)
+    read, chosen = read_inputs(inputs, text, storage_options)
     # Which words end a column does not change what a part is.
     sources = sources_of(wanted, chosen, EverPos())
     return find_unseen_inputs(read, sources, () if reader is None else reader.ledger())

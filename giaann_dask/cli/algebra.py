@@ -15,6 +15,7 @@ from giaann_dask.cli.options import (
     NETWORK_PATH,
     cluster_options,
     common_options,
+    network_path,
     output_options,
     read_text_options,
     text_options,
@@ -35,8 +36,8 @@ def open_at_ref(name: str) -> Network:
     path, at, ref = name.rpartition("@")
     # An @ in a path or a URL is no reference.
     if not at or "/" in ref or Path(name).exists():
-        return Network(name)
-    return Network(path, ref or None)
+        return Network(network_path(name))
+    return Network(network_path(path), ref or None)
 
 
 def read_prompts(path: Path) -> list[str]:

@@ -72,7 +72,7 @@ def giaann_dask() -> None:
 
 @giaann_dask.command()
 @INPUTS
-@click.option("--out", required=True, help="Folder or URL of the new corpus.")
+@click.option("--out", required=True, type=NETWORK_PATH, help="Folder or URL of the new corpus.")
 @specification_options
 @click.option("--max-sequences", type=int, help="Stop after N sequences that pass the length filter.")
 @click.option(
@@ -84,7 +84,7 @@ def giaann_dask() -> None:
 @ever_pos_option
 @events_option
 @common_options
-def encode(inputs: tuple[str, ...], out: str, max_sequences: int | None, **values: Any) -> None:
+def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **values: Any) -> None:
     """Encode text into a corpus that any number of networks can train on.
 
     The corpus is a Zarr group in an Icechunk repository: column, feature and branch of every

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from giaann_dask.cli.logs import log_options
-from giaann_dask.cli.options import NETWORK_PATH, silence_dask
+from giaann_dask.cli.options import NETWORK_PATH, silence_dask, storage_option
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer
 from giaann_dask.cli.spelling import Command, section
@@ -34,6 +34,7 @@ _MARKS = {"good": "[green]good[/]", "note": "[yellow]note[/]", "bad": "[bold red
 @section("Cluster")("--scheduler-file", metavar="FILE", help="Likewise, of the scheduler that wrote this file.")
 @click.option("--port", type=int, default=8000, show_default=True, help="Port that serve will listen on.")
 @section("Output and logging")("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@storage_option
 @log_options
 def doctor(
     network: Path | None, all_runs: bool, scheduler: str | None, scheduler_file: str | None, port: int, as_json: bool

@@ -11,6 +11,7 @@ from giaann_dask.cli.options import (
     INPUTS,
     LOCAL,
     NETWORK,
+    as_files,
     cluster_options,
     common_options,
     output_options,
@@ -170,7 +171,13 @@ def pack(
     "--audit", type=int, default=0, metavar="N", help="Count N groups of each bundle again and compare exactly."
 )
 @click.option("--audit-seed", type=int, metavar="N", help="Draw the groups of an earlier audit again.")
-@click.option("--texts", multiple=True, metavar="INPUT", help="Text of bundles that do not offer it themselves.")
+@click.option(
+    "--texts",
+    multiple=True,
+    callback=as_files,
+    metavar="INPUT",
+    help="Text of bundles that do not offer it themselves.",
+)
 @click.option(
     "--overlap",
     type=click.Choice(["refuse", "once"]),

@@ -17,12 +17,15 @@ from giaann_dask.cli.event_files import round_log
 from giaann_dask.cli.job_settings import job_command
 from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import (
+    NETWORK_PATH,
+    as_files,
     cluster_options,
     common_options,
     device_option,
     ever_pos_option,
     read_numbers,
     read_text_options,
+    storage_option,
     text_options,
 )
 from giaann_dask.cli.progress import Workload, progress, waiting
@@ -33,12 +36,12 @@ from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.cli.training_options import read_training_options, training_options
 
 _PATH = click.Path(path_type=Path)
-_NETWORK = click.option("--network", required=True, type=_PATH, help="Folder of the network.")
+_NETWORK = click.option("--network", required=True, type=NETWORK_PATH, help="Folder or URL of the network.")
 _job = section("Job")
 _HISTORY = _job("--history", type=_PATH, help="File of JSON lines.  [default: NETWORK.history.jsonl]")
 _WAIT = _job("--wait", type=float, default=0.0, metavar="SECONDS", help="Wait so long for another job to end.")
 _SEQUENCES = _job("--evaluate-sequences", type=int, metavar="N", help="Evaluate no more than N sentences.")
-_TEXT: dict[str, Any] = {"multiple": True, "metavar": "INPUT"}
+_TEXT: dict[str, Any] = {"multiple": True, "metavar": "INPUT", "callback": as_files}
 
 
 @click.group(cls=Group)
@@ -50,8 +53,8 @@ def job() -> None:
 
 
 @job_command("nightly", "train-nightly")
-@click.option("--text", "inputs", required=True, **_TEXT, help="Folder to train on; repeatable.")
-@click.option("--network", required=True, type=_PATH, help="Folder of the network, new or not.")
+@click.option("--text", "inputs", required=True, **_TEXT, help="Folder or URL to train on; repeatable.")
+@click.option("--network", required=True, type=NETWORK_PATH, help="Folder or URL of the network, new or not.")
 @click.option("--evaluate", **_TEXT, help="Held-out text to evaluate on; repeatable.")
 @_SEQUENCES
 @_job("--least-top1", type=float, default=0.0, metavar="SHARE", help="Exit with code 3 below this.")
@@ -132,7 +135,7 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
     where = cluster_options(values)
     from giaann_dask.api.network import Network
     from giaann_dask.cluster import connect
-    from giaann_dask.workflows.history import history_of, read_lines, recorded
+    from giaann_dask.workflows.history import beside, history_of, read_lines, recorded
     from giaann_dask.workflows.measuring import Measure, last_passed
     from giaann_dask.workflows.weekly import JOB, WeeklyOptions, work
 
@@ -140,7 +143,7 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
     options = WeeklyOptions(
         network=network,
         evaluation=Measure(inputs=evaluate, text=text, maximum_sequences=values["evaluate_sequences"]),
-        reports=values["reports"] or network.with_name(network.name + ".reports"),
+        reports=values["reports"] or beside(network, ".reports"),
         tolerance=values["tolerance"],
         accept=values["accept"],
         commit=values["commit"],
@@ -167,15 +170,18 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
 
 
 @job_command("backup", "backup")
-@click.option("--network", required=True, metavar="PLACE", help="The network: a folder or s3://BUCKET/PREFIX.")
-@click.option("--to", "destination", required=True, metavar="PLACE", help="The copies: a folder or s3://BUCKET/PREFIX.")
+@click.option("--network", required=True, type=NETWORK_PATH, metavar="PLACE",
+              help="The network: a folder or s3://BUCKET/PREFIX.")  # fmt: skip
+@click.option("--to", "destination", required=True, type=NETWORK_PATH, metavar="PLACE",
+              help="The copies: a folder or s3://BUCKET/PREFIX.")  # fmt: skip
 @_job("--ref", "--commit", "commit", metavar="NAME", help="Copy an older commit, tag or branch.")
 @click.option("--keep", type=int, metavar="N", help="Delete all but the last N copies.")
 @_HISTORY
 @_WAIT
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@storage_option
 @log_options
-def backup(network: str, destination: str, **values: Any) -> None:
+def backup(network: Path, destination: Path, **values: Any) -> None:
     """Copy a commit to another place and verify the copy.
 
     The copy is a network that every command reads; a later copy writes only what is new. An incomplete copy is not
@@ -185,19 +191,19 @@ def backup(network: str, destination: str, **values: Any) -> None:
     from giaann_dask.store.places import StorePlace, answering
     from giaann_dask.workflows.history import history_of, recorded
 
-    source, target = StorePlace(network), StorePlace(destination)
+    source, target = StorePlace(str(network)), StorePlace(str(destination))
     # The lock and the history are written next to the one that is a folder.
-    beside = source.folder or target.folder or Path("backup")
+    near = source.folder or target.folder or Path("backup")
     with answering():
         source.repository()
     if values["dry_run"]:
         with answering():
             there = target.exists()
-        found = {"network": network, "to": destination, "dry_run": True, "copies_there": there}
+        found = {"network": str(network), "to": str(destination), "dry_run": True, "copies_there": there}
         answer(found, values["as_json"], figures(found, *found))
         return
-    with recorded("backup", beside, history_of(beside, values["history"]), values["wait"]) as entry, waiting("copy"):
-        entry |= {"network": network, "to": destination}
+    with recorded("backup", near, history_of(near, values["history"]), values["wait"]) as entry, waiting("copy"):
+        entry |= {"network": str(network), "to": str(destination)}
         entry["copied"] = copy_commit(source, target, values["commit"], values["keep"]).as_dict()
     shown = {**entry, **entry["copied"]}
     answer(entry, values["as_json"], figures(shown, "network", "to", *entry["copied"], "seconds"))

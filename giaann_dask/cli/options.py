@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import click
 
 from giaann_dask.cli.logs import log_options
-from giaann_dask.cli.spelling import section
+from giaann_dask.cli.spelling import section, spelled
 from giaann_dask.device import select_device
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, parameter
+from giaann_dask.object_urls import ObjectUrl, StorageOptions, is_object_store, object_path
 
 if TYPE_CHECKING:
     from giaann_dask.api.texts import TextOptions
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 LOCAL = 0
+_STORAGE = "giaann_dask.storage_options"
 
 _cluster, _output, _text = section("Cluster"), section("Output and logging"), section("Text")
 _inference, _beam, _rows = section("Inference"), section("Beam search"), section("Rows")
@@ -48,20 +50,54 @@ class _RowMode(click.Choice[str]):
 def as_files(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> Files:
     """Convert the inputs of a command, which are names, for functions that take texts, too."""
     from giaann_dask.text.inputs import Files
+    from giaann_dask.text.remote_inputs import names_url
 
-    return Files(value)
+    return Files(reached(name) if names_url(name) else name for name in value)
+
+
+def reached(url: str) -> ObjectUrl:
+    """Return a URL with the storage options of the command that runs."""
+    context = click.get_current_context(silent=True)
+    return ObjectUrl(url, None if context is None else context.meta.get(_STORAGE))
+
+
+def network_path(name: str) -> Path:
+    """Return the path of a network or a corpus; a URL keeps its two slashes, and has the options of the command."""
+    return object_path(reached(name)) if is_object_store(name) else Path(name)
+
+
+def _read_storage(context: click.Context, _: click.Parameter, value: tuple[str, ...]) -> None:
+    """Keep the storage options of a command for the URLs among its other options and arguments."""
+    try:
+        context.meta[_STORAGE] = StorageOptions.parse(value)
+    except OptionError as error:
+        error.choose_spelling(lambda name: spelled(name, context))
+        raise
+
+
+def storage_option(command: Command) -> Command:
+    """Add ``--storage-option``, which applies to all URLs that a command names."""
+    return section("Storage")(
+        "--storage-option",
+        "storage_options",
+        multiple=True,
+        metavar="KEY=VALUE",
+        is_eager=True,
+        expose_value=False,
+        callback=_read_storage,
+        help="How object stores that URLs name are reached, such as endpoint, region or access_key_id; repeatable. "
+        "What is left out comes from the environment.",
+    )(command)
 
 
 class _NetworkPath(click.ParamType[Path]):
-    """Folder or URL of a network; a URL keeps its two slashes."""
+    """Folder or URL of a network or a corpus; see `network_path`."""
 
     name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return a path, or a `giaann_dask.storage.ObjectPath`."""
-        from giaann_dask.storage import ObjectPath, is_object_store
-
-        return ObjectPath(value) if is_object_store(value) else Path(value)
+        """Return a path, or a `giaann_dask.object_urls.ObjectPath`."""
+        return value if isinstance(value, Path) else network_path(value)
 
 
 NETWORK_PATH = _NetworkPath()
@@ -70,8 +106,8 @@ INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", c
 
 
 def output_options(command: Command) -> Command:
-    """Add the options of every command: logging and ``--json``."""
-    command = log_options(command)
+    """Add the options of every command: storage, logging and ``--json``."""
+    command = storage_option(log_options(command))
     return _output("--json", "as_json", first=True, is_flag=True, help="Print one JSON object on standard output.")(
         command
     )

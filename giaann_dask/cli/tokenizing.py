@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from giaann_dask.cli.logs import log_options
-from giaann_dask.cli.options import INPUTS
+from giaann_dask.cli.options import INPUTS, storage_option
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.spelling import PLAIN, Group, section
@@ -31,6 +31,7 @@ def tokenizer() -> None:
 @click.option("--text-field", default="text", show_default=True, help="Field of JSON lines and of hf: datasets.")
 @click.option("--split", default="train", show_default=True, help="Split of a hf: dataset.")
 @section("Output and logging")("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@storage_option
 @log_options
 def train(inputs: tuple[str, ...], size: int, out: Path, **values: Any) -> None:
     """Learn a byte-level BPE from text, in this process.

@@ -23,8 +23,9 @@ from giaann_dask.cluster.sharing import look_from_workers
 from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.diagnostics.findings import Finding
 from giaann_dask.errors import ClusterError, GiaannError
+from giaann_dask.object_urls import is_object_store
 from giaann_dask.runs.packing import unpack
-from giaann_dask.storage import absolute_place, is_object_store
+from giaann_dask.storage import absolute_place
 from giaann_dask.store.lease import read_token
 from giaann_dask.store.locking import LOCK_FILE, LockToken, inspect_folder, locked
 from giaann_dask.store.network_store import NetworkStore

@@ -30,8 +30,9 @@ from giaann_dask.errors import (
     StoreMissingError,
     StoreUnreachableError,
 )
+from giaann_dask.object_urls import is_object_store
 from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
-from giaann_dask.storage import absolute_place, is_object_store, read_array, read_json, reading
+from giaann_dask.storage import absolute_place, read_array, read_json, reading
 from giaann_dask.store.checked_store import open_checked_group
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.places import BUCKETS, StorePlace
@@ -86,7 +87,7 @@ class EncodedCorpus(Summarised):
     Attributes
     ----------
     path : Path
-        The folder, absolute, or the `giaann_dask.storage.ObjectPath`.
+        The folder, absolute, or the `giaann_dask.object_urls.ObjectPath`.
     attributes : dict
         Options that the text was encoded with.
     identity : str

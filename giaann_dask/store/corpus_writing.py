@@ -24,7 +24,8 @@ from zarr.core.sync import sync
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import StoreExistsError, parameter
-from giaann_dask.storage import CHUNK, create_array, is_object_store, write_json, writing
+from giaann_dask.object_urls import is_object_store
+from giaann_dask.storage import CHUNK, create_array, write_json, writing
 from giaann_dask.store.checked_store import RecordingStore, seal_group
 from giaann_dask.store.corpus import BRANCH, FORMAT, OFFSET, SEQUENCE_ARRAYS, TOKEN_ARRAYS, VERSION
 from giaann_dask.store.locking import (

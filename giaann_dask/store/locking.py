@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from giaann_dask.errors import GiaannError, StoreExistsError, StoreRefusedError, StoreUnsharedError, StoreWriteError
-from giaann_dask.storage import absolute_place, is_object_store, writing
+from giaann_dask.object_urls import is_object_store
+from giaann_dask.storage import absolute_place, writing
 from giaann_dask.store.lease import Lease, read_token
 from giaann_dask.store.places import StorePlace
 from giaann_dask.text.strings import text_fault

@@ -32,6 +32,7 @@ from giaann_dask.errors import (
     StoreMissingError,
     StoreWriteError,
 )
+from giaann_dask.object_urls import is_object_store
 from giaann_dask.runs.packed_arrays import GROUP_KEY
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun, RowReader
 from giaann_dask.runs.placement import Placement
@@ -42,7 +43,6 @@ from giaann_dask.storage import (
     append_values,
     checksum_of,
     create_array,
-    is_object_store,
     read_array,
     read_json,
     reading,
@@ -217,7 +217,7 @@ class NetworkStore:
     Attributes
     ----------
     path : Path
-        The folder, absolute, or the `giaann_dask.storage.ObjectPath`.
+        The folder, absolute, or the `giaann_dask.object_urls.ObjectPath`.
     branch : str
         Branch of the head.
     held : WriteLock or None

@@ -21,14 +21,13 @@ from giaann_dask.errors import (
     StoreExistsError,
     StoreMissingError,
     StoreWriteError,
+    parameter,
 )
+from giaann_dask.object_urls import AZURE_ACCOUNT, is_object_store, options_of
 from giaann_dask.storage import (
     bytes_on_disk,
-    is_object_store,
     is_unreachable,
-    object_store_options,
     reading,
-    s3_endpoint,
     unreachable,
     writing,
 )
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 BUCKETS = ("s3", "gs", "az")
 """Schemes of the URLs of object stores that hold networks and corpora."""
 _NO_REGION = "region must be set"
-_AZURE_ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
 
 
 class StorePlace:
@@ -50,8 +48,9 @@ class StorePlace:
     ----------
     name : str
         Path of a folder, ``s3://BUCKET/PREFIX``, ``gs://BUCKET/PREFIX`` or ``az://CONTAINER/PREFIX``. Credentials,
-        region and endpoint come from the environment (``AWS_ACCESS_KEY_ID``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``,
-        ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_NAME`` and so on).
+        region and endpoint that a `giaann_dask.object_urls.ObjectUrl` does not carry come from the environment
+        (``AWS_ACCESS_KEY_ID``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, ``GOOGLE_APPLICATION_CREDENTIALS``,
+        ``AZURE_STORAGE_ACCOUNT_NAME`` and so on).
 
     Raises
     ------
@@ -66,6 +65,7 @@ class StorePlace:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._options = options_of(name)
         self._scheme, separator, rest = name.partition("://")
         self._bucket, _, self._prefix = rest.partition("/") if separator else ("", "", "")
         if separator and (self._scheme not in BUCKETS or not self._bucket or not self._prefix.strip("/")):
@@ -76,7 +76,7 @@ class StorePlace:
             )
 
     def __str__(self) -> str:
-        """Return the name."""
+        """Return the name, with the options of an `giaann_dask.object_urls.ObjectUrl`."""
         return self._name
 
     @property
@@ -89,21 +89,48 @@ class StorePlace:
         use_icechunk()
         if self.folder is not None:
             return icechunk.local_filesystem_storage(str(self.folder))
-        prefix = self.key
         if self._scheme == "gs":
-            return icechunk.gcs_storage(bucket=self._bucket, prefix=prefix, from_env=True)
+            return self._google_storage()
         if self._scheme == "az":
-            account = _require_variable(_AZURE_ACCOUNT, self)
-            return icechunk.azure_storage(account=account, container=self._bucket, prefix=prefix, from_env=True)
-        endpoint = s3_endpoint()
+            return self._azure_storage()
+        given, endpoint = self._options, self._options.s3_endpoint
         return icechunk.s3_storage(
             bucket=self._bucket,
-            prefix=prefix,
-            region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+            prefix=self.key,
+            region=given.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
             endpoint_url=endpoint,
             allow_http=(endpoint or "").startswith("http://"),
-            force_path_style=endpoint is not None,
-            from_env=True,
+            force_path_style=given.s3_path_style,
+            access_key_id=given.access_key_id,
+            secret_access_key=given.secret_access_key,
+            session_token=given.session_token,
+            anonymous=given.anonymous or None,
+            from_env=not given.anonymous and given.access_key_id is None,
+        )
+
+    def _google_storage(self) -> icechunk.Storage:
+        given = self._options
+        config = {} if given.endpoint is None else {"base_url": given.endpoint}
+        return icechunk.gcs_storage(
+            bucket=self._bucket,
+            prefix=self.key,
+            service_account_file=given.service_account,
+            anonymous=given.anonymous or None,
+            from_env=not given.anonymous and given.service_account is None,
+            config=config,
+        )
+
+    def _azure_storage(self) -> icechunk.Storage:
+        given = self._options
+        flags = {"endpoint": given.endpoint, "skip_signature": "true" if given.anonymous else None}
+        return icechunk.azure_storage(
+            account=given.account or _require_variable(AZURE_ACCOUNT, self),
+            container=self._bucket,
+            prefix=self.key,
+            access_key=given.account_key,
+            sas_token=given.sas_token,
+            from_env=not (given.anonymous or given.account_key or given.sas_token),
+            config={name: value for name, value in flags.items() if value is not None},
         )
 
     def objects(self) -> ObjectStore:
@@ -116,7 +143,7 @@ class StorePlace:
         """
         import obstore.store
 
-        return obstore.store.from_url(f"{self._scheme}://{self._bucket}", **object_store_options(self._scheme))
+        return obstore.store.from_url(f"{self._scheme}://{self._bucket}", **self._options.for_obstore(self._scheme))
 
     @property
     def key(self) -> str:
@@ -151,7 +178,9 @@ class StorePlace:
                 raise
             if _NO_REGION in str(error).lower():
                 raise OptionError(
-                    f"{self} without a region", "the environment variable AWS_REGION", "set it"
+                    f"{self} without a region",
+                    "a region",
+                    f"set AWS_REGION, or region in {parameter('storage_options')}",
                 ) from error
             if is_unreachable(error):
                 raise unreachable(f"network {self}") from error
@@ -240,5 +269,7 @@ def _require_variable(name: str, place: StorePlace) -> str:
     """Return an environment variable that a place needs."""
     value = os.environ.get(name)
     if not value:
-        raise OptionError(f"{place} without {name}", f"the environment variable {name}", "set it")
+        raise OptionError(
+            f"{place} without an account", "its name", f"set {name}, or account in {parameter('storage_options')}"
+        )
     return value

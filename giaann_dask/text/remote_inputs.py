@@ -1,7 +1,7 @@
 """Open text at URLs by fsspec: web servers, object stores, archives and whatever else it has a file system for.
 
-Credentials and endpoints of object stores come from the environment, as those of networks do
-(`giaann_dask.store.places`).
+Credentials and endpoints of object stores are those that the URL carries (`giaann_dask.object_urls`), or come from the
+environment, as those of networks do.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from giaann_dask.errors import GiaannError, InputMissingError, MissingDependencyError
+from giaann_dask.object_urls import ObjectUrl, options_of
 
 # Protocols of object stores, which one client serves.
 _OBJECT_STORES = ("s3", "gs", "az")
@@ -93,10 +94,8 @@ def find_files(url: str, suffixes: tuple[str, ...]) -> list[RemoteInput]:
     MissingDependencyError
         If the package for the protocol is not installed.
     """
-    import fsspec.core
-
     with _answering(url):
-        files, path = _object_store(url) or fsspec.core.url_to_fs(url)
+        files, path = _file_system(url)
         protocol, _, rest = url.partition(_SEPARATOR)
         # A query of a web address is no pattern, and a page is no folder.
         lists = protocol not in ("http", "https")
@@ -110,7 +109,8 @@ def find_files(url: str, suffixes: tuple[str, ...]) -> list[RemoteInput]:
         raise InputMissingError(f"there is no file at {url!r}", "a file, a folder of text or a pattern", "correct it")
     chain = _CHAIN + url.partition(_CHAIN)[2] if _CHAIN in url else ""
     return [
-        RemoteInput(url if each == path else f"{protocol}{_SEPARATOR}{each}{chain}", (files, each)) for each in found
+        RemoteInput(url if each == path else _named(f"{protocol}{_SEPARATOR}{each}{chain}", url), (files, each))
+        for each in found
     ]
 
 
@@ -122,10 +122,8 @@ def open_url(url: str) -> RemoteInput:
     InputMissingError, MissingDependencyError
         If it cannot be reached.
     """
-    import fsspec.core
-
     with _answering(url):
-        return RemoteInput(url, _object_store(url) or fsspec.core.url_to_fs(url))
+        return RemoteInput(url, _file_system(url))
 
 
 def suffix_of(name: str) -> str:
@@ -144,17 +142,26 @@ COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 """Suffixes of files that are decompressed while they are read."""
 
 
-def _object_store(url: str) -> tuple[Any, str] | None:
-    """Return the file system and the path of a URL of an object store, None for another URL."""
+def _named(url: str, found_at: str) -> str:
+    """Return the URL of a file with the options of the URL that it was found at."""
+    return ObjectUrl(url, found_at.options) if isinstance(found_at, ObjectUrl) else url
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    """Return the file system and the path of a URL; object stores are reached by obstore, also below an archive."""
+    import fsspec.core
+
     protocol, _, path = url.partition(_SEPARATOR)
-    if protocol not in _OBJECT_STORES:
-        return None
-    import obstore.fsspec
+    below = [each.partition(_SEPARATOR)[0] for each in url.split(_CHAIN)]
+    stores = {name: options_of(url).for_obstore(name) for name in below if name in _OBJECT_STORES}
+    if stores:
+        import obstore.fsspec
 
-    from giaann_dask.storage import object_store_options
-
-    connect: Any = obstore.fsspec.FsspecStore
-    return connect(protocol, **object_store_options(protocol)), path
+        if len(below) == 1:
+            connect: Any = obstore.fsspec.FsspecStore
+            return connect(protocol, **stores[protocol]), path
+        obstore.fsspec.register(list(stores))
+    return cast(tuple[Any, str], fsspec.core.url_to_fs(url, **stores))
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from giaann_dask.object_urls import is_object_store
 from giaann_dask.storage import writing
 from giaann_dask.workflows.exits import DONE, TryAgainError, message_of, status_of
 
@@ -26,12 +27,24 @@ _PAUSE_S = 0.2
 
 def history_of(network: Path, given: Path | None = None) -> Path:
     """Return the file of a network's history: beside it, unless another one is named."""
-    return given or network.with_name(network.name + ".history.jsonl")
+    return given or beside(network, ".history.jsonl")
 
 
 def lock_of(network: Path) -> Path:
     """Return the lock file of the jobs of a network."""
-    return network.with_name(network.name + ".lock")
+    return beside(network, ".lock")
+
+
+def beside(network: Path, suffix: str) -> Path:
+    """Return the path beside a network with a suffix; of one in an object store, in the working directory.
+
+    Examples
+    --------
+    >>> from giaann_dask.object_urls import ObjectPath
+    >>> beside(Path("nets/village"), ".lock"), beside(ObjectPath("s3://bucket/village"), ".lock")
+    (PosixPath('nets/village.lock'), PosixPath('village.lock'))
+    """
+    return Path(network.name + suffix) if is_object_store(network) else network.with_name(network.name + suffix)
 
 
 @contextmanager

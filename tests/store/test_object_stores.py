@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import logging.handlers
+import os
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -26,7 +28,9 @@ from giaann_dask.errors import (
     StoreUnsharedError,
     StoreWriteError,
 )
-from giaann_dask.storage import ObjectPath, absolute_place
+from giaann_dask.events import Event
+from giaann_dask.object_urls import ObjectPath
+from giaann_dask.storage import absolute_place
 from giaann_dask.store import lease as lease_module
 from giaann_dask.store.corpus import is_corpus
 from giaann_dask.store.corpus_writing import CorpusWriter
@@ -289,6 +293,65 @@ def test_a_bucket_that_cannot_be_written(requests: Requests, capsys: pytest.Capt
         Lease(ObjectPath("s3://none/net"))
     assert run(["train", str(sample_text()), "--network", "s3://none/net", "--workers", "0"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.cluster
+def test_storage_options_replace_the_environment_and_are_shown_nowhere(
+    requests: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = "JXq7-hidden"
+    endpoint = os.environ["AWS_ENDPOINT_URL"]
+    given = {"endpoint": endpoint, "region": "us-east-1", "access_key_id": "bob", "secret_access_key": secret}
+    StorePlace("s3://bucket/optional").objects().put("optional/a.txt", sample_test_text().read_bytes())
+    for name in ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    events: list[Event] = []
+    logged = logging.getLogger("distributed")
+    said = logging.handlers.BufferingHandler(10_000)
+    logged.addHandler(said)
+    # Worker processes have neither the environment nor the options, but for what tasks bring.
+    with gd.connect(workers=2) as workers:
+        corpus = gd.encode("s3://bucket/optional/a.txt", "s3://bucket/apart", client=workers, storage_options=given)
+        network = gd.train(corpus, "s3://bucket/private", client=workers, storage_options=given, observer=events.append)
+        read = gd.place("s3://bucket/optional/a.txt", given)
+        assert network.evaluate([read], client=workers, max_sequences=3).inferred
+        keys = workers.run_on_scheduler(lambda dask_scheduler: [str(key) for key in dask_scheduler.tasks])
+    logged.removeHandler(said)
+    opened = gd.open("s3://bucket/private", storage_options={**given, "path_style": "true"})
+    local = gd.train(sample_test_text(), tmp_path / "local")
+    assert export(opened, tmp_path, "bucket") == export(local, tmp_path, "folder")
+    options = [f"--storage-option={name}={value}" for name, value in given.items()]
+    assert run(["inspect", "s3://bucket/private", "--json", *options]) == 0
+    shown = [repr(events), repr(keys), repr(opened), str(opened.describe()), *map(repr, said.buffer)]
+    assert not [text for text in (*shown, *capsys.readouterr()) if secret in text]
+    for place in ("private", "apart"):
+        store = StorePlace(gd.place(f"s3://bucket/{place}", given))
+        stored = b"".join(bytes(store.objects().get(key).bytes()) for keys, _ in store.entries() for key in keys)
+        assert len(stored) > 10_000
+        assert secret.encode() not in stored
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"endpont": "http://a"}, "'endpont' is unknown; expected one of endpoint, region"),
+        ({"endpoint": "127.0.0.1:9000"}, "endpoint is no address"),
+        ({"access_key_id": "a"}, "without the other"),
+        ({"anonymous": "true", "access_key_id": "a", "secret_access_key": "b"}, "anonymous with access_key_id"),
+        ({"path_style": "perhaps"}, "path_style is no flag"),
+    ],
+)
+def test_storage_options_that_cannot_be_used(
+    options: dict[str, str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(OptionError, match=said):
+        gd.open("s3://bucket/net", storage_options=options)
+    pairs = [f"--storage-option={name}={value}" for name, value in options.items()]
+    assert run(["inspect", "s3://bucket/net", *pairs]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("giaann-dask: --storage-option: ")
+    assert error.count("\n") == 1
 
 
 def test_text_in_a_bucket(requests: Requests, client: Client, tmp_path: Path) -> None:
