@@ -335,7 +335,7 @@ def test_storage_options_replace_the_environment_and_are_shown_nowhere(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"endpont": "http://a"}, "'endpont' is unknown; expected one of endpoint, region"),
+        ({"end_point": "http://a"}, "'end_point' is unknown; expected one of endpoint, region"),
         ({"endpoint": "127.0.0.1:9000"}, "endpoint is no address"),
         ({"access_key_id": "a"}, "without the other"),
         ({"anonymous": "true", "access_key_id": "a", "secret_access_key": "b"}, "anonymous with access_key_id"),
