@@ -271,6 +271,17 @@ def is_object_store(path: str | os.PathLike[str]) -> bool:
     return _OBJECT_STORE.match(str(path)) is not None
 
 
+def is_in_memory(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path names a place in the memory of a process.
+
+    Examples
+    --------
+    >>> is_in_memory("memory://village"), is_in_memory("s3://bucket/village")
+    (True, False)
+    """
+    return str(path).startswith(f"{MEMORY}:/")
+
+
 def place(url: str | os.PathLike[str], storage_options: Mapping[str, object]) -> ObjectUrl:
     """Return the URL of a network, a corpus or text with the options of reaching it, for every function that takes one.
 

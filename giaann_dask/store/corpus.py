@@ -35,7 +35,7 @@ from giaann_dask.representations import Summarised, Summary, format_bytes, forma
 from giaann_dask.storage import absolute_place, read_array, read_json, reading
 from giaann_dask.store.checked_store import open_checked_group
 from giaann_dask.store.icechunk_process import use_icechunk
-from giaann_dask.store.places import BUCKETS, StorePlace
+from giaann_dask.store.places import SCHEMES, StorePlace
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, NOUN, STATUS_NAMES, TOO_MANY_BYTES, TOO_SHORT, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.inputs import names_text_file
@@ -289,7 +289,7 @@ def is_corpus(path: Source | Path) -> TypeGuard[str | Path]:
     if path == STANDARD_INPUT or isinstance(path, MemoryInput):
         return False
     if is_object_store(path):
-        if str(path).partition(":")[0] not in BUCKETS or names_text_file(str(path)):
+        if str(path).partition(":")[0] not in SCHEMES or names_text_file(str(path)):
             return False
     elif not (Path(path) / "refs").is_dir():
         return _format_of_folder(Path(path)) == FORMAT

@@ -8,7 +8,6 @@ when it is complete.
 from __future__ import annotations
 
 import asyncio
-import pickle
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -37,6 +36,7 @@ from giaann_dask.store.locking import (
     move_into_place,
     require_text,
 )
+from giaann_dask.store.memory_places import pack_written
 from giaann_dask.store.places import StorePlace
 from giaann_dask.store.run_io import fork_session, merge_written, open_fork
 from giaann_dask.text.ever_pos import EverPos
@@ -101,7 +101,7 @@ def write_chunks(fork: bytes, start: int, arrays: Mapping[str, npt.NDArray[Any]]
 
     with writing("the corpus"):
         sync(write())
-    return WrittenChunks(pickle.dumps(opened), store.digests)
+    return WrittenChunks(pack_written(opened), store.digests)
 
 
 @dataclass(frozen=True, kw_only=True)

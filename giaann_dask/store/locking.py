@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from giaann_dask.errors import GiaannError, StoreExistsError, StoreRefusedError, StoreUnsharedError, StoreWriteError
-from giaann_dask.object_urls import is_object_store
+from giaann_dask.object_urls import is_in_memory, is_object_store
 from giaann_dask.storage import absolute_place, writing
 from giaann_dask.store.lease import Lease, read_token
 from giaann_dask.store.places import StorePlace
@@ -84,6 +84,8 @@ class FolderState:
         """Return a description of the problem, or ""; without an expected token, any folder is accepted."""
         if self.there and (not expected.token or expected.token in self.tokens):
             return ""
+        if is_in_memory(expected.path):
+            return f"does not see {expected.path}"
         if is_object_store(expected.path):
             return f"sees another lease at {expected.path}" if self.there else f"cannot read it: {self.reason}"
         followed = "" if self.path == expected.path else f" (there {self.path})"
@@ -118,6 +120,12 @@ def require_place(expected: LockToken) -> None:
 
 def unshared(problem: str, path: str | Path) -> StoreUnsharedError:
     """Return the error for a process that does not see the place of a network as the process with the lock does."""
+    if is_in_memory(path):
+        return StoreUnsharedError(
+            problem,
+            "a place that all workers see; what is in memory:// only threads of the same process see",
+            "use a folder or an object store, or work in this process alone (no scheduler, and 0 workers)",
+        )
     if is_object_store(path):
         return StoreUnsharedError(
             problem,

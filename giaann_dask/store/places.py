@@ -23,7 +23,7 @@ from giaann_dask.errors import (
     StoreWriteError,
     parameter,
 )
-from giaann_dask.object_urls import AZURE_ACCOUNT, is_object_store, options_of
+from giaann_dask.object_urls import AZURE_ACCOUNT, MEMORY, is_object_store, options_of
 from giaann_dask.storage import (
     bytes_on_disk,
     is_unreachable,
@@ -32,22 +32,24 @@ from giaann_dask.storage import (
     writing,
 )
 from giaann_dask.store.icechunk_process import use_icechunk
+from giaann_dask.store.memory_places import memory_place
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-BUCKETS = ("s3", "gs", "az")
-"""Schemes of the URLs of object stores that hold networks and corpora."""
+SCHEMES = ("s3", "gs", "az", MEMORY)
+"""Schemes of the URLs of places that hold networks and corpora."""
 _NO_REGION = "region must be set"
 
 
 class StorePlace:
-    """Location of a network: a folder, or a prefix in a bucket of S3, Google Cloud Storage or Azure.
+    """Location of a network: a folder, a prefix in a bucket of S3, Google Cloud Storage or Azure, or memory.
 
     Parameters
     ----------
     name : str
-        Path of a folder, ``s3://BUCKET/PREFIX``, ``gs://BUCKET/PREFIX`` or ``az://CONTAINER/PREFIX``. Credentials,
+        Path of a folder, ``s3://BUCKET/PREFIX``, ``gs://BUCKET/PREFIX``, ``az://CONTAINER/PREFIX`` or
+        ``memory://NAME``, which is in the memory of this process. Credentials,
         region and endpoint that a `giaann_dask.object_urls.ObjectUrl` does not carry come from the environment
         (``AWS_ACCESS_KEY_ID``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, ``GOOGLE_APPLICATION_CREDENTIALS``,
         ``AZURE_STORAGE_ACCOUNT_NAME`` and so on).
@@ -68,10 +70,12 @@ class StorePlace:
         self._options = options_of(name)
         self._scheme, separator, rest = name.partition("://")
         self._bucket, _, self._prefix = rest.partition("/") if separator else ("", "", "")
-        if separator and (self._scheme not in BUCKETS or not self._bucket or not self._prefix.strip("/")):
+        if self._scheme == MEMORY:
+            self._prefix = rest
+        if separator and (self._scheme not in SCHEMES or not self._bucket or not self.key):
             raise OptionError(
                 f"the place {name!r}",
-                "a folder, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX",
+                "a folder, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or memory://NAME",
                 "name one of these",
             )
 
@@ -89,6 +93,8 @@ class StorePlace:
         use_icechunk()
         if self.folder is not None:
             return icechunk.local_filesystem_storage(str(self.folder))
+        if self._scheme == MEMORY:
+            return memory_place(self.key).storage
         if self._scheme == "gs":
             return self._google_storage()
         if self._scheme == "az":
@@ -141,6 +147,8 @@ class StorePlace:
         ImportError
             If obstore is not installed.
         """
+        if self._scheme == MEMORY:
+            return memory_place(self.key).objects
         import obstore.store
 
         return obstore.store.from_url(f"{self._scheme}://{self._bucket}", **self._options.for_obstore(self._scheme))
@@ -160,10 +168,17 @@ class StorePlace:
         """Return the bytes of all files or objects."""
         if self.folder is not None:
             return bytes_on_disk(self.folder)
+        if self._scheme == MEMORY:
+            # What Icechunk has in memory cannot be listed; elsewhere a listing takes a request for a thousand objects,
+            # and Icechunk's statistics one for each snapshot and manifest, and leave out what no commit needs.
+            stored = self.repository().chunk_storage_stats()
+            return int(stored.native_bytes + stored.inlined_bytes)
         return sum(nbytes for _, nbytes in self.entries())
 
     def remove(self) -> None:
-        """Remove all objects below the prefix of a bucket."""
+        """Remove all objects below the prefix of a bucket, or what is in memory."""
+        if self._scheme == MEMORY:
+            memory_place(self.key).clear()
         for keys, _ in self.entries():
             self.objects().delete(keys)
 

@@ -16,9 +16,11 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.buffer.cpu import Buffer
 from zarr.core.sync import sync
 
+from giaann_dask.object_urls import is_in_memory
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.storage import writing
 from giaann_dask.store.locking import LockToken, require_place
+from giaann_dask.store.memory_places import merge_packed, open_packed, pack_fork, pack_written
 
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
 # Entries that are read or written concurrently: from disks this takes half the time of one after the other, in object
@@ -79,10 +81,10 @@ def fork_session(session: icechunk.Session, place: LockToken) -> bytes:
     # Forks travel as bytes. An opened one takes megabytes, which Dask's estimate of sizes does not include, and Dask
     # keeps arguments and results of a task as long as it may have to run again: a worker with hundreds of runs had no
     # memory left for them. So each task opens a fork of its own, and no attempt sees another's.
-    return pickle.dumps((place, pickle.dumps(session.fork())))
+    return pickle.dumps((place, pack_fork(session, in_memory=is_in_memory(place.path))))
 
 
-def open_fork(fork: bytes) -> icechunk.ForkSession:
+def open_fork(fork: bytes) -> icechunk.Session:
     """Open a fork on a worker.
 
     Parameters
@@ -98,8 +100,7 @@ def open_fork(fork: bytes) -> icechunk.ForkSession:
     place, packed = pickle.loads(fork)
     # Before the fork is opened, which would create a missing folder.
     require_place(place)
-    opened: icechunk.ForkSession = pickle.loads(packed)
-    return opened
+    return open_packed(packed)
 
 
 def write_run(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
@@ -138,7 +139,7 @@ def write_tables(fork: bytes, path: str, tables: Mapping[str, PackedRun]) -> byt
         # A group of its own, so that it can be listed and deleted as one.
         sync(opened.store.set(f"{path}/zarr.json", Buffer.from_bytes(_GROUP)))
         sync(_set_all(opened.store, f"{path}/", entries))
-    return pickle.dumps(opened)
+    return pack_written(opened)
 
 
 async def _set_all(store: Any, prefix: str, entries: Mapping[str, bytes]) -> None:
@@ -152,4 +153,4 @@ async def _set_all(store: Any, prefix: str, entries: Mapping[str, bytes]) -> Non
 
 def merge_written(session: icechunk.Session, written: bytes) -> None:
     """Merge the changes of a fork, as `write_tables` returned them, into its session."""
-    session.merge(pickle.loads(written))
+    merge_packed(session, written)

@@ -1,0 +1,70 @@
+"""Networks and corpora in the memory of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from distributed import Client
+
+import giaann_dask as gd
+from giaann_dask.data import sample_test_text
+from giaann_dask.errors import OptionError, StoreMissingError, StoreUnsharedError, StoreWriteError
+from giaann_dask.object_urls import ObjectPath
+from giaann_dask.store.corpus import is_corpus
+from giaann_dask.store.locking import LockToken, locked, require_place
+from giaann_dask.store.places import StorePlace
+
+pytest.importorskip("obstore", reason="needs obstore")
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with gd.connect(workers=0) as made:
+        yield made
+
+
+def test_a_network_in_memory_equals_one_in_a_folder(client: Client, tmp_path: Path) -> None:
+    rule = gd.Specification(flags="canonical", regions=2)
+    halves = [
+        ["The old miller carried the flour to the baker in the village ."],
+        ["A young baker with a large basket sings a song in the town ."],
+    ]
+    options = {"client": client, "specification": rule}
+    for half in halves:
+        places = "memory://nets/village", tmp_path / "village"
+        networks = [gd.train(half, place, **options) for place in places]
+    files = [network.export(tmp_path / f"{i}.npz").connections for i, network in enumerate(networks)]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert networks[0].generate("The miller").text == networks[1].generate("The miller").text
+    assert networks[0].describe()["bytes_on_disk"] > 500
+    assert [each.message for each in networks[0].log()] == [each.message for each in networks[1].log()]
+    gd.forget("memory://nets/village", halves[1], client=client)
+    alone = gd.train(halves[0], tmp_path / "alone", **options)
+    again = gd.open("memory://nets/village").export(tmp_path / "again.npz").connections
+    assert again.read_bytes() == alone.export(tmp_path / "alone.npz").connections.read_bytes()
+
+
+def test_a_corpus_in_memory(client: Client) -> None:
+    corpus = gd.encode(sample_test_text(), "memory://corpus", client=client)
+    assert is_corpus("memory://corpus")
+    assert gd.train(corpus, "memory://trained", client=client).training_report.sequences == len(corpus) == 40
+
+
+def test_one_writer_at_a_time() -> None:
+    with locked(ObjectPath("memory://held")) as held:
+        require_place(held.mark())
+        with pytest.raises(StoreWriteError, match="is being written by"), locked(ObjectPath("memory://held")):
+            pass
+    with locked(ObjectPath("memory://held")):
+        pass
+
+
+def test_what_another_process_has_in_memory_is_not_there() -> None:
+    with pytest.raises(StoreUnsharedError, match=r"does not see memory://elsewhere; .* and 0 workers"):
+        require_place(LockToken("memory://elsewhere", "token of another process"))
+    with pytest.raises(StoreMissingError, match="no network at memory://elsewhere"):
+        gd.open("memory://elsewhere")
+    with pytest.raises(OptionError, match="memory://NAME"):
+        StorePlace("memory://")
