@@ -25,7 +25,7 @@ from giaann_dask.runs.run import Run
 from giaann_dask.store.export import read_whole
 from giaann_dask.store.manifest import Manifest
 
-RULES: dict[str, dict[str, str]] = {"v1": {"flags": "canonical"}, "best": {}}
+RULES: dict[str, dict[str, object]] = {"v1": {"flags": "canonical", "regions": 2}, "best": {"regions": 2}}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def whole(request: pytest.FixtureRequest, client: Client, tmp_path_factory: pyte
     path = tmp_path_factory.mktemp("whole") / request.param
     specification = gd.Specification(profile=request.param, **RULES[request.param])  # type: ignore[arg-type]
     gd.train(sample_test_text(), path, client=client, specification=specification)
-    return gd.train([sample_text().read_text(encoding="utf-8")[:3000]], path, client=client)
+    return gd.train([sample_text().read_text(encoding="utf-8")[:2000]], path, client=client)
 
 
 def connections(network: gd.Network) -> dict[tuple[int, int], int]:
@@ -151,7 +151,10 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         return code, *capsys.readouterr()
 
     whole, pruned = tmp_path / "whole", tmp_path / "pruned"
-    assert call("train", sample_text(), "--network", whole, "--profile", "best", "--workers", "0")[0] == 0
+    assert (
+        call("train", sample_text(), "--network", whole, "--profile", "best", "--set", "regions=1", "--workers", "0")[0]
+        == 0
+    )
     assert call("tag", whole, "first")[0] == 0
     code, out, _ = call("prune", whole, "--keep", "0.5", "--ref", "first", "--out", pruned, "--json")
     found = json.loads(out)

@@ -49,7 +49,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module", params=["v1", "v2", "best"])
 def network(request: pytest.FixtureRequest, client: Client, files: list[Path]) -> gd.Network:
-    rules = gd.Specification(profile=request.param, trace=True)
+    rules = gd.Specification(profile=request.param, trace=True, regions=2)
     return gd.train(files, files[0].parent / request.param, client=client, specification=rules)
 
 
@@ -95,7 +95,10 @@ def document(paragraphs: list[str]) -> str:
 def test_text_that_is_gone_is_named(client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     book, network = tmp_path / "book.txt", str(tmp_path / "net")
     book.write_text(TEXT, encoding="utf-8")
-    assert run(["train", str(book), "--network", network, "--trace", "--workers", "0", "--json"]) == 0
+    assert (
+        run(["train", str(book), "--network", network, "--trace", "--set", "regions=1", "--workers", "0", "--json"])
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["index_bytes_per_connection"] > 0
 
     def first(*options: str) -> dict[str, object]:
@@ -116,7 +119,21 @@ def test_text_that_is_gone_is_named(client: Client, tmp_path: Path, capsys: pyte
     corpus = gd.encode(book, tmp_path / "corpus", client=client)
     book.unlink()
     assert str(first("--text", str(corpus.path))["text"]).startswith("the old miller carried the flour to the baker")
-    assert run(["train", str(sample_test_text()), "--network", str(tmp_path / "plain"), "--workers", "0"]) == 0
+    assert (
+        run(
+            [
+                "train",
+                str(sample_test_text()),
+                "--network",
+                str(tmp_path / "plain"),
+                "--set",
+                "regions=1",
+                "--workers",
+                "0",
+            ]
+        )
+        == 0
+    )
     capsys.readouterr()
     assert run(["trace", str(tmp_path / "plain"), PROMPT]) == 2
     assert "train a new network with --trace" in capsys.readouterr().err
