@@ -2,19 +2,22 @@
 
 Prints one JSON object: milliseconds a token (median and 99th percentile) for one prompt, tokens a second
 in batches, rows and bytes a token, hit rate of the cache, and how the cost grows from a tenth of the
-sequences to all of them. Prompts are the first words of the text's own sentences; prompts count in the
-time of batches, not among the tokens. What is compared is run in turns. Figures of one run are comparable
-with each other; machines differ.
+sequences to all of them. With `--state-entries 1e5 1e6 1e7` it measures the activation states of the profiles alone
+instead: milliseconds of processor time for pushing a row of random targets, by the entries that are there already,
+and the longest push while they were filled. Prompts are the first words of the text's own sentences; prompts count in
+the time of batches, not among the tokens. What is compared is run in turns. Figures of one run are comparable with each
+other; machines differ.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,7 @@ import numpy as np
 
 import giaann_dask as gd
 from giaann_dask.cluster import result
-from giaann_dask.device import one_thread
+from giaann_dask.device import one_thread, torch
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
@@ -32,16 +35,22 @@ from giaann_dask.inference.rows.messages import RowProjection
 from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.sessions import NetworkHandle
+from giaann_dask.inference.state.activation import ActivationState, Layout, Pulse, burst, deactivate, propagate
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import PreparedSequence
 from giaann_dask.inference.v1.pull_batch import PullBatch, PullSession
 from giaann_dask.inference.v1.session import Session
-from giaann_dask.keys import pack_neuron
+from giaann_dask.inference.v2.options import LifOptions
+from giaann_dask.inference.v2.states import LifState
+from giaann_dask.inference.v2.tables import Clock, SegmentLayout
+from giaann_dask.keys import NEURON_MASK, Integers, pack_neuron, pack_target
+from giaann_dask.spec import BRANCH_BITS, Specification
 from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.text.blocks import CANDIDATE, FilterOptions
 
 BOOKS = Path(__file__).resolve().parents[2] / "shared" / "data" / "books"
 OPTIONS = InferenceOptions(feed="prediction")
+SEGMENTS = SegmentLayout()
 
 
 def read_prompts(reader: CommitReader, text: str, wanted: int, words: int) -> list[PreparedSequence]:
@@ -187,6 +196,56 @@ def measure_remote(
         return found
 
 
+def fill_state(push: Callable[[Integers], int], sizes: Sequence[int], row: int) -> Iterator[dict[str, float]]:
+    """Yield the figures of pushing rows of random targets into a state that grows to each of some sizes.
+
+    `push` pushes a row and returns the number of entries.
+    """
+    rng, entries = np.random.default_rng(0), 0
+
+    def timed(length: int) -> float:
+        nonlocal entries
+        neuron = np.unique(pack_neuron(rng.integers(0, 1 << 20, length // 2), rng.integers(0, 1 << 12, length // 2)))
+        target = np.concatenate([pack_target(0, neuron, 0), pack_target(SEGMENTS.columns, neuron, 0)])
+        before = time.process_time()
+        entries = push(target)
+        return 1000 * (time.process_time() - before)
+
+    for size in sizes:
+        filling = [0.0]
+        while entries < size:
+            filling.append(timed(min(100 * row, size // 4)))
+        taken = [timed(row) for _ in range(100)]
+        yield {"entries": entries} | spread(taken) | {"longest_ms": max(taken), "longest_while_filled_ms": max(filling)}
+
+
+def measure_states(sizes: Sequence[int], row: int) -> dict[str, Any]:
+    """Return the figures of the states of both profiles, which nothing but memory bounds."""
+    device = torch.device("cpu")
+    layout = Layout.of(Specification(), device)
+    pushed, lif = ActivationState(device), LifState(SEGMENTS, LifOptions())
+    steps = itertools.count(1)
+
+    def push_v1(target: Integers) -> int:
+        pulse = Pulse(drive=layout.drives[1], column_time=1, feature_time=next(steps))
+        propagate(pushed, torch.from_numpy(target), pulse, layout=layout, options=OPTIONS)
+        source = int(target[0] >> BRANCH_BITS) & NEURON_MASK
+        deactivate(pushed, source, layout)
+        burst(pushed, source, layout)
+        return len(pushed)
+
+    def push_v2(target: Integers) -> int:
+        source, token = int(target[0] >> BRANCH_BITS) & NEURON_MASK, next(steps)
+        lif.settle(source, source, Clock(token - 1, 0, 0, False))
+        lif.advance(source, (target, np.zeros(0, np.float32)), Clock(token, 0, 0, False))
+        # Two targets make a neuron's entries.
+        return 2 * int(lif._table.used[0])
+
+    found: dict[str, Any] = {"v1": [*fill_state(push_v1, sizes, row)]}
+    steps = itertools.count(1)
+    return found | {"v2": [*fill_state(push_v2, sizes, row)]}
+
+
 def networks(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield name and path of the networks to measure, training those that are not given."""
     if arguments.network:
@@ -215,7 +274,13 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--state-entries", type=float, nargs="+", help="sizes at which states alone are measured")
+    parser.add_argument("--row", type=int, default=2000, help="targets of a row that is pushed into a state")
     arguments = parser.parse_args()
+    if arguments.state_entries:
+        with one_thread():
+            print(json.dumps(measure_states([*map(int, arguments.state_entries)], arguments.row), indent=1))
+        return
     if arguments.all_books:
         arguments.books = sorted(BOOKS.glob("*.txt.gz"))
     found: dict[str, Any] = {}

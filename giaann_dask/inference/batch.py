@@ -108,7 +108,7 @@ class Advance:
             if here.start < here.stop:
                 value = self.value[here]
                 found = Candidates(self.neuron[here], value, int(value.argmax()))
-            yield StepTrace(result, found, None)
+            yield StepTrace(result, found)
 
 
 class Batch(Protocol):

@@ -125,9 +125,9 @@ def open_plain_session(
     options: InferenceRules,
     device: torch.device | None = None,
 ) -> Session | V2Session:
-    """Return the session whose traces have the whole state; the parameters are those of `SequenceSession`."""
+    """Return the session whose traces can have the whole state; the parameters are those of `SequenceSession`."""
     if isinstance(options, V2Options):
-        return V2Session(specification, rows, flags, options=options, device=device, states=True)
+        return V2Session(specification, rows, flags, options=options, device=device)
     return Session(specification, rows, flags, options=options, device=device)
 
 
@@ -141,7 +141,7 @@ def open_whole_session(
     client: Client | None,
     state: StateOptions,
 ) -> ShardedSession | Session | V2Session:
-    """Return the session whose traces have the whole state or, of ``v1`` on a cluster, its strongest columns.
+    """Return the session whose traces can have the whole state or, of ``v1`` on a cluster, its strongest columns.
 
     Beyond its memory budget in this process the state is sharded over the cluster's workers. The parameters are those
     of `ShardedSession`.

@@ -336,7 +336,8 @@ class ColumnBatch:
 
 def _active_columns(trace: StepTrace, count: int, vocabulary: Vocabulary) -> tuple[ActiveColumn, ...]:
     """Return the concept columns with the largest activation after a step, ties in the order of columns."""
-    active = trace.active_columns if trace.state is None else ActiveColumns.of(trace.state)
+    state = trace.state
+    active = trace.active_columns if state is None else ActiveColumns.of(state)
     if active is None:
         return ()
     found = active.strongest(count)

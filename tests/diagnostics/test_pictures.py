@@ -34,7 +34,7 @@ from giaann_dask.diagnostics.pictures.prediction import Prediction, activation_o
 from giaann_dask.diagnostics.pictures.schemes import Activity, Colouring, colour_graph
 from giaann_dask.errors import EmptyInputError, MissingDependencyError, OptionError
 from giaann_dask.inference.continuation import GenerationOptions
-from giaann_dask.inference.state.activation import ActivationState
+from giaann_dask.inference.state.activation import StateEntries
 from giaann_dask.keys import pack_target
 from giaann_dask.spec import Specification
 from giaann_dask.store.connection_table import ConnectionTable
@@ -259,7 +259,7 @@ def test_activation_is_each_segments_strongest_branch_summed_up() -> None:
     torch = pytest.importorskip("torch")
     key = pack_target([0, 0, 1, 2], [5, 5, 5, 9], [0, 1, 0, 0])
     value = torch.tensor([1.0, 3.0, 0.5, 2.0])
-    neuron, total = activation_of(ActivationState(torch.from_numpy(key), value, torch.zeros(4, dtype=torch.int32)))
+    neuron, total = activation_of(StateEntries(torch.from_numpy(key), value, torch.zeros(4, dtype=torch.int32)))
     assert (neuron.tolist(), total.tolist()) == ([5, 9], [3.5, 2.0])
     assert [len(part) for part in activation_of(None)] == [0, 0]
 

@@ -10,14 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from support.conformance import Entry, Oracle
+from support.examples import examples
 
 from giaann_dask.device import select_device
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.inference.rows.source import RunRows, as_tensor
 from giaann_dask.inference.state import activation
-from giaann_dask.inference.state.activation import ActivationState, Layout, Pulse
+from giaann_dask.inference.state.activation import ActivationState, Layout, Pulse, StateEntries
 from giaann_dask.inference.state.candidates import TokenTimes, connected_targets, score_candidates
+from giaann_dask.inference.state.key_index import CompiledKeyIndex, KeyIndex
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.v1.session import Session
@@ -49,7 +53,7 @@ def targets(row: list[Entry]) -> torch.Tensor:
     return torch.from_numpy(pack_target(segment, neuron, branch))
 
 
-def contents(state: ActivationState) -> tuple[dict[Entry, float], dict[Entry, int]]:
+def contents(state: StateEntries) -> tuple[dict[Entry, float], dict[Entry, int]]:
     """The state as the oracle keeps it."""
     segment, neuron, branch = unpack_target(state.key.numpy())
     entries = list(zip(segment.tolist(), neuron.tolist(), branch.tolist(), strict=True))
@@ -58,36 +62,34 @@ def contents(state: ActivationState) -> tuple[dict[Entry, float], dict[Entry, in
     return dict(zip(entries, state.value.tolist(), strict=True)), times
 
 
-def copies(state: ActivationState) -> tuple[torch.Tensor, ...]:
-    return state.key.clone(), state.value.clone(), state.time.clone()
-
-
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda o: f"{o.timing}-{o.activations}-{o.sequential}")
 @pytest.mark.parametrize("seed", range(3))
 def test_random_steps_agree_with_a_dictionary(options: InferenceOptions, seed: int) -> None:
     rng = np.random.default_rng(seed)
     neurons = pack_neuron(rng.integers(0, 4, 9), rng.integers(0, 3, 9)).tolist()
-    oracle, state = Oracle(options), ActivationState.empty(CPU)
+    oracle, state = Oracle(options), ActivationState(CPU)
     candidates_seen = 0
     for now in range(1, 16):
         source = int(rng.choice(neurons))
         if now < 6 or rng.random() < 0.3:
             oracle.burst(source)
-            state = activation.burst(state, source, LAYOUT)
+            activation.burst(state, source, LAYOUT)
         row = random_row(rng, neurons, int(rng.integers(0, 90)))
         active = activation.source_activity(state, source, LAYOUT)
         assert active == oracle.activity(source)
         pulse = Pulse(drive=LAYOUT.drives[active], column_time=now // 3, feature_time=now - 1)
-        before, kept = state, copies(state)
-        state = activation.propagate(state, targets(row), pulse, layout=LAYOUT, options=options)
-        assert all(map(torch.equal, copies(before), kept)), "propagate changed its argument"
+        # Whatever is done with a copy, or with a state of the same entries, is not done with the other.
+        other = state.copy() if now % 3 else ActivationState(CPU, state.entries())
+        state, other = (state, other) if now % 2 else (other, state)
+        before = contents(other.entries())
+        activation.propagate(state, targets(row), pulse, layout=LAYOUT, options=options)
+        assert contents(other.entries()) == before
         oracle.propagate(row, pulse)
-        before, kept = state, copies(state)
-        state = activation.deactivate(state, source, LAYOUT)
-        assert all(map(torch.equal, copies(before), kept)), "deactivate changed its argument"
+        activation.deactivate(state, source, LAYOUT)
         oracle.deactivate(source)
-        assert torch.equal(state.key, state.key.unique())
-        assert contents(state) == ({e: float(v) for e, v in oracle.value.items()}, oracle.time)
+        entries = state.entries()
+        assert torch.equal(entries.key, entries.key.unique())
+        assert contents(entries) == ({e: float(v) for e, v in oracle.value.items()}, oracle.time)
         times = TokenTimes(feature_time=now, column_time=(now + 1) // 3, open_noun=bool(now % 2))
         found = score_candidates(state, connected_targets(targets(row), LAYOUT), times, layout=LAYOUT, options=options)
         expected = oracle.scores(row, times)
@@ -112,27 +114,33 @@ def test_drives_are_the_contract_s_float32_values() -> None:
 
 def test_burst_on_an_active_entry_reads_two_until_the_next_step() -> None:
     neuron = int(pack_neuron(1, 2))
-    state = activation.burst(activation.burst(ActivationState.empty(CPU), neuron, LAYOUT), neuron, LAYOUT)
-    assert state.value.tolist() == [2.0]
+    state = ActivationState(CPU)
+    activation.burst(state, neuron, LAYOUT)
+    activation.burst(state, neuron, LAYOUT)
+    entries = state.entries()
+    assert entries.value.tolist() == [2.0]
     pulse = Pulse(drive=0.0, column_time=0, feature_time=0)
     options = InferenceOptions()
-    after = activation.propagate(state, targets([]), pulse, layout=LAYOUT, options=options)
-    assert after.value.tolist() == [1.0]
-    assert state.value.tolist() == [2.0]
+    activation.propagate(state, targets([]), pulse, layout=LAYOUT, options=options)
+    assert state.entries().value.tolist() == [1.0]
+    assert entries.value.tolist() == [2.0]
 
 
 def test_a_drive_of_zero_makes_entries() -> None:
     row = [(0, 5, 0), (C, 5, 1), (L, 5, 0)]
     pulse = Pulse(drive=0.0, column_time=2, feature_time=4)
     options = InferenceOptions(timing="biased")
-    empty = ActivationState.empty(CPU)
-    state = activation.propagate(empty, targets(row), pulse, layout=LAYOUT, options=options)
-    assert contents(state) == ({(0, 5, 0): 0.0, (C, 5, 1): 0.0}, {(0, 5, 0): 2, (C, 5, 1): 4})
+    state = ActivationState(CPU)
+    activation.propagate(state, targets(row), pulse, layout=LAYOUT, options=options)
+    assert contents(state.entries()) == ({(0, 5, 0): 0.0, (C, 5, 1): 0.0}, {(0, 5, 0): 2, (C, 5, 1): 4})
 
 
 def test_deactivating_an_unknown_neuron_changes_nothing() -> None:
-    state = activation.burst(ActivationState.empty(CPU), 3, LAYOUT)
-    assert activation.deactivate(state, 4, LAYOUT) is state
+    state = ActivationState(CPU)
+    activation.burst(state, 3, LAYOUT)
+    before = contents(state.entries())
+    activation.deactivate(state, 4, LAYOUT)
+    assert contents(state.entries()) == before
 
 
 def test_ties_go_to_the_first_column_and_feature() -> None:
@@ -140,8 +148,8 @@ def test_ties_go_to_the_first_column_and_feature() -> None:
     options = InferenceOptions(sequential=False)
     pulse = Pulse(drive=LAYOUT.drives[1], column_time=0, feature_time=0)
     target = targets(sorted(row))
-    empty = ActivationState.empty(CPU)
-    state = activation.propagate(empty, target, pulse, layout=LAYOUT, options=options)
+    state = ActivationState(CPU)
+    activation.propagate(state, target, pulse, layout=LAYOUT, options=options)
     times = TokenTimes(feature_time=1, column_time=0)
     found = score_candidates(state, connected_targets(target, LAYOUT), times, layout=LAYOUT, options=options)
     assert found is not None
@@ -376,6 +384,46 @@ def test_a_prepared_sequence_has_tokens() -> None:
 
 
 def test_values_are_frozen() -> None:
-    state = ActivationState.empty(CPU)
+    state = ActivationState(CPU).entries()
     with pytest.raises(dataclasses.FrozenInstanceError):
         state.key = state.key  # type: ignore[misc]
+
+
+@examples(15)
+@given(st.integers(0, 2**32), st.sampled_from([KeyIndex, CompiledKeyIndex]), st.integers(2, 40), st.integers(1, 200))
+def test_keys_are_found_while_an_index_grows(seed: int, kind: type[KeyIndex], bits: int, calls: int) -> None:
+    """Also in a copy that was made while a larger table took over the keys of the one before it."""
+    rng = np.random.default_rng(seed)
+    # Keys that differ little, and in their upper bits alone.
+    wanted = torch.from_numpy(np.unique(rng.integers(0, 1 << bits, 3000) << int(rng.integers(0, 63 - bits))))
+    keys = wanted[torch.from_numpy(rng.permutation(len(wanted))[: len(wanted) // 2])]
+    edges = [0, *sorted(rng.integers(0, len(keys), calls).tolist()), len(keys)]
+    index, copied, at = kind(CPU), None, int(rng.integers(len(edges)))
+    for number, (begin, end) in enumerate(itertools.pairwise(edges)):
+        index.add(keys[:end], begin)
+        if number == at:
+            copied = index.copy(), end
+    position = {key: place for place, key in enumerate(keys.tolist())}
+    assert index.find(keys, wanted).tolist() == [position.get(key, -1) for key in wanted.tolist()]
+    if copied is not None:
+        index, end = copied
+        assert index.find(keys[:end], keys).tolist() == [*range(end), *[-1] * (len(keys) - end)]
+        index.add(keys, end)
+        assert index.find(keys, keys).tolist() == [*range(len(keys))]
+
+
+def test_the_state_of_a_trace_is_that_of_its_step_or_refused(run: Run, sentences: Any) -> None:
+    neuron, _, noun = sentences[0]
+    prompt = PreparedSequence(neuron=neuron[:10], noun=noun[:10], number=0)
+    chosen, traces, sizes = session(run), list[StepTrace](), list[int]()
+    for trace in chosen.stream(prompt, 2):
+        traces.append(trace)
+        state = trace.state
+        assert state is not None
+        sizes.append(len(state))
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[-1]
+    chosen.run_sequence(prompt, observer=traces.append)
+    for trace in traces:
+        with pytest.raises(OptionError, match="others have followed"):
+            _ = trace.state

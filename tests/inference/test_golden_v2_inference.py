@@ -14,7 +14,7 @@ from support.conformance import inference_files, read_json, read_lines
 from support.v2_records import V2Dictionary, V2Network, native_first, v2_folder, v2_options, v2_prepared, v2_run
 
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.state.activation import ActivationState
+from giaann_dask.inference.state.activation import StateEntries
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.sequence import StepTrace
 from giaann_dask.inference.v2.session import V2Session
@@ -64,7 +64,7 @@ class Follower:
 
     def _follow_line(self, line: dict[str, Any]) -> None:
         where = f"{self.path.parent.name}/{self.path.name}, sequence {line['counted']}"
-        session = V2Session(self.network, self.rows, self.dictionary.flags(), options=self.options, states=True)
+        session = V2Session(self.network, self.rows, self.dictionary.flags(), options=self.options)
         picked: dict[int, int] = {}
 
         def choose(index: int, candidates: Candidates) -> int:
@@ -104,8 +104,9 @@ class Follower:
             self.totals["rejected"] += step.stop == "rejected" and step.next is not None
             self.totals["no_candidate"] += step.stop == "no candidates" and step.next is not None
         if "act_sum" in record:
-            assert trace.state is not None
-            self._compare_state(record, trace.state, where)
+            state = trace.state
+            assert state is not None
+            self._compare_state(record, state, where)
         if "match" in record and not step.seed:
             target = pair(int(pack_neuron(line["col"][step.index], line["feat"][step.index])))
             assert record["tgt"] == target, where
@@ -138,7 +139,7 @@ class Follower:
         else:
             self.totals["other tie sets"] += record["tie"] != tied
 
-    def _compare_state(self, record: dict[str, Any], state: ActivationState, where: str) -> None:
+    def _compare_state(self, record: dict[str, Any], state: StateEntries, where: str) -> None:
         key, value = state.key.numpy(), state.value.double().numpy()
         segment, segments = unpack_target(key)[0], self.network.last_segment + 1
         assert record["act_entries"] == len(key), where

@@ -29,7 +29,7 @@ import giaann_dask as gd
 from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.sharded.workers import HeldState, ShardedSession, StateOptions
-from giaann_dask.inference.state.activation import ActivationState, ActiveColumns
+from giaann_dask.inference.state.activation import ActiveColumns, StateEntries
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.token_events import TokenEvent
@@ -46,8 +46,8 @@ class WatchedSession(ShardedSession):
 
     most = 0
 
-    def _within_budget(self, state: HeldState) -> HeldState:
-        after = super()._within_budget(state)
+    def _within_budget(self, after: HeldState) -> None:
+        super()._within_budget(after)
         self.most = max(self.most, len(after.parts))
         assert after.starts == sorted(set(after.starts))
         for place, (key, *_) in enumerate(self._ask(after, dict.fromkeys(range(len(after.parts)), ()), "entries")):
@@ -55,7 +55,6 @@ class WatchedSession(ShardedSession):
             assert {after.place(neuron) for neuron in neurons.tolist()} <= {place}
             assert len(key) == after.sizes[place]
             assert 16 * len(key) <= self._limits.state_bytes or len(set(neurons.tolist())) == 1
-        return after
 
 
 @pytest.fixture(scope="module")
@@ -91,18 +90,23 @@ def test_the_same_steps_as_undivided(
     limits = StateOptions(state_bytes=budget)
     spread = WatchedSession(specification, rows, flags, client=workers, options=options, state=limits)
     traces: tuple[list[StepTrace], list[StepTrace]] = ([], [])
-    for session, seen in zip((Session(specification, rows, flags, options=options), spread), traces, strict=True):
-        session.run_sequence(sequence, observer=seen.append)
-        session.generate(sequence, 3, observer=seen.append)
+    states: tuple[list[StateEntries | None], list[StateEntries | None]] = ([], [])
+    for number, session in enumerate((Session(specification, rows, flags, options=options), spread)):
+
+        def observe(trace: StepTrace, number: int = number) -> None:
+            traces[number].append(trace)
+            states[number].append(trace.state)
+
+        session.run_sequence(sequence, observer=observe)
+        session.generate(sequence, 3, observer=observe)
     event(f"parts {min(spread.most, 3)}")
     assert bool(spread._actors) == (spread.most > 1), "workers are asked only when the budget is passed"
     assert len(traces[0]) == len(traces[1])
+    for whole, divided in zip(*states, strict=True):
+        if divided is not None:
+            assert all(torch.equal(getattr(whole, name), getattr(divided, name)) for name in ("key", "value", "time"))
     for one, other in zip(*traces, strict=True):
         assert one.result == other.result
-        if other.state is not None:
-            assert all(
-                torch.equal(getattr(one.state, name), getattr(other.state, name)) for name in ("key", "value", "time")
-            )
         assert (one.candidates is None) == (other.candidates is None)
         if one.candidates is not None and other.candidates is not None:
             assert np.array_equal(one.candidates.arrays[0], other.candidates.arrays[0])
@@ -209,14 +213,14 @@ def test_parts_say_enough_to_know_the_strongest_columns(
     """Also where a column is cut in two, and where several are equally strong."""
     neurons = sorted(values)
     keys = pack_neuron(np.array([c for c, _ in neurons], np.int64), np.array([f for _, f in neurons], np.int64)) << 7
-    state = ActivationState(
+    state = StateEntries(
         torch.from_numpy(keys),
         torch.tensor([values[n] for n in neurons], dtype=torch.float32),
         torch.zeros(len(neurons), dtype=torch.int64),
     )
     edges = sorted({0, len(neurons), *(min(cut, len(neurons)) for cut in cuts)})
     places = [slice(low, high) for low, high in pairwise(edges)] or [slice(0, 0)]
-    parts = [ActivationState(state.key[p], state.value[p], state.time[p]) for p in places]
+    parts = [StateEntries(state.key[p], state.value[p], state.time[p]) for p in places]
     whole = ActiveColumns.of(state).strongest(count)
     joined = ActiveColumns.joined([ActiveColumns.of(part).needed(count) for part in parts]).strongest(count)
     totals: dict[int, int] = {}

@@ -256,7 +256,7 @@ class BatchFollower(Follower):
                 assert neuron in trace.candidates.ties
                 self.batch.feed(advance.number, neuron)
                 result = replace(result, predicted=neuron, next=neuron)
-            yield StepTrace(result, trace.candidates, None)
+            yield StepTrace(result, trace.candidates)
 
     def _compare_state(self, record: dict[str, Any], trace: StepTrace, where: str) -> None:
         assert trace.state is None, where

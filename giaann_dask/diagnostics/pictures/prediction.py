@@ -25,7 +25,7 @@ from giaann_dask.inference.generation import word_and_column
 from giaann_dask.inference.handle import changed_flags
 from giaann_dask.inference.profiles import fitting_rules, open_plain_session
 from giaann_dask.inference.sessions import NetworkHandle
-from giaann_dask.inference.state.activation import ActivationState
+from giaann_dask.inference.state.activation import StateEntries
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.sequence import StepTrace
 from giaann_dask.keys import pack_neuron, unpack_neuron, unpack_target
@@ -328,7 +328,7 @@ def _ranked(candidates: Candidates | None) -> tuple[tuple[Neuron, float], ...]:
     return tuple((_neuron(n), v) for n, v in zip(neurons.tolist(), values.tolist(), strict=True))
 
 
-def activation_of(state: ActivationState | None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+def activation_of(state: StateEntries | None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """Return every neuron of a state, and of each segment its strongest branch, summed up.
 
     Returns

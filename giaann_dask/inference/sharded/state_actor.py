@@ -23,6 +23,7 @@ from giaann_dask.inference.state.activation import (
     ActiveColumns,
     Layout,
     Pulse,
+    StateEntries,
     burst,
     deactivate,
     propagate,
@@ -90,11 +91,12 @@ class StateActor:
 
     def begin(self, part: int) -> None:
         """Add a part without entries."""
-        self._parts[part] = ActivationState.empty(self._device)
+        self._parts[part] = ActivationState(self._device)
 
     def put(self, part: int, key: Integers, value: npt.NDArray[np.float32], time: Integers) -> int:
         """Add a part with these entries; return their number."""
-        self._parts[part] = ActivationState(*(as_tensor(array, self._device) for array in (key, value, time)))
+        entries = StateEntries(*(as_tensor(array, self._device) for array in (key, value, time)))
+        self._parts[part] = ActivationState(self._device, entries)
         return len(key)
 
     def drop(self, part: int) -> None:
@@ -103,7 +105,8 @@ class StateActor:
 
     def burst(self, part: int, neuron: int) -> int:
         """Burst a neuron; return the number of entries."""
-        return self._keep(part, burst(self._part(part), neuron, self._layout))
+        burst(self._part(part), neuron, self._layout)
+        return len(self._part(part))
 
     def activity(self, part: int, neuron: int) -> int:
         """Return how many branches of a neuron are active."""
@@ -112,11 +115,13 @@ class StateActor:
     def propagate(self, part: int, target: Integers, pulse: Pulse) -> int:
         """Take in the targets of a row that belong to the part; return the number of entries."""
         keys = as_tensor(target, self._device)
-        return self._keep(part, propagate(self._part(part), keys, pulse, layout=self._layout, options=self._options))
+        propagate(self._part(part), keys, pulse, layout=self._layout, options=self._options)
+        return len(self._part(part))
 
     def deactivate(self, part: int, neuron: int) -> int:
         """Set the strongest branch of a neuron to 0; return the number of entries."""
-        return self._keep(part, deactivate(self._part(part), neuron, self._layout))
+        deactivate(self._part(part), neuron, self._layout)
+        return len(self._part(part))
 
     def score(
         self, part: int, connected: Integers, times: TokenTimes
@@ -128,21 +133,22 @@ class StateActor:
 
     def divide(self, part: int) -> tuple[int, Entries] | None:
         """Take away and return the upper half of the entries, with the neuron it begins with; None for one neuron."""
-        state = self._part(part)
-        pivot = pivot_of(state)
+        entries = self._part(part).entries()
+        pivot = pivot_of(entries)
         if pivot is None:
             return None
-        above = (state.key >> BRANCH_BITS) & NEURON_MASK >= pivot
-        self._parts[part], high = chosen_entries(state, ~above), chosen_entries(state, above)
+        above = (entries.key >> BRANCH_BITS) & NEURON_MASK >= pivot
+        low, high = chosen_entries(entries, ~above), chosen_entries(entries, above)
+        self._parts[part] = ActivationState(self._device, low)
         return pivot, (high.key.cpu().numpy(), high.value.cpu().numpy(), high.time.cpu().numpy())
 
     def columns(self, part: int, count: int) -> ActiveColumns:
         """Return the entries from which the strongest columns of the whole state can be determined."""
-        return ActiveColumns.of(self._part(part)).needed(count)
+        return ActiveColumns.of(self._part(part).entries()).needed(count)
 
     def entries(self, part: int) -> Entries:
         """Return all entries."""
-        state = self._part(part)
+        state = self._part(part).entries()
         return state.key.cpu().numpy(), state.value.cpu().numpy(), state.time.cpu().numpy()
 
     def _part(self, part: int) -> ActivationState:
@@ -150,17 +156,13 @@ class StateActor:
             raise ClusterError("a part of a state is lost", "workers that stay alive", "begin the sequence again")
         return self._parts[part]
 
-    def _keep(self, part: int, state: ActivationState) -> int:
-        self._parts[part] = state
-        return len(state)
 
-
-def chosen_entries(part: ActivationState, chosen: Tensor) -> ActivationState:
+def chosen_entries(part: StateEntries, chosen: Tensor) -> StateEntries:
     """Return the entries of a part for which a boolean is true."""
-    return ActivationState(part.key[chosen], part.value[chosen], part.time[chosen])
+    return StateEntries(part.key[chosen], part.value[chosen], part.time[chosen])
 
 
-def pivot_of(part: ActivationState) -> int | None:
+def pivot_of(part: StateEntries) -> int | None:
     """Return the neuron from which on a part's entries belong to another, or None when it is one neuron.
 
     The begin of a column where there are two, for a column's entries change together.

@@ -25,7 +25,7 @@ from giaann_dask.device import torch
 from giaann_dask.errors import ClusterError, OptionError, parameter
 from giaann_dask.inference.rows.source import RowSource, as_tensor
 from giaann_dask.inference.sharded.state_actor import Call, StateActor
-from giaann_dask.inference.state.activation import ActivationState, ActiveColumns, Pulse
+from giaann_dask.inference.state.activation import ActiveColumns, Pulse, StateEntries
 from giaann_dask.inference.state.candidates import Candidates, TokenTimes
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable
@@ -154,22 +154,22 @@ class ShardedSession(Stepper[HeldState]):
         weakref.finalize(state, _drop, self._holders, state.parts).atexit = False
         return state
 
-    def _burst(self, state: HeldState, neuron: int) -> HeldState:
-        return self._change(state, "burst", neuron)
+    def _burst(self, state: HeldState, neuron: int) -> None:
+        self._change(state, "burst", neuron)
 
     def _activity(self, state: HeldState, neuron: int) -> int:
         (active,) = self._ask(state, {state.place(neuron): (neuron,)}, "activity")
         return int(active)
 
-    def _propagate(self, state: HeldState, target: Tensor, pulse: Pulse) -> HeldState:
+    def _propagate(self, state: HeldState, target: Tensor, pulse: Pulse) -> None:
         keys = target.cpu().numpy()
         divided = _divided(state, keys, (keys >> BRANCH_BITS) & NEURON_MASK)
         wanted = {place: (some, pulse) for place, some in enumerate(divided)}
         state.sizes[:] = self._ask(state, wanted, "propagate")
-        return self._within_budget(state)
+        self._within_budget(state)
 
-    def _deactivate(self, state: HeldState, neuron: int) -> HeldState:
-        return self._change(state, "deactivate", neuron)
+    def _deactivate(self, state: HeldState, neuron: int) -> None:
+        self._change(state, "deactivate", neuron)
 
     def _score(self, state: HeldState, connected: Tensor, times: TokenTimes) -> Candidates | None:
         keys = connected.cpu().numpy()
@@ -180,11 +180,11 @@ class ShardedSession(Stepper[HeldState]):
         ]
         return reduce_candidates(found, self.device)
 
-    def _shown(self, state: HeldState) -> ActivationState | None:
+    def _entries(self, state: HeldState) -> StateEntries | None:
         if len(state.parts) > 1:
             return None
         (entries,) = self._ask(state, {0: ()}, "entries")
-        return ActivationState(*(as_tensor(array, self.device) for array in entries))
+        return StateEntries(*(as_tensor(array, self.device) for array in entries))
 
     def _active_columns(self, state: HeldState) -> ActiveColumns | None:
         if len(state.parts) == 1 or not self._limits.columns:
@@ -192,12 +192,12 @@ class ShardedSession(Stepper[HeldState]):
         wanted = dict.fromkeys(range(len(state.parts)), (self._limits.columns,))
         return ActiveColumns.joined(self._ask(state, wanted, "columns")).strongest(self._limits.columns)
 
-    def _change(self, state: HeldState, what: str, neuron: int) -> HeldState:
+    def _change(self, state: HeldState, what: str, neuron: int) -> None:
         place = state.place(neuron)
         (state.sizes[place],) = self._ask(state, {place: (neuron,)}, what)
-        return self._within_budget(state)
+        self._within_budget(state)
 
-    def _within_budget(self, state: HeldState) -> HeldState:
+    def _within_budget(self, state: HeldState) -> None:
         """Divide all parts that pass the budget."""
         place = 0
         while place < len(state.parts):
@@ -213,7 +213,6 @@ class ShardedSession(Stepper[HeldState]):
             state.sizes.insert(place + 1, 0)
             (size,) = self._ask(state, {place + 1: entries}, "put")
             state.sizes[place : place + 2] = [state.sizes[place] - size, size]
-        return state
 
     def _workers(self) -> int:
         """Return how many workers hold parts; their actors are created at the first call."""

@@ -1,11 +1,12 @@
 """Change the activation state of one sequence: burst, propagate and deactivate; sum it by column.
 
-Sections 7.4 and 8.1, 8.4 and 8.5 of the contract, as pure functions of immutable states, in float32, on any device.
-The whole row of a source is pushed into the state, as the contract says; this is the plain reference path. The targets
-that can be predicted, and their values, are in `candidates`.
+Sections 7.4 and 8.1, 8.4 and 8.5 of the contract, in float32, on any device. The whole row of a source is pushed into
+the state, as the contract says; this is the plain reference path. The targets that can be predicted, and their values,
+are in `candidates`.
 
-The state is a sparse map that is kept sorted by target key, thus by segment first: the feature
-segments are its tail. New entries are merged into it by computed positions, never by sorting.
+The state is a sparse map that is changed in place: entries are appended, and found by an index of their keys. So the
+cost of a step depends on the length of its row, however many entries there are. What the contract does to all entries,
+booleanising, changes only those that the step reached or that were burst since the last one: all others are 0 or 1.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.device import torch
+from giaann_dask.inference.state.key_index import new_index
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NEVER = -1
+_FIRST_ENTRIES = 1 << 7
 # For more branches torch computes the sigmoid with vector instructions, which round some of the values differently.
 _SCALAR_DRIVES = 32
 _ONE_SEGMENT = 1 << SEGMENT_SHIFT
@@ -103,8 +106,8 @@ def drives_of(branches: int) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class ActivationState:
-    """Activation and time of the entries of one sequence; an entry of value 0 is an entry.
+class StateEntries:
+    """Entries of the state of one sequence at some moment, sorted; an entry of value 0 is an entry.
 
     Attributes
     ----------
@@ -121,12 +124,6 @@ class ActivationState:
     value: Tensor
     time: Tensor
 
-    @classmethod
-    def empty(cls, device: torch.device) -> ActivationState:
-        """Return the state before the first step."""
-        key = torch.zeros(0, dtype=torch.int64, device=device)
-        return cls(key, key.to(torch.float32), key.to(torch.int32))
-
     def __len__(self) -> int:
         """Return the number of entries."""
         return len(self.key)
@@ -135,6 +132,48 @@ class ActivationState:
     def timed(self) -> Tensor:
         """Whether each entry has a time, bool, shape ``(entries,)``."""
         return self.time != NEVER
+
+
+class ActivationState:
+    """Activation and time of the entries of one sequence, changed in place.
+
+    Memory grows by amortised doubling. An entry and its place in the index take 24 to 56 bytes.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where the entries are.
+    entries : StateEntries, optional
+        The first entries, on the device; none by default.
+    """
+
+    def __init__(self, device: torch.device, entries: StateEntries | None = None) -> None:
+        self._key = torch.empty(_FIRST_ENTRIES, dtype=torch.int64, device=device)
+        self._value = torch.empty(_FIRST_ENTRIES, dtype=torch.float32, device=device)
+        self._time = torch.empty(_FIRST_ENTRIES, dtype=torch.int32, device=device)
+        self._size, self._index = 0, new_index(device)
+        # Positions of entries that are neither 0 nor 1, maybe, since they were last booleanised.
+        self._pending: list[Tensor] = []
+        if entries is not None:
+            self._append(entries.key)
+            self._value[: self._size], self._time[: self._size] = entries.value, entries.time
+            self._pending.append((entries.value != entries.value.sign()).nonzero()[:, 0])
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return self._size
+
+    def copy(self) -> ActivationState:
+        """Return a state with the same entries that is changed independently."""
+        other = ActivationState(self._key.device)
+        other._key, other._value, other._time = self._key.clone(), self._value.clone(), self._time.clone()
+        other._size, other._index, other._pending = self._size, self._index.copy(), [*self._pending]
+        return other
+
+    def entries(self) -> StateEntries:
+        """Return a copy of all entries, sorted."""
+        key, order = self._key[: self._size].sort()
+        return StateEntries(key, self._value[order], self._time[order])
 
     def find(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Look up target keys.
@@ -147,25 +186,73 @@ class ActivationState:
         Returns
         -------
         position, found : Tensor
-            Index of the first entry that is not before the key, int64 (possibly ``len(self)``),
-            and whether it is the key's own; both of the shape of `keys`.
+            Position of each key's entry, int64, and whether it has one; both of the shape of `keys`. The position of a
+            key without an entry can be read, too.
         """
-        position = torch.searchsorted(self.key, keys)
-        if not len(self):
-            return position, torch.zeros_like(keys, dtype=torch.bool)
-        return position, self.key[position.clamp_max(len(self) - 1)] == keys
+        position = self._index.find(self._key[: self._size], keys.reshape(-1)).reshape(keys.shape)
+        return position.clamp_min(0), position >= 0
 
     def values(self, position: Tensor, found: Tensor) -> Tensor:
         """Return the values of the entries that `find` found, 0 for missing entries."""
-        if not len(self):
-            return torch.zeros_like(position, dtype=torch.float32)
-        return torch.where(found, self.value[position.clamp_max(len(self) - 1)], 0.0)
+        return torch.where(found, self._value[position], 0.0)
 
     def times(self, position: Tensor, found: Tensor) -> Tensor:
         """Return the times of the entries that `find` found, 0 for missing entries and missing times."""
-        if not len(self):
-            return torch.zeros_like(position, dtype=torch.int32)
-        return torch.where(found, self.time[position.clamp_max(len(self) - 1)].clamp_min(0), 0)
+        return torch.where(found, self._time[position].clamp_min(0), 0)
+
+    def add(self, keys: Tensor, amount: float) -> Tensor:
+        """Add an amount to the entries of distinct keys, making those that are missing; return their positions."""
+        position, found = self.find(keys)
+        missing = ~found
+        fresh, size = keys[missing], self._size
+        if len(fresh):
+            self._append(fresh)
+            self._value[size : self._size] = 0.0
+            self._time[size : self._size] = NEVER
+            position = torch.where(found, position, size - 1 + missing.cumsum(0))
+        self._value.index_add_(0, position, torch.full_like(position, amount, dtype=torch.float32))
+        return position
+
+    def clear(self, position: Tensor) -> None:
+        """Set the values of entries to 0."""
+        self._value.index_fill_(0, position, 0.0)
+
+    def set_time(self, position: Tensor, time: int) -> None:
+        """Set the times of entries."""
+        self._time.index_fill_(0, position, time)
+
+    def mark_burst(self, position: Tensor) -> None:
+        """Remember entries that have to be booleanised, though no connection may reach them."""
+        self._pending.append(position)
+
+    def booleanise(self, position: Tensor, first_key: Tensor | None) -> None:
+        """Set the values of reached entries, and of burst ones from a key on, to 1 where positive, else to 0.
+
+        Without a key only forget the burst ones.
+        """
+        burst, self._pending = self._pending, []
+        if first_key is None:
+            return
+        some = [each[self._key[each] >= first_key] for each in burst]
+        changed = torch.cat([position, *some])
+        self._value.index_copy_(0, changed, self._value[changed].sign())
+
+    def _append(self, keys: Tensor) -> None:
+        """Append entries; their values and times are to be set."""
+        begin, self._size = self._size, self._size + len(keys)
+        if self._size > len(self._key):
+            self._key, self._value, self._time = (
+                _grown(each, begin, self._size) for each in (self._key, self._value, self._time)
+            )
+        self._key[begin : self._size] = keys
+        self._index.add(self._key[: self._size], begin)
+
+
+def _grown(values: Tensor, used: int, needed: int) -> Tensor:
+    """Return a tensor of at least the needed and twice the former size that begins with the used values."""
+    larger = values.new_empty(max(needed, 2 * len(values)))
+    larger[:used] = values[:used]
+    return larger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,34 +286,33 @@ def source_activity(state: ActivationState, neuron: int, layout: Layout) -> int:
     return int((positive & found[-1]).sum())
 
 
-def burst(state: ActivationState, neuron: int, layout: Layout) -> ActivationState:
-    """Return the state after 1 was added to branch 0 of a neuron's last segment."""
-    return _add(state, layout.entries(neuron)[-1, :1], 1.0)[0]
+def burst(state: ActivationState, neuron: int, layout: Layout) -> None:
+    """Add 1 to branch 0 of a neuron's last segment."""
+    state.mark_burst(state.add(layout.entries(neuron)[-1, :1], 1.0))
 
 
-def deactivate(state: ActivationState, neuron: int, layout: Layout) -> ActivationState:
-    """Return the state after the strongest branch of a neuron was set to 0 (section 8.5).
+def deactivate(state: ActivationState, neuron: int, layout: Layout) -> None:
+    """Set the strongest branch of a neuron to 0 (section 8.5).
 
     The branch with the largest sum over segments, the lowest such branch. Its entries stay, as
     zeros, with their times. A neuron without entries changes nothing.
     """
     position, found = state.find(layout.entries(neuron))
     branch = int(sum_segments(state.values(position, found)).argmax())
-    wiped = position[:, branch][found[:, branch]]
-    if not len(wiped):
-        return state
-    return ActivationState(state.key, state.value.index_fill(0, wiped, 0.0), state.time)
+    state.clear(position[:, branch][found[:, branch]])
 
 
 def propagate(
     state: ActivationState, target: Tensor, pulse: Pulse, *, layout: Layout, options: InferenceOptions
-) -> ActivationState:
-    """Return the state after a source's row was pushed into it (contract, section 8.4).
+) -> None:
+    """Push a source's row into the state (contract, section 8.4).
+
+    An entry is there afterwards for every connection that was kept, even when the drive is 0.
 
     Parameters
     ----------
     state : ActivationState
-        The state before the step; gating and timing read it for all connections at once.
+        Gating and timing read it, for all connections at once, as it was before the step.
     target : Tensor
         Target keys of the source's row, ascending, int64, shape ``(connections,)``.
     pulse : Pulse
@@ -235,24 +321,16 @@ def propagate(
         Of the network, on the state's device.
     options : InferenceOptions
         Timing, activations and sequential gating.
-
-    Returns
-    -------
-    ActivationState
-        With an entry for every connection that was kept, even when the drive is 0.
     """
     kept, columns = _kept(state, target, pulse, layout, options)
-    state, touched = _add(state, kept, pulse.drive)
-    value, time = state.value, state.time
+    touched = state.add(kept, pulse.drive)
     if options.activations == "boolf":
-        begin = int(torch.searchsorted(state.key, layout.starts[layout.column_segments]))
-        value = torch.cat([value[:begin], value[begin:].sign()])
-    elif options.activations == "boolf+c":
-        value = value.sign()
+        state.booleanise(touched[columns:], layout.starts[layout.column_segments])
+    else:
+        state.booleanise(touched, layout.starts[0] if options.activations == "boolf+c" else None)
     if options.timing != "none":
-        time = time.index_fill(0, touched[:columns], pulse.column_time)
-        time = time.index_fill_(0, touched[columns:], pulse.feature_time)
-    return ActivationState(state.key, value, time)
+        state.set_time(touched[:columns], pulse.column_time)
+        state.set_time(touched[columns:], pulse.feature_time)
 
 
 def sum_segments(values: Tensor) -> Tensor:
@@ -293,31 +371,6 @@ def _passing(state: ActivationState, target: Tensor, now: int, options: Inferenc
     return target[allowed]
 
 
-def _add(state: ActivationState, keys: Tensor, amount: float) -> tuple[ActivationState, Tensor]:
-    """Add an amount to the entries of distinct ascending keys, making those that are missing.
-
-    Returns the new state and the positions of the keys in it, int64, shape ``(keys,)``.
-    """
-    position, found = state.find(keys)
-    added = ~found
-    fresh = keys[added]
-    if not len(fresh):
-        value = state.value.index_add(0, position, torch.full_like(keys, amount, dtype=torch.float32))
-        return ActivationState(state.key, value, state.time), position
-    old, new = len(state), len(fresh)
-    # An old entry moves up by the number of fresh keys before it, a key by those before it.
-    step = torch.ones(old + 1, dtype=torch.int64, device=keys.device)
-    step[0] = 0
-    step.scatter_add_(0, position[added], torch.ones_like(fresh))
-    moved = step.cumsum(0)[:old]
-    touched = position + added.cumsum(0) - added.to(torch.int64)
-    key = keys.new_empty(old + new).scatter_(0, moved, state.key).scatter_(0, touched, keys)
-    value = state.value.new_zeros(old + new).scatter_(0, moved, state.value)
-    value.index_add_(0, touched, torch.full_like(keys, amount, dtype=torch.float32))
-    time = state.time.new_full((old + new,), NEVER).scatter_(0, moved, state.time)
-    return ActivationState(key, value, time), touched
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ActiveColumns:
     """Concept columns with some activation.
@@ -334,7 +387,7 @@ class ActiveColumns:
     activation: npt.NDArray[np.float64]
 
     @classmethod
-    def of(cls, state: ActivationState) -> ActiveColumns:
+    def of(cls, state: StateEntries) -> ActiveColumns:
         """Return all active columns of a state, ascending."""
         if not len(state):
             return cls(np.zeros(0, np.int64), np.zeros(0))

@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import PromptError
-from giaann_dask.inference.state.activation import ActivationState, ActiveColumns
+from giaann_dask.errors import OptionError, PromptError
+from giaann_dask.inference.state.activation import ActiveColumns, StateEntries
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.text.attachments import Attachments
 
@@ -156,18 +156,65 @@ class StepResult:
         return self.stop if self.next is None else None
 
 
+class Snapshot:
+    """Copies the state of a sequence when it is asked for, until the next step changes the state.
+
+    Parameters
+    ----------
+    take : callable
+        Returns a copy of the state's entries, or None where not all of them are in this process.
+    """
+
+    def __init__(self, take: Callable[[], StateEntries | None]) -> None:
+        self._take: Callable[[], StateEntries | None] | None = take
+
+    def __call__(self) -> StateEntries | None:
+        """Return a copy of the entries; see `StepTrace.state` for errors."""
+        if self._take is None:
+            raise OptionError(
+                "the state of a step that others have followed",
+                "a trace whose state is read before the next step",
+                "read it in the observer, or before the next step is drawn",
+            )
+        return self._take()
+
+    def expire(self) -> None:
+        """Refuse all later requests."""
+        self._take = None
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class StepTrace:
-    """A step with its tensors: the candidates, if any, and the state after the step.
+    """A step with its tensors: the candidates, if any, and on request the state after the step.
 
-    The state is None where no more of it is known than the step needed (`giaann_dask.inference.v1.pull_batch`),
-    or where it is divided over workers, who may have been asked for the strongest active columns.
+    Attributes
+    ----------
+    result : StepResult
+        Record of the step.
+    candidates : Candidates or None
+        The neurons that could be predicted.
+    snapshot : Snapshot or None
+        Copies the state. None where no more of it is known than the step needed
+        (`giaann_dask.inference.v1.pull_batch`).
+    active_columns : ActiveColumns or None
+        The strongest columns, where the state is divided over workers, who were asked for them.
     """
 
     result: StepResult
     candidates: Candidates | None
-    state: ActivationState | None
+    snapshot: Snapshot | None = None
     active_columns: ActiveColumns | None = None
+
+    @property
+    def state(self) -> StateEntries | None:
+        """Copy of the state after the step, made at every request; None where not all of it is in this process.
+
+        Raises
+        ------
+        OptionError
+            If the next step was begun already: it changes the state in place.
+        """
+        return None if self.snapshot is None else self.snapshot()
 
 
 Observer: TypeAlias = Callable[[StepTrace], None]

@@ -9,13 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from giaann_dask.device import torch
 from giaann_dask.inference.rows.source import RowSource
-from giaann_dask.inference.state.activation import ActivationState, ActiveColumns
+from giaann_dask.inference.state.activation import ActiveColumns, StateEntries
 from giaann_dask.inference.state.candidates import Candidates, TokenTimes
 from giaann_dask.inference.state.options import Feed
 from giaann_dask.inference.state.sequence import (
@@ -25,6 +26,7 @@ from giaann_dask.inference.state.sequence import (
     Observer,
     PreparedSequence,
     SequenceResult,
+    Snapshot,
     StepResult,
     StepTrace,
 )
@@ -93,8 +95,8 @@ class DecodingStrategy:
 class SequenceSession(ABC, Generic[State, Rules]):
     """Advances one sequence at a time over a network that does not change.
 
-    A session holds no state of a sequence: every method is a function of its arguments, so one session may serve any
-    number of sequences.
+    A session holds no state of a sequence: its methods are given the state, and change it in place, so one session may
+    serve any number of sequences.
 
     Parameters
     ----------
@@ -161,10 +163,12 @@ class SequenceSession(ABC, Generic[State, Rules]):
                 target=target,
                 number=sequence.number,
             )
-            result, found, state = self._advance(state, source, token, decoding)
+            result, found = self._advance(state, source, token, decoding)
             steps.append(result)
             if observer is not None:
-                observer(StepTrace(result, found, self._shown(state)))
+                snapshot = Snapshot(partial(self._entries, state))
+                observer(StepTrace(result, found, snapshot))
+                snapshot.expire()
             if result.next is None:
                 return SequenceResult(tuple(steps), result.stop)
             source = result.next
@@ -220,8 +224,10 @@ class SequenceSession(ABC, Generic[State, Rules]):
                 target=int(prompt.neuron[index]) if given else None,
                 number=prompt.number,
             )
-            result, found, state = self._advance(state, source, token, decoding)
-            yield StepTrace(result, found, self._shown(state), None if given else self._active_columns(state))
+            result, found = self._advance(state, source, token, decoding)
+            snapshot = Snapshot(partial(self._entries, state))
+            yield StepTrace(result, found, snapshot, None if given else self._active_columns(state))
+            snapshot.expire()
             if result.next is None:
                 return
             source = result.next
@@ -252,12 +258,12 @@ class SequenceSession(ABC, Generic[State, Rules]):
     @abstractmethod
     def _advance(
         self, state: State, source: int, token: Token, decoding: DecodingStrategy
-    ) -> tuple[StepResult, Candidates | None, State]:
-        """Return the record of one step, its candidates and the state after it."""
+    ) -> tuple[StepResult, Candidates | None]:
+        """Change the state by one step; return its record and its candidates."""
 
-    def _shown(self, state: State) -> ActivationState | None:
-        """Return the state for a trace, where all of it is known."""
-        return None
+    @abstractmethod
+    def _entries(self, state: State) -> StateEntries | None:
+        """Return a copy of the state's entries, sorted, where all of them are in this process."""
 
     def _active_columns(self, state: State) -> ActiveColumns | None:
         """Return the strongest columns for the trace of a prediction, where only these are known of the state."""

@@ -157,18 +157,18 @@ class BeamSession(Session):
 
     def _advance(
         self, state: ActivationState, source: int, token: Token, decoding: DecodingStrategy
-    ) -> tuple[StepResult, Candidates | None, ActivationState]:
+    ) -> tuple[StepResult, Candidates | None]:
         """Do one step; where a token is generated, choose it by looking ahead."""
-        result, found, state = super()._advance(state, source, token, decoding)
+        result, found = super()._advance(state, source, token, decoding)
         if found is None or token.seed or token.target is not None or not self.beam.searches:
-            return result, found, state
+            return result, found
         first = self._search(_Path(0.0, (), state, token), result, found)
         if first is None:
-            return result, found, state
+            return result, found
         place = int(np.searchsorted(found.arrays[0], first))
         undecided = replace(result, predicted=None, stop=None, next=None)
         chosen = replace(decoding, choose=lambda index, candidates: place)
-        return self._predict(undecided, found, token, chosen), found, state
+        return self._predict(undecided, found, token, chosen), found
 
     def _search(self, root: _Path, result: StepResult, found: Candidates) -> int | None:
         """Return the first neuron of the best path, or None where every candidate is rejected."""
@@ -194,7 +194,9 @@ class BeamSession(Session):
         concepts = times.column_time + (feature_of(last) == 0)
         times = TokenTimes(feature_time=times.feature_time + 1, column_time=concepts, open_noun=True)
         token = replace(path.token, times=times, source_column=concepts)
-        result, found, state = super()._advance(path.state, last, token, DecodingStrategy(feed="prediction"))
+        # Several paths go on from one state.
+        state = path.state.copy()
+        result, found = super()._advance(state, last, token, DecodingStrategy(feed="prediction"))
         if found is None:
             return []
         return self._continued(_Path(path.score, path.neurons, state, token), result, found)

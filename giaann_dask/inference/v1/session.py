@@ -21,6 +21,7 @@ from giaann_dask.inference.state.activation import (
     ActivationState,
     Layout,
     Pulse,
+    StateEntries,
     burst,
     deactivate,
     propagate,
@@ -47,20 +48,20 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         return Layout.of(self.specification, self.device)
 
     @abstractmethod
-    def _burst(self, state: State, neuron: int) -> State:
-        """Return the state after a neuron was burst."""
+    def _burst(self, state: State, neuron: int) -> None:
+        """Burst a neuron."""
 
     @abstractmethod
     def _activity(self, state: State, neuron: int) -> int:
         """Return how many branches of a neuron are active."""
 
     @abstractmethod
-    def _propagate(self, state: State, target: Tensor, pulse: Pulse) -> State:
-        """Return the state after a source's row."""
+    def _propagate(self, state: State, target: Tensor, pulse: Pulse) -> None:
+        """Push a source's row into the state."""
 
     @abstractmethod
-    def _deactivate(self, state: State, neuron: int) -> State:
-        """Return the state after the strongest branch of a neuron was set to 0."""
+    def _deactivate(self, state: State, neuron: int) -> None:
+        """Set the strongest branch of a neuron to 0."""
 
     @abstractmethod
     def _score(self, state: State, connected: Tensor, times: TokenTimes) -> Candidates | None:
@@ -76,11 +77,11 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
     @without_gradients
     def _advance(
         self, state: State, source: int, token: Token, decoding: DecodingStrategy
-    ) -> tuple[StepResult, Candidates | None, State]:
+    ) -> tuple[StepResult, Candidates | None]:
         """Do one step, sub-steps 1 to 6 of section 8."""
         index = token.times.feature_time
         if index == 0:
-            state = self._burst(state, source)
+            self._burst(state, source)
         # Nothing was a source before the first step, and the first token is given.
         target = self._targets(source) if index else None
         activity = self._activity(state, source) if index else None
@@ -93,18 +94,18 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         )
         connected = None if token.seed or target is None else connected_targets(target, self._layout)
         if connected is not None and decoding.feed == "prediction" and not len(connected):
-            return replace(result, stop="no connections"), None, state
+            return replace(result, stop="no connections"), None
         if activity is not None and target is not None:
-            state = self._propagate(state, target, self._pulse(activity, result))
-        state = self._deactivate(state, source)
+            self._propagate(state, target, self._pulse(activity, result))
+        self._deactivate(state, source)
         mode = self.flags.mode(feature_of(source), token.number)
         if connected is not None:
             found = self._score(state, connected, token.times)
             result = self._predict(replace(result, mode=mode), found, token, decoding)
-            return result, found, state
+            return result, found
         next_source = _next_target(source, token, mode)
-        state = self._burst(state, next_source)
-        return replace(result, next=next_source), None, state
+        self._burst(state, next_source)
+        return replace(result, next=next_source), None
 
     def _predict(
         self,
@@ -148,40 +149,36 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         neuron = steps[index].predicted
         if neuron is None:
             return ()
-        state = ActivationState.empty(self.device)
+        state = ActivationState(self.device)
         found: list[Contribution] = []
         for step in steps[: index + 1]:
-            if step.index == 0:
-                state = burst(state, step.source, self._layout) if step.source == neuron else state
-            else:
-                raised, state = self._replay(state, neuron, step)
-                found.extend(raised)
+            if step.index:
+                found.extend(self._replay(state, neuron, step))
+            elif step.source == neuron:
+                burst(state, neuron, self._layout)
             if step.source == neuron:
-                state = deactivate(state, neuron, self._layout)
+                deactivate(state, neuron, self._layout)
                 found = [item for item in found if self._counts(state, neuron, item)]
             if step.seed and step.next == neuron:
-                state = burst(state, neuron, self._layout)
+                burst(state, neuron, self._layout)
         return tuple(found)
 
-    def _replay(
-        self, state: ActivationState, neuron: int, step: StepResult
-    ) -> tuple[list[Contribution], ActivationState]:
-        """Push the part of a step's row that ends at one neuron; return the contributions and the state."""
+    def _replay(self, state: ActivationState, neuron: int, step: StepResult) -> list[Contribution]:
+        """Push the part of a step's row that ends at one neuron; return the contributions."""
         row = self.rows.row(step.source)
         if row is None or not len(row.target):
-            return [], state
+            return []
         entries = self._layout.entries(neuron).reshape(-1).sort().values.cpu().numpy()
         at = np.searchsorted(row.target, entries)
         at = at[row.target[np.minimum(at, len(row.target) - 1)] == entries]
         target = as_tensor(row.target[at], self.device)
-        after = propagate(
-            state, target, self._pulse(step.activity or 0, step), layout=self._layout, options=self.options
-        )
-        rise = (after.values(*after.find(target)) - state.values(*state.find(target))).tolist()
+        before = state.values(*state.find(target))
+        propagate(state, target, self._pulse(step.activity or 0, step), layout=self._layout, options=self.options)
+        rise = (state.values(*state.find(target)) - before).tolist()
         segment, _, branch = unpack_target(row.target[at])
         strength = self.specification.strengths(row.strength[at])
         columns = zip(segment.tolist(), branch.tolist(), strength.tolist(), rise, strict=True)
-        return [Contribution(step.index, step.source, *item) for item in columns if item[-1] > 0], after
+        return [Contribution(step.index, step.source, *item) for item in columns if item[-1] > 0]
 
     def _counts(self, state: ActivationState, neuron: int, item: Contribution) -> bool:
         """Return whether the entry that a contribution raised still has a value."""
@@ -208,25 +205,25 @@ class Session(Stepper[ActivationState]):
     """
 
     def _begin(self) -> ActivationState:
-        return ActivationState.empty(self.device)
+        return ActivationState(self.device)
 
-    def _burst(self, state: ActivationState, neuron: int) -> ActivationState:
-        return burst(state, neuron, self._layout)
+    def _burst(self, state: ActivationState, neuron: int) -> None:
+        burst(state, neuron, self._layout)
 
     def _activity(self, state: ActivationState, neuron: int) -> int:
         return source_activity(state, neuron, self._layout)
 
-    def _propagate(self, state: ActivationState, target: Tensor, pulse: Pulse) -> ActivationState:
-        return propagate(state, target, pulse, layout=self._layout, options=self.options)
+    def _propagate(self, state: ActivationState, target: Tensor, pulse: Pulse) -> None:
+        propagate(state, target, pulse, layout=self._layout, options=self.options)
 
-    def _deactivate(self, state: ActivationState, neuron: int) -> ActivationState:
-        return deactivate(state, neuron, self._layout)
+    def _deactivate(self, state: ActivationState, neuron: int) -> None:
+        deactivate(state, neuron, self._layout)
 
     def _score(self, state: ActivationState, connected: Tensor, times: TokenTimes) -> Candidates | None:
         return score_candidates(state, connected, times, layout=self._layout, options=self.options)
 
-    def _shown(self, state: ActivationState) -> ActivationState:
-        return state
+    def _entries(self, state: ActivationState) -> StateEntries:
+        return state.entries()
 
 
 def _next_target(source: int, token: Token, mode: Mode | None) -> int:

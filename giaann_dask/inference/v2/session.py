@@ -18,7 +18,7 @@ import numpy.typing as npt
 from giaann_dask.device import tensor_device, torch
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.rows.source import AuxiliaryRows, RowSource
-from giaann_dask.inference.state.activation import ActivationState
+from giaann_dask.inference.state.activation import StateEntries
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.sequence import (
     Contribution,
@@ -226,12 +226,7 @@ _NO_STRENGTHS: Floats = np.zeros(0, np.float32)
 class V2Session(SequenceSession[SequenceState, V2Options]):
     """Advances one sequence at a time over a network of profile ``v2`` that does not change.
 
-    The parameters are those of `SequenceSession`, and
-
-    Parameters
-    ----------
-    states : bool
-        Whether traces have the state after the step, which takes longer than the step.
+    The parameters are those of `SequenceSession`.
 
     Raises
     ------
@@ -250,7 +245,6 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
         *,
         options: V2Options | None = None,
         device: torch.device | None = None,
-        states: bool = False,
     ) -> None:
         super().__init__(specification, rows, flags, options=options, device=device)
         if self.options.auxiliary:
@@ -263,7 +257,6 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
             )
         self._layout = SegmentLayout.of(specification)
         self._layout.require_soma(self.options.lif)
-        self._states = states
 
     def explain(self, steps: tuple[StepResult, ...], index: int) -> tuple[Contribution, ...]:
         """Return the connections that raised the predicted neuron; see `SequenceSession.explain`."""
@@ -280,8 +273,8 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
 
     def _advance(
         self, state: SequenceState, source: int, token: Token, decoding: DecodingStrategy
-    ) -> tuple[StepResult, Candidates | None, SequenceState]:
-        """Do one step of section 7 or 8; the state is changed in place."""
+    ) -> tuple[StepResult, Candidates | None]:
+        """Do one step of section 7 or 8."""
         times = token.times
         clock = Clock(times.feature_time, times.column_time, token.source_column, times.open_noun)
         known: dict[str, Any] = {
@@ -294,7 +287,7 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
         if clock.token:
             row = self._row(source)
             if decoding.feed == "prediction" and not token.seed and not state.can_send(row[0]):
-                return StepResult(**known, stop="no connections"), None, state
+                return StepResult(**known, stop="no connections"), None
             known["activity"], neuron, score = state.advance(source, row, clock)
         found = None
         if token.seed:
@@ -303,7 +296,7 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
             result, found = self._predict(known, (neuron, score), token, decoding)
         if result.next is not None:
             state.settle(source, result.next, clock)
-        return result, found, state
+        return result, found
 
     def _predict(
         self,
@@ -350,8 +343,8 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
             return _NO_TARGETS, _NO_STRENGTHS
         return _writeable(row.target), self.specification.strengths(row.strength).astype(np.float32)
 
-    def _shown(self, state: SequenceState) -> ActivationState | None:
-        return state.shown() if self._states else None
+    def _entries(self, state: SequenceState) -> StateEntries:
+        return state.entries()
 
 
 def _writeable(target: Integers) -> Integers:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from giaann_dask.device import torch
-from giaann_dask.inference.state.activation import ActivationState
+from giaann_dask.inference.state.activation import StateEntries
 from giaann_dask.inference.v2 import dynamics
 from giaann_dask.inference.v2.options import LegacyOptions, LifOptions
 from giaann_dask.inference.v2.tables import FREE, NEVER, Clock, EntryTable, Floats, LegacyRules, LifRules, SegmentLayout
@@ -70,8 +70,8 @@ class SequenceState(ABC):
         """End a step, of which `following` is the next source."""
 
     @abstractmethod
-    def shown(self) -> ActivationState:
-        """Return the entries as they are after the last step, sorted."""
+    def entries(self) -> StateEntries:
+        """Return a copy of the entries as they are after the last step, sorted."""
 
     def _reserve(self, slots: int) -> None:
         """Make sure that so many more neurons find a slot, and at least half of all slots are free."""
@@ -93,7 +93,7 @@ class SequenceState(ABC):
             used=np.zeros(1, np.int64),
         )
 
-    def _entries(self, there: np.ndarray, time: np.ndarray) -> ActivationState:
+    def _sorted(self, there: np.ndarray, time: np.ndarray) -> StateEntries:
         flat = np.flatnonzero(there)
         slot, place = np.divmod(flat, self._branches * self._layout.segments)
         branch, segment = np.divmod(place, self._layout.segments)
@@ -101,7 +101,7 @@ class SequenceState(ABC):
         order = np.argsort(key)
         taken = flat[order]
         columns = (key[order], self._table.value.reshape(-1)[taken], time.reshape(-1)[taken])
-        return ActivationState(*(torch.from_numpy(column) for column in columns))
+        return StateEntries(*(torch.from_numpy(column) for column in columns))
 
 
 class LifState(SequenceState):
@@ -152,11 +152,11 @@ class LifState(SequenceState):
         self._moment = 2 * clock.token + 1
         dynamics.lif_settle(self._table, following, clock.token, self._advanced, self._rules)
 
-    def shown(self) -> ActivationState:
+    def entries(self) -> StateEntries:
         """Return the positive entries."""
         dynamics.lif_catch_up_all(self._table, self._moment, self._advanced, self._rules)
         positive = self._table.value > 0
-        return self._entries(positive, np.broadcast_to(np.int32(NEVER), positive.shape))
+        return self._sorted(positive, np.broadcast_to(np.int32(NEVER), positive.shape))
 
 
 class LegacyState(SequenceState):
@@ -210,10 +210,10 @@ class LegacyState(SequenceState):
             dynamics.legacy_clear(self._table, source, self._moment, self._rules)
         dynamics.legacy_burst(self._table, following, self._moment, self._rules)
 
-    def shown(self) -> ActivationState:
+    def entries(self) -> StateEntries:
         """Return all entries, those of value 0 too."""
         dynamics.legacy_catch_up_all(self._table, self._moment, self._rules)
-        return self._entries(self._table.there, self._table.time)
+        return self._sorted(self._table.there, self._table.time)
 
 
 def new_state(layout: SegmentLayout, dynamics: LifOptions | LegacyOptions) -> SequenceState:
