@@ -142,6 +142,10 @@ class StoreWriteError(GiaannError, OSError):
     """A store could not be written, for example because the disk is full."""
 
 
+class StoreConflictError(StoreWriteError):
+    """Another process has written to a store, or has taken its lease, since this one began."""
+
+
 class StoreFullError(StoreWriteError):
     """A disk is full, or a quota is used up."""
 

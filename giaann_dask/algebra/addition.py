@@ -84,7 +84,7 @@ def add_networks(
         require_same_index(readers[0], reader)
     added = _without_overlap(readers, overlap)
     first = added[0]
-    progress, renamings = _sum_dictionaries(added)
+    progress, renamings = sum_dictionaries(added)
     origins, numbers = _sum_origins(added)
     progress = replace(progress, origins=origins)
 
@@ -125,7 +125,7 @@ def _without_overlap(readers: Sequence[CommitReader], overlap: Overlap) -> list[
     return added
 
 
-def _sum_dictionaries(readers: Sequence[CommitReader]) -> tuple[Progress, list[Renaming | None]]:
+def sum_dictionaries(readers: Sequence[CommitReader]) -> tuple[Progress, list[Renaming | None]]:
     """Return dictionaries, counts and ledger of a sum, and the new identifiers of each network's names."""
     whole, renamings = readers[0].vocabulary(), list[Renaming | None]([None])
     manifest, entries = readers[0].manifest(), readers[0].ledger()
@@ -157,12 +157,26 @@ def _sum_origins(readers: Sequence[CommitReader]) -> tuple[Origins | None, list[
     """Return the origins of a sum, and the new numbers of each network's sequences; none without an index."""
     whole, numbers, parts = readers[0].origins(), list[SequenceNumbers | None]([None]), len(readers[0].ledger())
     for reader in readers[1:]:
-        other = reader.origins()
-        if whole is None or other is None:
-            numbers.append(None)
-            continue
-        edges = np.array([0, other.sequences], np.int64)
-        numbers.append(SequenceNumbers(edges, np.array([whole.sequences], np.int64)))
-        whole = whole.joined(other, parts)
-        parts += len(reader.ledger())
+        more = len(reader.ledger())
+        whole, shifted = sum_origins(whole, reader.origins(), range(parts, parts + more))
+        numbers.append(shifted)
+        parts += more
     return whole, numbers
+
+
+def sum_origins(
+    whole: Origins | None, other: Origins | None, parts: Sequence[int]
+) -> tuple[Origins | None, SequenceNumbers | None]:
+    """Return the origins of two networks, and the new numbers of the other's sequences; none without an index.
+
+    Parameters
+    ----------
+    whole, other : Origins or None
+        Of both.
+    parts : sequence of int
+        Where each part of the other is in the ledger of both.
+    """
+    if whole is None or other is None:
+        return whole, None
+    edges = np.array([0, other.sequences], np.int64)
+    return whole.joined(other, parts), SequenceNumbers(edges, np.array([whole.sequences], np.int64))

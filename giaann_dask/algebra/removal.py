@@ -244,7 +244,7 @@ def _subtract(
         regions = Regions(client, placement, manifest.rounds)
         sums = add_parts(regions, divide_parts(client, list(sums.values()), placement, close_gaps(*keeps)))
     regions.replace_by(sums)
-    counts = _counts_without(manifest, removed.manifest(), vocabulary)
+    counts = counts_without(manifest, removed.manifest(), vocabulary)
     progress = Progress(counts, vocabulary, Ledger(entries), rewritten=True, origins=origins)
     return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
 
@@ -282,7 +282,7 @@ def _select(vocabulary: Vocabulary, concepts: npt.NDArray[np.bool_], features: n
     )
 
 
-def _counts_without(manifest: Manifest, removed: Manifest, vocabulary: Vocabulary) -> Manifest:
+def counts_without(manifest: Manifest, removed: Manifest, vocabulary: Vocabulary) -> Manifest:
     """Return the counts of a network without those of another, and the state of its dictionaries.
 
     Flags depend on the word alone: they count as set by the first sequence, which no number is known of any more.

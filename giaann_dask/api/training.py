@@ -17,6 +17,7 @@ from typing import Any, Literal, overload
 
 from distributed import Client
 
+from giaann_dask.algebra.rejoining import rejoin
 from giaann_dask.api.cluster import ClientLike, observe_work
 from giaann_dask.api.network import Network
 from giaann_dask.api.texts import Inputs, TextOptions, decide_text, read_inputs, sources_of
@@ -25,7 +26,7 @@ from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.encoding.corpus_encoding import encode_corpus
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.encoding.unseen_inputs import UnseenInput, find_unseen_inputs
-from giaann_dask.errors import OptionError, SpecificationError, StoreMissingError, parameter
+from giaann_dask.errors import OptionError, SpecificationError, StoreConflictError, StoreMissingError, parameter
 from giaann_dask.events import Committed, Event, Observer, RoundIntegrated, ignore, notify_all
 from giaann_dask.object_urls import reaching
 from giaann_dask.representations import Summarised, Summary
@@ -37,10 +38,12 @@ from giaann_dask.store.corpus_writing import require_absent
 from giaann_dask.store.locking import locked
 from giaann_dask.store.network_store import BRANCH
 from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.training.error_driven import train_network
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.target import NetworkTarget, open_store
+from giaann_dask.training.trainer import Unsaved
 
 # Seconds that the end of the process waits for the last commit of a training in the background.
 _EXIT_S = 60.0
@@ -292,6 +295,14 @@ def _finish_all() -> None:
             training.exception(_EXIT_S)
 
 
+class _Conflict(Exception):  # noqa: N818 - never leaves this module
+    """A commit that another process came before."""
+
+    def __init__(self, unsaved: Unsaved) -> None:
+        super().__init__(unsaved)
+        self.unsaved = unsaved
+
+
 @dataclass(frozen=True)
 class _Request:
     """Arguments of one training."""
@@ -308,7 +319,28 @@ class _Request:
         return Workload(self.inputs, self.text.reading.text_field, self.options.maximum_sequences)
 
     def run(self, client: Client, observer: Observer, stop: threading.Event) -> Network:
-        """Train, holding the lock of the network, and return it."""
+        """Train, holding the lock of the network, and return it.
+
+        Where another process has committed meanwhile, what was trained is added to its commit, and training goes on.
+        """
+        while True:
+            try:
+                return self._train(client, observer, stop)
+            except _Conflict as conflict:
+                missed = self.options.train_on != "all"
+                reason = "what it is trained on depends on what was trained before" if missed else ""
+                commit = rejoin(client, conflict.unsaved, reason, observer)
+            try:
+                require_rereadable(self.inputs, "training after a conflict")
+            except OptionError as error:
+                raise StoreConflictError(
+                    f"another process has committed to network {self.path} while this one read input that can be read "
+                    "once",
+                    f"its work up to then is in commit {commit}",
+                    "give the rest of the input again",
+                ) from error
+
+    def _train(self, client: Client, observer: Observer, stop: threading.Event) -> Network:
         with locked(self.path) as held:
             place = SharedPlace(client, held)
             place.require()
@@ -321,7 +353,12 @@ class _Request:
             sources = sources_of(wanted, self.text, lexicon)
             target = NetworkTarget(place, wanted, sources.ever_pos, store, sources.tokenizer)
             run = train_network(client, target, self.options, observer, stop)
-            report = run.train(self.inputs, sources)
+            try:
+                report = run.train(self.inputs, sources)
+            except StoreConflictError as error:
+                if run.unsaved is None:
+                    raise
+                raise _Conflict(run.unsaved) from error
         return Network(self.path, report.commit, training_report=report)
 
 

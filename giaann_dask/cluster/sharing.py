@@ -82,7 +82,8 @@ class SharedPlace:
             If none is left.
         """
         new = present - self._checked
-        if not new:
+        # Without the right to write there is nothing to compare; the next commit says that it was lost.
+        if not new or not self.held.is_held():
             return
         blind, responded = look_from_workers(self._client, self.held.mark(), new)
         self._checked |= responded

@@ -20,7 +20,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from giaann_dask.errors import GiaannError, MissingDependencyError, StoreRefusedError, StoreWriteError
+from giaann_dask.errors import (
+    GiaannError,
+    MissingDependencyError,
+    StoreConflictError,
+    StoreRefusedError,
+    StoreWriteError,
+)
 from giaann_dask.storage import is_unreachable, unreachable
 from giaann_dask.store.places import StorePlace, answering
 
@@ -95,13 +101,19 @@ class Lease:
         return self._lost or time.monotonic() > self._until
 
     def require(self) -> None:
-        """Raise a `StoreWriteError` if the lease has been lost."""
+        """Raise a `StoreConflictError` if the lease has been lost."""
         if self.lost:
-            raise StoreWriteError(
+            raise StoreConflictError(
                 f"the lease of network {self.path} was lost",
                 f"an object store that answers within {self._seconds:.0f} s",
                 "run the same command again; everything committed before is intact",
             )
+
+    def check(self) -> bool:
+        """Read the object, and return whether this process still has the lease."""
+        found = self._object.read()
+        self._lost |= found is None or found.token != self.token
+        return not self.lost
 
     def release(self) -> None:
         """Stop renewing and remove the object, unless another process has the lease by now."""

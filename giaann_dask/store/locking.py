@@ -16,8 +16,9 @@ import os
 import secrets
 import shutil
 import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
@@ -38,6 +39,7 @@ _PARTS = {LOCK_FILE, UNFINISHED, "chunks", "manifests", "snapshots", "transactio
 _TOKEN_BYTES, _TOKENS = 16, 256
 # A folder that another process removes while this one takes the lock is made again so often.
 _ATTEMPTS = 10
+_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,10 @@ class WriteLock(Protocol):
         """Place of the network."""
 
     def mark(self) -> LockToken:
-        """Return a token by which workers recognise the place; raise a `StoreWriteError` if the right was lost."""
+        """Return a token by which workers recognise the place; raise a `StoreConflictError` if the right was lost."""
+
+    def is_held(self) -> bool:
+        """Look whether this process still has the right."""
 
 
 class _FolderLock:
@@ -184,6 +189,10 @@ class _FolderLock:
         self._marks += 1
         return LockToken(str(self.path), token)
 
+    def is_held(self) -> bool:
+        """Return that it is: the system keeps it for this process."""
+        return True
+
     def unmark(self) -> None:
         """Remove all tokens, so that no worker writes any more."""
         with suppress(OSError):
@@ -201,6 +210,26 @@ class _LeasedPlace:
         """Return the token of the lease, which has to be valid still."""
         self._lease.require()
         return LockToken(str(self.path), self._lease.token)
+
+    def is_held(self) -> bool:
+        """Return whether the object still has the token of this process."""
+        return self._lease.check()
+
+
+@contextmanager
+def locked_within(path: Path, seconds: float) -> Iterator[WriteLock]:
+    """Lock a network as `locked` does, and wait so many seconds for another process to end."""
+    deadline = time.monotonic() + seconds
+    with ExitStack() as opened:
+        while True:
+            try:
+                held = opened.enter_context(locked(path))
+                break
+            except StoreWriteError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(min(_PAUSE_S, seconds))
+        yield held
 
 
 def is_vacant(path: Path) -> bool:

@@ -26,11 +26,11 @@ import zarr
 
 from giaann_dask.errors import (
     OptionError,
+    StoreConflictError,
     StoreDamagedError,
     StoreExistsError,
     StoreFormatError,
     StoreMissingError,
-    StoreWriteError,
 )
 from giaann_dask.object_urls import is_object_store
 from giaann_dask.runs.packed_arrays import GROUP_KEY
@@ -537,9 +537,25 @@ class NetworkStore:
         self.collect(keep_commits=1)
         return before - len(self.commits())
 
-    def begin(self) -> icechunk.Session:
-        """Return a session in which the next commit is written; `fork` it before changing anything."""
-        return self._repository.writable_session(self.branch)
+    def begin(self, before: str | None = None) -> icechunk.Session:
+        """Return a session in which the next commit is written; `fork` it before changing anything.
+
+        Raises
+        ------
+        StoreConflictError
+            If the last commit is not the one before, where that is given.
+        """
+        session = self._repository.writable_session(self.branch)
+        if before is not None and session.snapshot_id != before:
+            raise self._conflict()
+        return session
+
+    def _conflict(self) -> StoreConflictError:
+        return StoreConflictError(
+            f"another process has committed to network {self.path} since this one began",
+            "one writer at a time",
+            "run the same command again; everything committed before is intact",
+        )
 
     def commit(
         self, session: icechunk.Session, written: Sequence[bytes], before: CommitReader, change: CommitChange
@@ -555,6 +571,8 @@ class NetworkStore:
         ------
         StoreWriteError
             If the disk is full; the last commit stays as it was.
+        StoreConflictError
+            If another process has committed since, or has the lease; likewise.
         """
         with writing(f"network {self.path}"):
             root = zarr.open_group(session.store, mode="a")
@@ -589,11 +607,7 @@ class NetworkStore:
             try:
                 return str(session.commit(message, metadata={_CHECKSUM: checksum_of(message.encode())}))
             except icechunk.ConflictError as error:
-                raise StoreWriteError(
-                    f"another process has committed to network {self.path} since this one began",
-                    "one writer at a time",
-                    "run the same command again; everything committed before is intact",
-                ) from error
+                raise self._conflict() from error
 
 
 class CommitChange:

@@ -106,21 +106,39 @@ class Origins:
         number = self.place_of[part] if part < len(self.place_of) else -1
         return None if number < 0 else self.places[number]
 
-    def joined(self, other: Origins, parts: int) -> Origins:
-        """Return these origins followed by those of a network whose parts follow in the ledger.
+    def joined(self, other: Origins, parts: Sequence[int]) -> Origins:
+        """Return these origins followed by those of another network.
 
         Parameters
         ----------
         other : Origins
             Of the other network.
-        parts : int
-            Parts in the ledger before those of the other network.
+        parts : sequence of int
+            Where each of its parts is in the ledger of both.
         """
         whole = Origins(self.places, self.place_of, self.ranges)
         for part in range(len(other.place_of)):
-            whole.record(SequenceRange(parts + part, 0, 0), other.place(part))
-        whole.ranges.extend(each._replace(part=parts + each.part) for each in other.ranges)
+            whole.record(SequenceRange(parts[part], 0, 0), other.place(part))
+        whole.ranges.extend(each._replace(part=parts[each.part]) for each in other.ranges)
         return whole
+
+    def since(self, before: Origins, parts: Sequence[int]) -> tuple[Origins, SequenceNumbers]:
+        """Return the origins of the sequences after those of an earlier commit, and the new numbers of all.
+
+        Parameters
+        ----------
+        before : Origins
+            Of the earlier commit.
+        parts : sequence of int
+            The parts of the ledger that have such sequences, in the order of their new numbers.
+        """
+        number = {part: at for at, part in enumerate(parts)}
+        later = Origins()
+        for part in parts:
+            later.record(SequenceRange(number[part], 0, 0), self.place(part))
+        later.ranges.extend(each._replace(part=number[each.part]) for each in self.ranges[len(before.ranges) :])
+        edges = np.array([0, before.sequences, self.sequences], np.int64)
+        return later, SequenceNumbers(edges, np.array([-1, 0], np.int64))
 
     def without(self, removed: Sequence[int]) -> tuple[Origins, SequenceNumbers]:
         """Return the origins without some parts of the ledger, and the new numbers of the sequences."""

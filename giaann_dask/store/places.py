@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -264,20 +263,25 @@ def scratch_place(path: Path, purpose: str) -> Iterator[Path]:
     purpose : str
         Part of the name.
     """
-    name = f"{path.name}.{purpose}-"
-    if not is_object_store(path):
-        folder = Path(tempfile.mkdtemp(prefix=name, dir=path.parent))
-        try:
-            yield folder / "network"
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        return
-    place = path.parent / (name + secrets.token_hex(4))
+    place = place_beside(path, purpose)
     try:
         yield place
     finally:
-        with suppress(Exception):
-            StorePlace(str(place)).remove()
+        remove_place(place)
+
+
+def place_beside(path: Path, purpose: str) -> Path:
+    """Return a new place beside a network, which all who see the network see."""
+    return path.parent / f"{path.name}.{purpose}-{secrets.token_hex(4)}"
+
+
+def remove_place(path: Path) -> None:
+    """Remove what is at a place, as far as it can be removed."""
+    if not is_object_store(path):
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with suppress(Exception):
+        StorePlace(str(path)).remove()
 
 
 def _require_variable(name: str, place: StorePlace) -> str:

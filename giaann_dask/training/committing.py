@@ -98,7 +98,13 @@ def load_regions(store: NetworkStore, commit: str, regions: Regions) -> None:
 
 
 def commit_regions(
-    store: NetworkStore, regions: Regions, snapshot: Snapshot, progress: Progress, *, last: bool = False
+    store: NetworkStore,
+    regions: Regions,
+    snapshot: Snapshot,
+    progress: Progress,
+    *,
+    last: bool = False,
+    before: str | None = None,
 ) -> str:
     """Commit the runs of all regions as of some round, while later rounds go on.
 
@@ -114,6 +120,8 @@ def commit_regions(
         Counts, dictionaries and ledger as of the same round.
     last : bool
         Whether nothing follows, so that no run has to be opened again.
+    before : str, optional
+        Commit that the regions continue; the last one by default.
 
     Returns
     -------
@@ -124,12 +132,14 @@ def commit_regions(
     ------
     StoreWriteError
         If the disk is full. The last commit stays as it was.
+    StoreConflictError
+        If another process has committed since. Likewise.
     StoreUnsharedError
         If a worker cannot access the store. Likewise.
     """
     # Each run is packed and written as soon as it is computed, while others are still being added up.
     packed = [(region, regions.packed(run)) for region, run in regions.with_stored(snapshot).references()]
-    session, place = store.begin(), _place(store)
+    session, place = store.begin(before), (str(store.path), before or store.head())
     name = uuid.uuid4().hex
     attempt = _Attempt(*place, name, "" if last else name)
     written = _write(regions, store, attempt, session, [run for _, run in packed if not run.stored])
@@ -139,9 +149,9 @@ def commit_regions(
     kept = [(region, run) for region, run in packed if run.identity not in empty]
     # Counting the distinct entries of a region reads its runs, so it is done once at the end.
     countings = submit_counts(regions, kept, sizes, place) if last else []
-    placement = _placement(regions, snapshot)
-    before = store.open(place[1])
-    repeated = last and _stores_repeats(progress.manifest, kept, sizes, before.repeated_connections)
+    placement = placement_of(regions, snapshot)
+    stored = store.open(place[1])
+    repeated = last and _stores_repeats(progress.manifest, kept, sizes, stored.repeated_connections)
     repeats = _write_repeats(regions, store.fork(session), name, kept, placement) if repeated else []
     counts = counts_of(countings)
     measured = [(region, run, sizes[run.identity]) for region, run in kept]
@@ -152,7 +162,7 @@ def commit_regions(
         forks, summary = [*forks, *more], StoredRepeats(name, sum(small))
     if not forks:
         # One that was forked cannot be committed before something has been merged into it.
-        session = store.begin()
+        session = store.begin(before)
     change = CommitChange(
         manifest,
         progress.vocabulary,
@@ -163,15 +173,15 @@ def commit_regions(
         note=progress.note,
         repeats=summary,
     )
-    commit = store.commit(session, forks, before, change)
+    commit = store.commit(session, forks, stored, change)
     if last:
         return commit
-    stored = {
+    continued = {
         run.identity: _reading(regions, store, commit, region, run.identity, attempt.kept_for)
         for region, run in kept
         if not run.stored
     }
-    regions.settle(snapshot, stored, empty)
+    regions.settle(snapshot, continued, empty)
     _open_columns(regions, store, commit)
     return commit
 
@@ -192,11 +202,6 @@ def stored_regions(manifest: Manifest, touches: Mapping[int, int]) -> tuple[Regi
         )
         for region, runs in sorted(by_region.items())
     )
-
-
-def _place(store: NetworkStore) -> tuple[str, str]:
-    """Return the path of the store and the identity of its last commit, for workers."""
-    return str(store.path), store.head()
 
 
 def _write(
@@ -289,7 +294,7 @@ def _write_repeats(
     ]
 
 
-def _placement(regions: Regions, snapshot: Snapshot) -> Placement:
+def placement_of(regions: Regions, snapshot: Snapshot) -> Placement:
     """Return the placement as of a snapshot; columns of later rounds may have their region already."""
     columns = regions.columns if isinstance(regions.columns, Placement) else result(regions.columns)
     return replace(columns, splits=snapshot.splits)

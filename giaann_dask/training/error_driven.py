@@ -47,7 +47,7 @@ from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.target import NetworkTarget
-from giaann_dask.training.trainer import Trainer
+from giaann_dask.training.trainer import Trainer, Unsaved
 from giaann_dask.training.training_report import TrainingReport, join_reports
 
 Marks = npt.NDArray[np.bool_]
@@ -157,6 +157,12 @@ class TrainingRun:
     ) -> None:
         self._client, self._target, self._options = client, target, options
         self._observer, self._stop = observer, stop
+        self._trainer: Trainer | None = None
+
+    @property
+    def unsaved(self) -> Unsaved | None:
+        """What could not be committed, after a `StoreConflictError`."""
+        return None if self._trainer is None else self._trainer.unsaved
 
     def train(self, inputs: Sequence[Source], sources: SourceOptions) -> TrainingReport:
         """Train on all parts of the inputs that the network has not been trained on; see `Trainer.train`."""
@@ -167,8 +173,8 @@ class TrainingRun:
 
     def _train(self, inputs: Sequence[Source], sources: SourceOptions) -> TrainingReport:
         if self._options.train_on == "all":
-            trainer = Trainer(self._client, self._target, self._options, self._observer, self._stop)
-            return trainer.train(inputs, sources)
+            self._trainer = Trainer(self._client, self._target, self._options, self._observer, self._stop)
+            return self._trainer.train(inputs, sources)
         require_rereadable(inputs, "training on misses")
         most, every = self._options.maximum_sequences, self._options.refresh_sequences
         counted = self._held(inputs, sources)
@@ -201,7 +207,7 @@ class TrainingRun:
         mark = None if store is None else MissMarker(self._client, store.open(store.head())).mark
         # Only whole steps are committed: the next commit would predict the rest of a partial one.
         options = replace(self._options, maximum_sequences=limit, commit_sequences=None, commit_seconds=math.inf)
-        trainer = Trainer(self._client, self._target, options, self._observer)
+        self._trainer = trainer = Trainer(self._client, self._target, options, self._observer)
         # An input without trainable sequences is only known after all steps.
         begun = any(report.trained for report in reports)
         try:

@@ -11,15 +11,16 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, replace
 from threading import Event
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from distributed import Client
 
 from giaann_dask.cluster import data_budget, result, results, roles_of, trim_memory, wait_all
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
-from giaann_dask.errors import EmptyInputError, parameter
+from giaann_dask.errors import EmptyInputError, StoreConflictError, StoreUnsharedError, parameter
 from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, RegionsMeasured, ignore
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.origins import SequenceRange
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
@@ -48,6 +49,30 @@ _REGIONS_S = 5.0
 Mark: TypeAlias = Callable[[Iterator[StreamedBlock], Vocabulary], Iterator[StreamedBlock]]
 
 
+class Unsaved(NamedTuple):
+    """State of a training that could not be committed, because another process has committed.
+
+    Attributes
+    ----------
+    store : NetworkStore
+        The network.
+    before : str
+        Commit that the state continues.
+    regions : Regions
+        With the runs.
+    snapshot : Snapshot
+        The runs that were to be committed.
+    progress : Progress
+        Counts, dictionaries and ledger as of them.
+    """
+
+    store: NetworkStore
+    before: str
+    regions: Regions
+    snapshot: Snapshot
+    progress: Progress
+
+
 class Trainer:
     """Training of one network on one cluster; use it once.
 
@@ -68,6 +93,8 @@ class Trainer:
     ----------
     counted : int
         Sequences of the inputs that the network has been trained on, earlier ones included.
+    unsaved : Unsaved or None
+        What the last commit would have had, after a `StoreConflictError`.
     """
 
     def __init__(
@@ -91,8 +118,9 @@ class Trainer:
         )
         self._regions = Regions(client, target.placement(), self._manifest.rounds)
         self._budgets = BudgetPolicy(self._regions, budgets)
+        self._head = "" if target.store is None else target.store.head()
         if target.store is not None:
-            load_regions(target.store, target.store.head(), self._regions)
+            load_regions(target.store, self._head, self._regions)
         rule = RoundOptions(
             specification=target.specification,
             device=options.device,
@@ -112,6 +140,7 @@ class Trainer:
         self._workers = {*roles.storage, *roles.compute}
         self._regions_reported = float("-inf")
         self.counted = 0
+        self.unsaved: Unsaved | None = None
 
     def train(
         self, inputs: Sequence[Source], sources: SourceOptions, mark: Mark | None = None, *, check: bool = True
@@ -336,7 +365,20 @@ class Trainer:
         self._report_workers({*roles.storage, *roles.compute})
         store = self._target.ensure()
         progress = Progress(self._manifest, self._vocabulary, self._ledger, origins=self._origins)
-        self._commit = commit = commit_regions(store, self._regions, snapshot, progress, last=last)
+        before = self._commit or self._head or store.head()
+        unsaved = Unsaved(store, before, self._regions, snapshot, progress)
+        try:
+            self._commit = commit = commit_regions(store, self._regions, snapshot, progress, last=last, before=before)
+        except StoreConflictError:
+            self.unsaved = unsaved
+            raise
+        except StoreUnsharedError:
+            # Workers refuse to write because the lease has another token, or because they see another place.
+            held = self._target.place.held
+            if not held.is_held():
+                self.unsaved = unsaved
+                held.mark()
+            raise
         if self._options.keep_commits is not None:
             store.collect(self._options.keep_commits)
         self._manifest = store.open(commit).manifest()

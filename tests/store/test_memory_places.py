@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from distributed import Client
+from support.conflicts import RULE, TEXTS, interrupted
 
 import giaann_dask as gd
 from giaann_dask.data import sample_test_text
-from giaann_dask.errors import OptionError, StoreMissingError, StoreUnsharedError, StoreWriteError
+from giaann_dask.errors import OptionError, StoreConflictError, StoreMissingError, StoreUnsharedError, StoreWriteError
 from giaann_dask.object_urls import ObjectPath
+from giaann_dask.store import memory_places
 from giaann_dask.store.corpus import is_corpus
 from giaann_dask.store.locking import LockToken, locked, require_place
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.places import StorePlace
 
 pytest.importorskip("obstore", reason="needs obstore")
@@ -68,3 +72,48 @@ def test_what_another_process_has_in_memory_is_not_there() -> None:
         gd.open("memory://elsewhere")
     with pytest.raises(OptionError, match="memory://NAME"):
         StorePlace("memory://")
+
+
+def export(network: gd.Network, folder: Path, name: str) -> bytes:
+    return network.export(folder / f"{name}.npz").connections.read_bytes()
+
+
+@pytest.mark.parametrize("rule", [{"flags": "canonical", "trace": True}, {"profile": "best"}])
+def test_a_commit_that_came_second_is_added_to_the_first(rule: dict[str, Any], client: Client, tmp_path: Path) -> None:
+    place = f"memory://second/{len(rule)}"
+    common = {"client": client, "specification": gd.Specification(**RULE, **rule)}
+    # The first sentence of the text alone, so that a part of it is continued.
+    gd.train(TEXTS["b"], place, options=gd.TrainingOptions(maximum_sequences=1), **common)
+    network = interrupted(TEXTS["b"], place, client, lambda: gd.train(TEXTS["c"], place, **common) and None, **rule)
+    local = gd.train(TEXTS["b"] + TEXTS["c"], tmp_path / "local", **common)
+    assert export(network, tmp_path, "memory") == export(local, tmp_path, "folder")
+    assert "with the work of another process" in network.log()[0].message
+    assert [network.manifest.by_status, network.manifest.tokens] == [local.manifest.by_status, local.manifest.tokens]
+    reader = NetworkStore(network.path).open(network.commit)
+    assert [(each.sequences, each.complete) for each in reader.ledger()] == [(2, True), (1, True)]
+    origins = reader.origins()
+    assert (origins and origins.ranges) == (rule.get("trace") and [(0, 0, 1), (1, 0, 1), (0, 1, 1)])
+    # The network in which it was kept is gone.
+    kept = [name for name in memory_places._places if ".kept-" in name]
+    assert not [name for name in kept if StorePlace(f"memory://{name}").exists()]
+
+
+@pytest.mark.parametrize(
+    ("rule", "other", "said", "held"),
+    [
+        ({"flags": "canonical"}, "b", "were counted by the other process, too", "b"),
+        ({}, "c", "flags that depend on the order", "ab"),
+    ],
+)
+def test_a_commit_that_cannot_be_added_is_kept(
+    rule: dict[str, Any], other: str, said: str, held: str, client: Client, tmp_path: Path
+) -> None:
+    place, common = f"memory://refused/{other}", {"client": client, "specification": gd.Specification(**RULE, **rule)}
+    committed = gd.train(TEXTS["a"], place, **common).manifest.sequences
+    with pytest.raises(StoreConflictError, match=said) as raised:
+        interrupted(TEXTS["b"], place, client, lambda: gd.train(TEXTS[other], place, **common) and None, **rule)
+    kept = gd.open(raised.value.expected.rpartition(" ")[2])
+    for name in held:
+        local = gd.train(TEXTS[name], tmp_path / "local", **common)
+    assert export(kept, tmp_path, "kept") == export(local, tmp_path, "trained")
+    assert gd.open(place).manifest.sequences == committed + len(TEXTS[other])

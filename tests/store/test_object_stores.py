@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from distributed import Client
+from support.conflicts import RULE, TEXTS, interrupted
 
 import giaann_dask as gd
 from giaann_dask.cli import run
@@ -184,6 +185,21 @@ def test_a_commit_that_came_first_is_kept(requests: Requests, client: Client) ->
     with pytest.raises(StoreWriteError, match="another process has committed"):
         second.commit(sessions[1], [], head, change)
     assert first.head() == kept
+
+
+def test_a_lease_that_another_process_holds_at_a_commit_is_waited_for(
+    requests: Requests, client: Client, tmp_path: Path
+) -> None:
+    place, rule = "s3://bucket/awaited", {"flags": "canonical"}
+    content = {"owner": "another", "token": "b", "until": time.time() + 6}
+
+    def take() -> None:
+        content["until"] = time.time() + 2
+        StorePlace(place).objects().put("awaited.writer.lease", json.dumps(content).encode())
+
+    network = interrupted(TEXTS["b"], place, client, take, **rule)
+    local = gd.train(TEXTS["b"], tmp_path / "local", client=client, specification=gd.Specification(**RULE, **rule))
+    assert export(network, tmp_path, "bucket") == export(local, tmp_path, "folder")
 
 
 def test_a_second_writer_is_refused_until_the_lease_ends(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
