@@ -37,7 +37,7 @@ WAIT_S = 90.0
 
 @dataclass(frozen=True)
 class _Kept:
-    """What a training could not commit, as a network of its own.
+    """Network of the increments that a training could not commit.
 
     Attributes
     ----------

@@ -161,7 +161,7 @@ class TrainingRun:
 
     @property
     def unsaved(self) -> Unsaved | None:
-        """What could not be committed, after a `StoreConflictError`."""
+        """State of the training that could not be committed, after a `StoreConflictError`."""
         return None if self._trainer is None else self._trainer.unsaved
 
     def train(self, inputs: Sequence[Source], sources: SourceOptions) -> TrainingReport:
