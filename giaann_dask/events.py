@@ -145,11 +145,15 @@ class Committed:
         Sequences that the network holds as of it.
     seconds : float
         Time it took.
+    requests, nbytes : int
+        Objects that it wrote, a request each (in a folder files), and the bytes of its chunks and manifests.
     """
 
     commit: str
     sequences: int
     seconds: float
+    requests: int = 0
+    nbytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ from giaann_dask.workflows.exits import DONE, TRY_AGAIN
 
 _COMMITS_SHOWN = 20
 _MOVED = ("increment_bytes", "column_touches", "shared_touches", "busiest_region_share")
+_COMMITTED = ("commit_requests", "commit_bytes")
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -163,7 +164,7 @@ def train(inputs: tuple[str, ...], network: Path, branch: str | None, **values: 
     names: tuple[str, ...] = ("sequences", "trained", "skipped", "connections", "seconds")
     if is_verbose():
         memory = ("packed_bytes", "spilled_bytes") if report.packed_bytes or report.spilled_bytes else ()
-        names = (*names[:3], "tokens", *names[3:], "regions", "messages", *_MOVED, *memory, "commit")
+        names = (*names[:3], "tokens", *names[3:], "regions", "messages", *_MOVED, *memory, *_COMMITTED, "commit")
     names = (*names, "index_bytes_per_connection") if report.index_bytes else names
     title = f"network {network}" if report.sequences else f"network {network} held all of it already"
     answer(counts, values["as_json"], [title, *figures(counts, *names)])

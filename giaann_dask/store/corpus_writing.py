@@ -36,9 +36,9 @@ from giaann_dask.store.locking import (
     move_into_place,
     require_text,
 )
-from giaann_dask.store.memory_places import pack_written
+from giaann_dask.store.memory_places import merge_packed, pack_written
 from giaann_dask.store.places import StorePlace
-from giaann_dask.store.run_io import fork_session, merge_written, open_fork
+from giaann_dask.store.run_io import fork_session, open_fork
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries
 from giaann_dask.text.strings import append_strings
@@ -178,7 +178,7 @@ class CorpusWriter:
     def _finish(self, written: Sequence[WrittenChunks], content: CorpusContent) -> None:
         store = RecordingStore(self._session.store)
         for each in written:
-            merge_written(self._session, each.fork)
+            merge_packed(self._session, each.fork)
             store.digests.update(each.digests)
         root = zarr.open_group(store, mode="a")
         for names, length in ((TOKEN_ARRAYS, content.tokens), (SEQUENCE_ARRAYS, content.sequences)):

@@ -63,7 +63,7 @@ from giaann_dask.store.locking import (
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.origins import ORIGIN_ARRAYS, Origins, append_origins, read_origins
 from giaann_dask.store.places import StorePlace
-from giaann_dask.store.run_io import StoredEntries, fork_session, merge_written
+from giaann_dask.store.run_io import CountingStore, StoredEntries, WrittenObjects, fork_session, merge_written
 from giaann_dask.store.stored_repeats import TABLE as REPEATS
 from giaann_dask.store.stored_repeats import StoredRepeats, read_repeats, remove_repeats, repeated_connections
 from giaann_dask.text.ever_pos import EverPos
@@ -149,6 +149,9 @@ _CHECKSUM = "checksum"
 # What divides text into subwords, where these are the tokens.
 _TOKENIZER = "tokenizer"
 
+# The files of a commit besides chunks and manifests: snapshot, log of its changes, branch.
+_COMMIT_FILES = 3
+
 # What icechunk remembers of a repository. A commit is read once, so that more would only grow with every commit:
 # each array has a list of chunks of its own, a kilobyte or so in memory for the one or two chunks that it names.
 _CACHED = {
@@ -222,12 +225,15 @@ class NetworkStore:
         Branch of the head.
     held : WriteLock or None
         The right to write, while this process has it (`lock`).
+    written : WrittenObjects
+        Objects of the last commit that was made here; bytes of its chunks and manifests.
     """
 
     def __init__(self, path: str | Path, branch: str = BRANCH) -> None:
         self.path = absolute_place(path)
         self.branch = branch
         self.held: WriteLock | None = None
+        self.written = WrittenObjects()
         place = StorePlace(str(self.path))
         there = (self.path / "refs").exists() if place.folder is not None else place.exists()
         if not there:
@@ -575,7 +581,8 @@ class NetworkStore:
             If another process has committed since, or has the lease; likewise.
         """
         with writing(f"network {self.path}"):
-            root = zarr.open_group(session.store, mode="a")
+            counted = CountingStore(session.store)
+            root = zarr.open_group(counted, mode="a")
             old, new = before.manifest(), change.manifest
             # Those of the commit before, which arrays no longer have while they are changed.
             root.attrs.pop(CHECKSUMS, None)
@@ -583,8 +590,9 @@ class NetworkStore:
             # Before anything else is there: what deleting costs grows with what a session has changed.
             for identity in {run.identity for run in old.runs} - {run.identity for run in new.runs}:
                 del root[f"runs/{identity}"]
+            objects = WrittenObjects()
             for fork in written:
-                merge_written(session, fork)
+                objects = objects.plus(merge_written(session, fork))
             concepts, features, ledger = old.concepts, old.features, before.ledger()
             if change.rewritten:
                 for name in (*_REWRITTEN, *(ORIGIN_ARRAYS if change.origins is not None else ())):
@@ -605,9 +613,20 @@ class NetworkStore:
                 # A lease that was lost since the runs were written.
                 self.held.mark()
             try:
-                return str(session.commit(message, metadata={_CHECKSUM: checksum_of(message.encode())}))
+                commit = str(session.commit(message, metadata={_CHECKSUM: checksum_of(message.encode())}))
             except icechunk.ConflictError as error:
                 raise self._conflict() from error
+            self.written = objects.plus(counted.written).plus(self._own_objects(commit, before.commit))
+        return commit
+
+    def _own_objects(self, commit: str, before: str) -> WrittenObjects:
+        """Return the objects of Icechunk itself in a commit: new manifests, a snapshot, its log, and the branch."""
+        new, old = (
+            {manifest.id: manifest.size_bytes for manifest in self._repository.lookup_snapshot(each).manifests}
+            for each in (commit, before)
+        )
+        manifests = [nbytes for name, nbytes in new.items() if name not in old]
+        return WrittenObjects(len(manifests) + _COMMIT_FILES, sum(manifests))
 
 
 class CommitChange:

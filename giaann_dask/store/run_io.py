@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import icechunk
+from zarr.core.buffer import Buffer as AnyBuffer
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.buffer.cpu import Buffer
 from zarr.core.sync import sync
+from zarr.storage import WrapperStore
 
 from giaann_dask.object_urls import is_in_memory
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun
@@ -26,6 +28,60 @@ _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
 # Entries that are read or written concurrently: from disks this takes half the time of one after the other, in object
 # stores a small part of it.
 _CONCURRENT = 16
+# Chunks of no more bytes are part of Icechunk's manifests.
+_INLINE = 512
+
+
+class WrittenObjects(NamedTuple):
+    """Objects that were written into a store, a request each; in a folder they are files.
+
+    Attributes
+    ----------
+    requests, nbytes : int
+        How many, and their bytes as far as they are known.
+    """
+
+    requests: int = 0
+    nbytes: int = 0
+
+    def plus(self, other: WrittenObjects) -> WrittenObjects:
+        """Return the objects of both."""
+        return WrittenObjects(self.requests + other.requests, self.nbytes + other.nbytes)
+
+
+def is_object(key: str, nbytes: int) -> bool:
+    """Return whether Icechunk writes the value of a key as an object; metadata and small chunks are in its own."""
+    return not key.endswith("zarr.json") and nbytes > _INLINE
+
+
+class CountingStore(WrapperStore[icechunk.IcechunkStore]):
+    """Zarr store that counts the objects that are written through it.
+
+    Attributes
+    ----------
+    sizes : list of int
+        Bytes of each.
+    """
+
+    def __init__(self, store: icechunk.IcechunkStore) -> None:
+        super().__init__(store)
+        self.sizes: list[int] = []
+
+    def _with_store(self, store: icechunk.IcechunkStore) -> CountingStore:
+        other = type(self)(store)
+        other.sizes = self.sizes
+        return other
+
+    async def set(self, key: str, value: AnyBuffer) -> None:
+        """Write a key."""
+        if is_object(key, len(value)):
+            self.sizes.append(len(value))
+        await self._store.set(key, value)
+
+    @property
+    def written(self) -> WrittenObjects:
+        """Objects so far."""
+        return WrittenObjects(len(self.sizes), sum(self.sizes))
 
 
 class StoredEntries:
@@ -124,7 +180,7 @@ def write_tables(fork: bytes, path: str, tables: Mapping[str, PackedRun]) -> byt
     Returns
     -------
     bytes
-        The pickled fork with the changes, for `merge_written`.
+        The pickled fork with the changes, and what was written, for `merge_written`.
 
     Raises
     ------
@@ -139,7 +195,8 @@ def write_tables(fork: bytes, path: str, tables: Mapping[str, PackedRun]) -> byt
         # A group of its own, so that it can be listed and deleted as one.
         sync(opened.store.set(f"{path}/zarr.json", Buffer.from_bytes(_GROUP)))
         sync(_set_all(opened.store, f"{path}/", entries))
-    return pack_written(opened)
+    chunks = [len(value) for name, value in entries.items() if is_object(name, len(value))]
+    return pickle.dumps((pack_written(opened), WrittenObjects(len(chunks), sum(chunks))))
 
 
 async def _set_all(store: Any, prefix: str, entries: Mapping[str, bytes]) -> None:
@@ -151,6 +208,8 @@ async def _set_all(store: Any, prefix: str, entries: Mapping[str, bytes]) -> Non
             await asyncio.gather(*(store.set(prefix + name, Buffer.from_bytes(entries[name])) for name in some))
 
 
-def merge_written(session: icechunk.Session, written: bytes) -> None:
-    """Merge the changes of a fork, as `write_tables` returned them, into its session."""
-    merge_packed(session, written)
+def merge_written(session: icechunk.Session, written: bytes) -> WrittenObjects:
+    """Merge the changes of a fork, as `write_tables` returned them, into its session; return the objects."""
+    packed, objects = pickle.loads(written)
+    merge_packed(session, packed)
+    return cast(WrittenObjects, objects)

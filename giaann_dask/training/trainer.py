@@ -22,6 +22,7 @@ from giaann_dask.errors import EmptyInputError, StoreConflictError, StoreUnshare
 from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, RegionsMeasured, ignore
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.origins import SequenceRange
+from giaann_dask.store.run_io import WrittenObjects
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.committing import Progress, commit_regions, load_regions, stored_regions
@@ -135,6 +136,7 @@ class Trainer:
         self._submitted = self._manifest.sequences
         self._last_commit = (time.perf_counter(), self._submitted)
         self._commit = ""
+        self._written = WrittenObjects()
         self._peak = MemoryMeasured()
         roles = self._regions.roles
         self._workers = {*roles.storage, *roles.compute}
@@ -386,7 +388,9 @@ class Trainer:
         # A commit that takes longer than the time between two is not followed by the next at once.
         self._last_commit = (time.perf_counter(), self._last_commit[1])
         trim_memory()
-        self._observer(Committed(commit, self._manifest.sequences, time.perf_counter() - started))
+        self._written = self._written.plus(store.written)
+        seconds = time.perf_counter() - started
+        self._observer(Committed(commit, self._manifest.sequences, seconds, *store.written))
 
     def _report(self, commit: str, seconds: float) -> TrainingReport:
         now, before = self._manifest, self._before
@@ -411,4 +415,6 @@ class Trainer:
             packed_bytes=self._peak.packed_bytes,
             spilled_bytes=self._peak.spilled_bytes,
             index_bytes=sum(run.index_bytes for run in now.runs),
+            commit_requests=self._written.requests,
+            commit_bytes=self._written.nbytes,
         )

@@ -24,7 +24,7 @@ from giaann_dask.runs.run import RegionRun
 # Fields of a report that steps add to, and those of which the largest counts; the others are the last step's.
 _ADDED = (
     *("sequences", "trained", "tokens", "seconds", "tasks", "messages", "increment_bytes"),
-    *("column_touches", "shared_touches"),
+    *("column_touches", "shared_touches", "commit_requests", "commit_bytes"),
 )
 _LARGEST = ("hot_bytes", "packed_bytes", "spilled_bytes")
 
@@ -65,6 +65,8 @@ class TrainingReport(Summarised):
         Most bytes that workers had written to their local disks to stay within their memory.
     index_bytes : int
         Bytes of the network's index of its sequences; 0 without one.
+    commit_requests, commit_bytes : int
+        Objects that commits wrote, a request each (in a folder files), and bytes of their chunks and manifests.
     """
 
     sequences: int
@@ -86,6 +88,8 @@ class TrainingReport(Summarised):
     packed_bytes: int = field(default=0)
     spilled_bytes: int = field(default=0)
     index_bytes: int = field(default=0)
+    commit_requests: int = field(default=0)
+    commit_bytes: int = field(default=0)
 
     @property
     def index_bytes_per_connection(self) -> float:

@@ -29,7 +29,7 @@ from giaann_dask.errors import (
     StoreUnsharedError,
     StoreWriteError,
 )
-from giaann_dask.events import Event
+from giaann_dask.events import Committed, Event
 from giaann_dask.object_urls import ObjectPath
 from giaann_dask.storage import absolute_place
 from giaann_dask.store import lease as lease_module
@@ -164,9 +164,15 @@ def test_requests_of_a_commit_and_of_an_answer_are_bounded(requests: Requests, c
     rule = gd.Specification(regions=2)
     gd.train(sample_text(), "s3://bucket/counted", client=client, specification=rule)
     begun = len(requests.lines)
-    gd.train(sample_test_text(), "s3://bucket/counted", client=client, specification=rule)
-    # Two runs, their counts, the arrays of the network that have grown, and Icechunk's own files.
-    assert requests.since(begun, "PUT") < 80
+    events: list[Event] = []
+    report = gd.train(
+        sample_test_text(), "s3://bucket/counted", client=client, specification=rule, observer=events.append
+    ).training_report
+    # Two runs, their counts, the arrays of the network that have grown, and Icechunk's own files; the lease.
+    assert requests.since(begun, "PUT") - 1 == report.commit_requests < 80
+    (committed,) = [event for event in events if isinstance(event, Committed)]
+    assert (committed.requests, committed.nbytes) == (report.commit_requests, report.commit_bytes)
+    assert 10_000 < committed.nbytes < StorePlace("s3://bucket/counted").size()
     begun = len(requests.lines)
     gd.open("s3://bucket/counted").generate("The old miller carried")
     assert requests.since(begun, "PUT") == 0
