@@ -1,16 +1,18 @@
 """Add networks that were trained apart: their sum equals one training on all their text.
 
 The runs of all networks are read and merged region by region by the workers of a cluster. Names that a later network
-adds are numbered after those of the earlier ones, as if its text had been read after theirs.
+adds are numbered after those of the earlier ones, as if its text had been read after theirs. Text that several
+networks hold is subtracted again: its counts are those of an earlier commit that holds nothing else, or of the text.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from distributed import Client, Future
@@ -24,14 +26,18 @@ from giaann_dask.algebra.parts import (
     submit_parts,
     write_network,
 )
+from giaann_dask.algebra.removal import counts_without, submit_differences, train_apart
 from giaann_dask.cluster import attempt
+from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, ignore
 from giaann_dask.runs.postings import SequenceNumbers
-from giaann_dask.runs.renaming import Renaming, append_names
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.runs.renaming import Renaming, append_names, find_names
+from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.store.origins import Origins
+from giaann_dask.store.places import scratch_place
 from giaann_dask.text.ledger import Ledger, LedgerEntry
+from giaann_dask.text.memory_inputs import Source
 from giaann_dask.training.committing import Progress
 from giaann_dask.training.regions import Regions
 
@@ -39,12 +45,64 @@ Overlap: TypeAlias = Literal["refuse", "once"]
 OVERLAPS = get_args(Overlap)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OverlapOptions:
+    """Options of text that several networks hold.
+
+    Parameters
+    ----------
+    overlap : {"refuse", "once"}
+        Refuse it, or count it once.
+    inputs : sequence of str or MemoryInput
+        That text, for networks none of which has a commit that holds it and nothing else.
+    sources : SourceOptions, optional
+        How it is read; needed with `inputs`.
+
+    Raises
+    ------
+    OptionError
+        If text is given that is refused.
+    """
+
+    overlap: Overlap = "refuse"
+    inputs: Sequence[Source] = ()
+    sources: SourceOptions | None = None
+
+    def __post_init__(self) -> None:
+        if self.overlap not in OVERLAPS:
+            raise OptionError(f"{parameter('overlap')} is {self.overlap!r}", " or ".join(OVERLAPS), "use one of these")
+        if self.inputs and self.overlap != "once":
+            raise OptionError(
+                f"{parameter('texts')} with {parameter('overlap')} {self.overlap}",
+                "text that is to be counted once",
+                f"set {parameter('overlap')} to once, or leave the text out",
+            )
+
+
+class Addend(NamedTuple):
+    """Network to add to earlier ones.
+
+    Attributes
+    ----------
+    reader : CommitReader
+        The network.
+    shared : CommitReader or None
+        Sum over the text that earlier ones hold, too.
+    held : frozenset of int
+        Places of that text in its ledger.
+    """
+
+    reader: CommitReader
+    shared: CommitReader | None = None
+    held: frozenset[int] = frozenset()
+
+
 @attempt()
 def add_networks(
     client: Client,
     readers: Sequence[CommitReader],
     out: Path,
-    overlap: Overlap = "refuse",
+    options: OverlapOptions,
     observer: Observer = ignore,
 ) -> str:
     """Write the sum of networks to a new network, and return the identity of its commit.
@@ -57,18 +115,19 @@ def add_networks(
         Two or more networks, of one specification but for regions and placement, which are those of the first one.
     out : Path
         Folder of the sum, absolute.
-    overlap : {"refuse", "once"}
-        What to do where networks hold the same text: refuse, or leave out a network all of whose text the earlier
-        ones hold.
+    options : OverlapOptions
+        What to do where networks hold the same text.
     observer : callable, optional
         Notified of every region that has been added.
 
     Raises
     ------
     OptionError
-        If there are not two networks, or two hold the same text.
+        If there are not two networks, or two hold the same text, and the sum over it is not known.
     SpecificationError
         If the networks differ in their rules, or depend on the order of text.
+    StoreDamagedError
+        If what is subtracted was not added.
     StoreExistsError
         If there is a network at the path already.
     StoreWriteError, StoreUnsharedError
@@ -76,60 +135,107 @@ def add_networks(
     """
     if len(readers) < 2:
         raise OptionError(f"{len(readers)} networks to add", "two or more", "name at least two networks")
-    if overlap not in OVERLAPS:
-        raise OptionError(f"{parameter('overlap')} is {overlap!r}", " or ".join(OVERLAPS), "use one of these")
     for reader in readers:
         require_sum(reader)
         require_same_rules(readers[0], reader)
         require_same_index(readers[0], reader)
-    added = _without_overlap(readers, overlap)
-    first = added[0]
-    progress, renamings = sum_dictionaries(added)
-    origins, numbers = _sum_origins(added)
-    progress = replace(progress, origins=origins)
+    with _addends(client, readers, out, options, observer) as added:
+        first = added[0].reader
+        progress, renamings = sum_dictionaries(added)
+        origins, numbers = _sum_origins(added)
+        progress = replace(progress, origins=origins)
 
-    def submit(regions: Regions) -> dict[int, Future]:
-        parts: dict[int, list[Future]] = defaultdict(list)
-        for reader, renaming, sequences in zip(added, renamings, numbers, strict=True):
-            for region, futures in submit_parts(client, reader, first.placement(), renaming, sequences).items():
-                parts[region].extend(futures)
-        return add_parts(regions, parts)
+        def submit(regions: Regions) -> dict[int, Future]:
+            wholes: dict[int, list[Future]] = defaultdict(list)
+            parts: dict[int, list[Future]] = defaultdict(list)
+            for each, renaming, sequences in zip(added, renamings, numbers, strict=True):
+                _collect(wholes, submit_parts(client, each.reader, placement, renaming, sequences))
+                if each.shared is not None:
+                    names = None if renaming is None else find_names(each.shared.vocabulary(), progress.vocabulary)
+                    _collect(parts, submit_parts(client, each.shared, placement, names))
+            return submit_differences(regions, wholes, parts) if parts else add_parts(regions, wholes)
 
-    placement = placement_for(first, len(progress.vocabulary.concepts))
-    return write_network(client, out, first, placement, progress, submit, observer)
-
-
-def _without_overlap(readers: Sequence[CommitReader], overlap: Overlap) -> list[CommitReader]:
-    """Return the networks to add; raise an error where two hold the same text and that cannot be left out."""
-    added: list[CommitReader] = []
-    known: dict[bytes, LedgerEntry] = {}
-    for reader in readers:
-        entries = {entry.identity: entry for entry in reader.ledger()}
-        both = entries.keys() & known.keys()
-        whole = len(both) == len(entries) and all(known[name] == entries[name] for name in both)
-        if both and overlap == "refuse":
-            raise OptionError(
-                f"network {reader.path} holds {len(both):,} parts of text that an earlier one holds too",
-                "networks of different text",
-                f"set {parameter('overlap')} to once to count text of a network once that others hold completely",
-            )
-        if both and not whole:
-            raise OptionError(
-                f"{len(both):,} of {len(entries):,} parts of text of network {reader.path} are in earlier ones, too",
-                "networks that share all of the text of one, or none",
-                "forget the shared text on a branch of one of them, and add that branch (NETWORK@BRANCH)",
-            )
-        if not both or not entries:
-            added.append(reader)
-            known |= entries
-    return added
+        placement = placement_for(first, len(progress.vocabulary.concepts))
+        return write_network(client, out, first, placement, progress, submit, observer)
 
 
-def sum_dictionaries(readers: Sequence[CommitReader]) -> tuple[Progress, list[Renaming | None]]:
+def _collect(whole: dict[int, list[Future]], parts: Mapping[int, Sequence[Future]]) -> None:
+    for region, futures in parts.items():
+        whole[region].extend(futures)
+
+
+@contextmanager
+def _addends(
+    client: Client, readers: Sequence[CommitReader], out: Path, options: OverlapOptions, observer: Observer
+) -> Iterator[list[Addend]]:
+    """Provide the networks to add; raise an error where two hold the same text and that cannot be left out."""
+    with ExitStack() as stack:
+        given: CommitReader | None = None
+        if options.inputs and options.sources is not None:
+            place = stack.enter_context(scratch_place(out, "add"))
+            given = train_apart(client, readers[0], place, options.inputs, options.sources, observer)
+        added: list[Addend] = []
+        known: dict[bytes, LedgerEntry] = {}
+        for reader in readers:
+            ledger = reader.ledger()
+            both = [entry for entry in ledger if entry.identity in known]
+            if both and options.overlap == "refuse":
+                raise OptionError(
+                    f"network {reader.path} holds {len(both):,} parts of text that an earlier one holds too",
+                    "networks of different text",
+                    f"set {parameter('overlap')} to once to count that text once",
+                )
+            if len(both) == len(ledger) and ledger and all(known[entry.identity] == entry for entry in both):
+                continue
+            held = frozenset(place for place, entry in enumerate(ledger) if entry.identity in known)
+            shared = None
+            if both:
+                _require_complete(reader, both, known)
+                shared = _sum_over(both, reader, [*(each.reader for each in added), reader], given)
+            added.append(Addend(reader, shared, held))
+            known |= {entry.identity: entry for entry in ledger}
+        yield added
+
+
+def _require_complete(reader: CommitReader, both: Sequence[LedgerEntry], known: Mapping[bytes, LedgerEntry]) -> None:
+    """Raise an `OptionError` where a network or an earlier one was trained on a part of shared text in part."""
+    if partial := sum(not entry.complete or known[entry.identity] != entry for entry in both):
+        raise OptionError(
+            f"{partial:,} of {len(both):,} parts of text that network {reader.path} shares with earlier ones were "
+            "trained in part",
+            "shared text that each network was trained on completely",
+            "let its training end first",
+        )
+
+
+def _sum_over(
+    both: Sequence[LedgerEntry], reader: CommitReader, readers: Sequence[CommitReader], given: CommitReader | None
+) -> CommitReader:
+    """Return a commit that holds some text and nothing else: one of the networks' own, or that of the given text."""
+    wanted = Counter(both)
+    for each in readers:
+        store = NetworkStore(each.path)
+        for commit in store.log(each.commit):
+            found = store.open(commit.identity)
+            if Counter(found.ledger()) == wanted:
+                return found
+    if given is not None and Counter(given.ledger()) == wanted:
+        return given
+    known = f", not exactly that of {parameter('texts')}" if given is not None else ""
+    raise OptionError(
+        f"{len(both):,} of {len(reader.ledger()):,} parts of text of network {reader.path} are in earlier ones, too"
+        f"{known}, and no commit of these holds them alone",
+        "networks that share all of the text of one or of a commit, or none",
+        f"name the text that they share with {parameter('texts')}, as it was given to train",
+    )
+
+
+def sum_dictionaries(added: Sequence[Addend]) -> tuple[Progress, list[Renaming | None]]:
     """Return dictionaries, counts and ledger of a sum, and the new identifiers of each network's names."""
-    whole, renamings = readers[0].vocabulary(), list[Renaming | None]([None])
-    manifest, entries = readers[0].manifest(), readers[0].ledger()
-    for reader in readers[1:]:
+    first = added[0].reader
+    whole, renamings = first.vocabulary(), list[Renaming | None]([None])
+    manifest, entries = first.manifest(), first.ledger()
+    for reader, shared, held in added[1:]:
         other, vocabulary = reader.manifest(), reader.vocabulary()
         before = (len(whole.concepts), len(whole.features), whole.sequences)
         renaming = append_names(whole, vocabulary)
@@ -146,19 +252,27 @@ def sum_dictionaries(readers: Sequence[CommitReader]) -> tuple[Progress, list[Re
             by_status=tuple(a + b for a, b in zip(manifest.by_status, other.by_status, strict=True)),
             tokens=manifest.tokens + other.tokens,
         )
-        entries = [*entries, *reader.ledger()]
+        if shared is not None:
+            manifest = counts_without(manifest, shared.manifest(), whole)
+        entries = [*entries, *(entry for place, entry in enumerate(reader.ledger()) if place not in held)]
         # Keys of profile best are hashes of words.
         renamings.append(renaming if other.specification.has_columns else None)
     manifest = replace(manifest, concepts=len(whole.concepts), features=len(whole.features))
     return Progress(manifest, whole, Ledger(entries)), renamings
 
 
-def _sum_origins(readers: Sequence[CommitReader]) -> tuple[Origins | None, list[SequenceNumbers | None]]:
+def _sum_origins(added: Sequence[Addend]) -> tuple[Origins | None, list[SequenceNumbers | None]]:
     """Return the origins of a sum, and the new numbers of each network's sequences; none without an index."""
-    whole, numbers, parts = readers[0].origins(), list[SequenceNumbers | None]([None]), len(readers[0].ledger())
-    for reader in readers[1:]:
-        more = len(reader.ledger())
-        whole, shifted = sum_origins(whole, reader.origins(), range(parts, parts + more))
+    first = added[0].reader
+    whole, numbers, parts = first.origins(), list[SequenceNumbers | None]([None]), len(first.ledger())
+    for reader, _, held in added[1:]:
+        more, other, kept = len(reader.ledger()) - len(held), reader.origins(), None
+        if other is not None and held:
+            other, kept = other.without(sorted(held))
+        whole, shifted = sum_origins(whole, other, range(parts, parts + more))
+        if kept is not None and shifted is not None:
+            begins = np.where(kept.begins < 0, -1, kept.begins + shifted.begins[0])
+            shifted = SequenceNumbers(kept.edges, begins)
         numbers.append(shifted)
         parts += more
     return whole, numbers

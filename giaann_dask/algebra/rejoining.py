@@ -15,7 +15,7 @@ from pathlib import Path
 
 from distributed import Client, Future
 
-from giaann_dask.algebra.addition import sum_dictionaries, sum_origins
+from giaann_dask.algebra.addition import Addend, sum_dictionaries, sum_origins
 from giaann_dask.algebra.parts import add_parts, placement_for, require_sum, submit_parts, write_network
 from giaann_dask.algebra.removal import counts_without, subtract
 from giaann_dask.cluster import wait_all
@@ -148,7 +148,7 @@ def _add(client: Client, store: NetworkStore, held: WriteLock, kept: _Kept) -> s
     tip = store.open(store.head())
     require_sum(tip)
     ledger, positions = _joined(tip.ledger(), kept)
-    progress, renamings = sum_dictionaries([tip, kept.reader])
+    progress, renamings = sum_dictionaries([Addend(tip), Addend(kept.reader)])
     origins, numbers = sum_origins(tip.origins(), kept.reader.origins(), positions)
     placement = placement_for(tip, len(progress.vocabulary.concepts))
     regions = Regions(client, tip.placement(), tip.manifest().rounds)

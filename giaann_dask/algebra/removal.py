@@ -137,7 +137,7 @@ def forget_documents(
         reader = store.open(store.head())
         require_sum(reader)
         with scratch_place(store.path, "forget") as documents:
-            removed = _train_apart(client, reader, documents, inputs, sources, observer)
+            removed = train_apart(client, reader, documents, inputs, sources, observer)
             parts = find_parts(reader, removed.ledger())
             commit = _subtract(client, store, reader, removed, parts, renumber=renumber)
             digest_removed = digest_of(removed)
@@ -161,7 +161,7 @@ def forget_documents(
     )
 
 
-def _train_apart(
+def train_apart(
     client: Client,
     reader: CommitReader,
     path: Path,
@@ -169,7 +169,21 @@ def _train_apart(
     sources: SourceOptions,
     observer: Observer,
 ) -> CommitReader:
-    """Train a new network of the same specification on the documents alone."""
+    """Train a network of the specification of another one on some documents alone, and return its commit.
+
+    Parameters
+    ----------
+    client : Client
+        Where it is trained.
+    reader : CommitReader
+        The other network.
+    path : Path
+        Folder of the new one, absolute.
+    inputs, sources
+        See `forget_documents`.
+    observer : callable
+        Notified of the training.
+    """
     with locked(path) as held:
         place = SharedPlace(client, held)
         specification = reader.manifest().specification
@@ -226,7 +240,7 @@ def _subtract(
         origins, sequences = origins.without(sorted(parts))
     names = find_names(removed.vocabulary(), vocabulary) if has_columns else None
     gone = submit_parts(client, removed, placement, names)
-    sums = submit_differences(client, regions, reader, gone, sequences)
+    sums = submit_differences(regions, submit_parts(client, reader, placement), gone, sequences)
     entries = [entry for part, entry in enumerate(reader.ledger()) if part not in parts]
     used = results([client.submit(used_names, each, key=task_key("names", each.key)) for each in sums.values()])
     columns, features = (np.unique(np.concatenate([_NONE, *found])) for found in zip(*used, strict=True))
@@ -250,14 +264,12 @@ def _subtract(
 
 
 def submit_differences(
-    client: Client,
     regions: Regions,
-    reader: CommitReader,
+    wholes: Mapping[int, Sequence[Future]],
     parts: Mapping[int, Sequence[Future]],
     sequences: SequenceNumbers | None = None,
 ) -> dict[int, Future]:
-    """Submit tasks that subtract packed runs from those of a network, by region of the network."""
-    wholes = submit_parts(client, reader, reader.placement())
+    """Submit tasks that subtract packed runs from others, by region, with new numbers of these sequences."""
     sums = {}
     for region in sorted({*wholes, *parts}):
         whole, part = wholes.get(region, []), parts.get(region, [])

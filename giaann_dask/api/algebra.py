@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from giaann_dask.algebra.addition import Overlap, add_networks
+from giaann_dask.algebra.addition import Overlap, OverlapOptions, add_networks
 from giaann_dask.algebra.comparison import ChangedPrediction, NetworkDifference, compare_networks
 from giaann_dask.algebra.pruning import PruningOptions, prune_network
 from giaann_dask.algebra.removal import RemovalReport, forget_documents
@@ -38,6 +38,8 @@ def add(
     *,
     client: ClientLike | None = None,
     overlap: Overlap = "refuse",
+    texts: Inputs | None = None,
+    text: TextOptions | None = None,
     progress: bool | None = None,
     observer: Observer = ignore,
 ) -> Network:
@@ -53,8 +55,13 @@ def add(
     client : Client, cluster or str, optional
         The current client by default, else that of a new local cluster.
     overlap : {"refuse", "once"}
-        What to do with text that two networks hold: refuse, or leave out a network all of whose text the earlier ones
-        hold.
+        What to do with text that two networks hold: refuse, or count it once. A network all of whose text earlier
+        ones hold is left out. Of one that holds some of it, that text is subtracted: as an earlier commit of the
+        networks that holds nothing else, or as `texts`.
+    texts : str, Path, Files or iterable of texts, optional
+        The text that networks share, as it was given to `train`, where no commit holds it alone.
+    text : TextOptions, optional
+        How it is tagged; as in training.
     progress : bool, optional
         Whether progress bars are shown; by default in notebooks.
     observer : callable, optional
@@ -83,8 +90,14 @@ def add(
     2
     """
     readers = [_reader(network) for network in networks]
+    options = OverlapOptions(overlap=overlap)
+    if texts is not None and readers:
+        inputs, chosen = read_inputs(texts, text)
+        first = readers[0]
+        sources = sources_of(first.manifest().specification, chosen, first.tokenizer() or first.ever_pos())
+        options = OverlapOptions(overlap=overlap, inputs=inputs, sources=sources)
     with observe_work(client, Workload(), progress, observer) as (used, reporting):
-        commit: str = add_networks(used, readers, absolute_place(out), overlap, reporting)
+        commit: str = add_networks(used, readers, absolute_place(out), options, reporting)
     return Network(out, commit)
 
 

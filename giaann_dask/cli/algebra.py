@@ -65,10 +65,20 @@ def read_prompts(path: Path) -> list[str]:
     type=click.Choice(["refuse", "once"]),
     default="refuse",
     show_default=True,
-    help="Of text that two NETWORKS hold: refuse, or leave out a network all of whose text others hold.",
+    help="Refuse text that two NETWORKS hold, or count it once.",
 )
+@click.option(
+    "--texts",
+    multiple=True,
+    metavar="INPUT",
+    help="The text to count once, where no commit of the NETWORKS holds it alone: files, folders or encoded corpora; "
+    "repeatable.",
+)
+@text_options
 @common_options
-def add(networks: tuple[str, ...], out: Path, overlap: Literal["refuse", "once"], **values: Any) -> None:
+def add(
+    networks: tuple[str, ...], out: Path, overlap: Literal["refuse", "once"], texts: tuple[str, ...], **values: Any
+) -> None:
     """Add NETWORKS that were trained apart into a new one.
 
     The sum equals one training on all their text, to the byte of what is exported. NETWORK@REF is an older
@@ -77,10 +87,12 @@ def add(networks: tuple[str, ...], out: Path, overlap: Literal["refuse", "once"]
     """
     from giaann_dask.api.algebra import add as add_networks
     from giaann_dask.cluster import connect
+    from giaann_dask.text.inputs import Files
 
     opened = [open_at_ref(each) for each in networks]
+    shared, text = Files(texts) if texts else None, read_text_options(values)
     with connect(options=cluster_options(values, LOCAL)) as client, progress() as observer:
-        made = add_networks(opened, out, client=client, overlap=overlap, observer=observer)
+        made = add_networks(opened, out, client=client, overlap=overlap, texts=shared, text=text, observer=observer)
     counts = {"sequences": made.manifest.sequences, "connections": made.manifest.connections, "commit": made.commit}
     answer({"network": str(out), **counts}, values["as_json"], [f"network {out}", *figures(counts, *counts)])
 

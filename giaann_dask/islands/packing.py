@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed import Client, Future
 
-from giaann_dask.algebra.parts import divide_parts
+from giaann_dask.algebra.parts import divide_parts, submit_parts
 from giaann_dask.algebra.removal import find_parts, submit_differences
 from giaann_dask.cluster import attempt, query_scheduler, result, results, task_key
 from giaann_dask.encoding.sources import SourceOptions, read_units
@@ -272,7 +272,7 @@ def _require_sum(
     renaming = find_names(vocabulary, reader.vocabulary()) if reader.manifest().specification.has_columns else None
     regions = Regions(client, placement, 0)
     parts = divide_parts(client, runs, placement, renaming)
-    differences = submit_differences(client, regions, reader, parts)
+    differences = submit_differences(regions, submit_parts(client, reader, placement), parts)
     try:
         sizes: list[RunSize] = results(
             [client.submit(tasks.measure_run, each, key=task_key("measure", each.key)) for each in differences.values()]

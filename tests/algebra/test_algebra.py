@@ -206,8 +206,8 @@ def test_sums_that_would_count_text_twice_are_refused(
     one, both, two = trained["first"], trained["without second"], trained["second"]
     with pytest.raises(OptionError, match="an earlier one holds"):
         gd.add([one, both], tmp_path / "sum", client=client)
-    with pytest.raises(OptionError, match=r"1 of 2 parts"):
-        gd.add([one, both], tmp_path / "sum", client=client, overlap="once")
+    with pytest.raises(OptionError, match="counted once"):
+        gd.add([one, both], tmp_path / "sum", client=client, texts=[DOCUMENTS[0]])
     once = gd.add([both, one, two], tmp_path / "once", client=client, overlap="once")
     assert once.digest() == trained["all"].digest()
     with pytest.raises(StoreExistsError, match="already"):
@@ -219,6 +219,45 @@ def test_sums_that_would_count_text_twice_are_refused(
     )
     with pytest.raises(SpecificationError):
         gd.add([one, other], tmp_path / "sum", client=client)
+
+
+@pytest.mark.parametrize("profile", ["v1", "best"])
+def test_text_that_networks_share_is_counted_once(profile: str, client: Client, tmp_path: Path) -> None:
+    """As a commit of one of them holds it alone, or as it is given."""
+    rule = specification(profile, trace=True)
+    files = write_texts(tmp_path / "texts", PARAGRAPHS[:9:3])
+    shared, one, two = files
+
+    def trained(name: str, *calls: list[Path]) -> gd.Network:
+        for inputs in calls:
+            gd.train(inputs, tmp_path / name, client=client, specification=replace(rule, regions=len(name)))
+        return gd.open(tmp_path / name)
+
+    whole = trained("w", files)
+    left, right = trained("a", [shared], [one]), trained("bb", [two, shared])
+    together = gd.add([right, left], tmp_path / "sum", client=client, overlap="once")
+    assert together.digest() == whole.digest()
+    assert together.manifest.sequences == whole.manifest.sequences
+    assert together.manifest.tokens == whole.manifest.tokens
+    assert {*together._reader.ledger()} == {*whole._reader.ledger()}
+    assert_index_agrees(together._reader)
+    # It can be subtracted like any other sum.
+    assert gd.forget(together, shared, client=client).digest == trained("c", [one, two]).digest()
+    if profile == "best":
+        return
+    flat = trained("d", [shared, one])
+    with pytest.raises(OptionError, match=r"1 of 2 parts .* no commit of these holds them"):
+        gd.add([right, flat], tmp_path / "x", client=client, overlap="once")
+    with pytest.raises(OptionError, match="not exactly that of texts"):
+        gd.add([right, flat], tmp_path / "x", client=client, overlap="once", texts=one)
+    out = tmp_path / "new" / "given"
+    assert gd.add([right, flat], out, client=client, overlap="once", texts=shared).digest() == whole.digest()
+    assert [each.name for each in out.parent.iterdir()] == ["given"]
+    some = gd.TrainingOptions(maximum_sequences=3)
+    partly = gd.train(shared, tmp_path / "partly", client=client, specification=rule, options=some)
+    with pytest.raises(OptionError, match="in part"):
+        gd.add([right, partly], tmp_path / "x", client=client, overlap="once")
+    assert not (tmp_path / "x").exists()
 
 
 @only_v1
