@@ -180,7 +180,7 @@ def test_a_cluster_from_the_command_line(tmp_path: Path) -> None:
             assert listening(process.pid) == {"127.0.0.1"}
             roles = roles_of(client)
             assert set(roles.storage).isdisjoint(roles.compute)
-            text = write_village(tmp_path / "village.txt", 300)
+            text = write_village(tmp_path / "village.txt", 40)
             report = gd.train(text, tmp_path / "net", client=client).training_report
         assert report.trained > 0
         stop = [sys.executable, "-m", "giaann_dask", "cluster", "stop", "--scheduler-file", str(file), "--json"]
@@ -200,9 +200,9 @@ def test_a_cluster_from_the_command_line(tmp_path: Path) -> None:
 @pytest.mark.cluster
 def test_increments_are_divided_where_they_were_computed(tmp_path: Path) -> None:
     """A storage worker fetches its regions' parts, never a whole increment to pick one part of it."""
-    text = write_village(tmp_path / "village.txt", 1200)
-    options = gd.TrainingOptions(batch_sequences=100, block_characters=10_000, accumulate=2)
-    small = gd.TextOptions(reading=ReadOptions(part_characters=10_000))
+    text = write_village(tmp_path / "village.txt", 500)
+    options = gd.TrainingOptions(batch_sequences=50, block_characters=5_000, accumulate=2)
+    small = gd.TextOptions(reading=ReadOptions(part_characters=5_000))
     with start_cluster({"storage": 2, "compute": 1}, ClusterOptions()) as cluster, Client(cluster) as client:
         client.wait_for_workers(3, timeout=60)
         compute = set(roles_of(client).compute)

@@ -36,11 +36,11 @@ def corpora(client: Client, tmp_path_factory: pytest.TempPathFactory) -> list[gd
     """Return two corpora of a few parts each, with sequences of every status."""
     folder, found = tmp_path_factory.mktemp("corpora"), []
     for seed in (2, 3):
-        text = write_village(folder / f"{seed}.txt", 300, seed)
+        text = write_village(folder / f"{seed}.txt", 100, seed)
         text.write_text(
             text.read_text() + "\n\nIt was as we all had said it was , too .\n\nDogs dogs dogs dogs dogs dogs dogs !"
         )
-        options = gd.TextOptions(reading=ReadOptions(part_characters=2000))
+        options = gd.TextOptions(reading=ReadOptions(part_characters=1000))
         found.append(gd.encode(text, folder / f"corpus-{seed}", client=client, text=options))
     return found
 
@@ -77,7 +77,7 @@ def read(
     return names, (vocabulary.concepts, vocabulary.features, flags, counted, ledger.entries, found, tables)
 
 
-@pytest.mark.parametrize("limit", [None, 1, 150, 302, 450])
+@pytest.mark.parametrize("limit", [None, 1, 50, 102, 150])
 @pytest.mark.parametrize("block", [500, 1_000_000])
 def test_reuse_equals_encoding_again(
     client: Client, corpora: list[gd.EncodedCorpus], limit: int | None, block: int
@@ -92,8 +92,8 @@ def test_reuse_equals_encoding_again(
     assert found == expected
 
 
-@pytest.mark.parametrize("before", [1, 150, 302])
-@pytest.mark.parametrize("limit", [None, 303, 450])
+@pytest.mark.parametrize("before", [1, 50, 102])
+@pytest.mark.parametrize("limit", [None, 103, 150])
 @pytest.mark.parametrize("block", [500, 1_000_000])
 def test_resuming_equals_encoding_again(
     client: Client, corpora: list[gd.EncodedCorpus], before: int, limit: int | None, block: int
@@ -128,9 +128,9 @@ def test_a_network_of_other_text_encodes_again(client: Client, corpora: list[gd.
     """Use the same number of sequences, with the first parts in the ledger but other words before them."""
     states: list[State] = [(Vocabulary(), Ledger()) for _ in range(2)]
     for state in states:
-        read(client, corpora[1:], state=state, words=True, maximum_sequences=100)
-        read(client, corpora[:1], state=state, words=True, maximum_sequences=100)
-        state[0].sequences = 100
+        read(client, corpora[1:], state=state, words=True, maximum_sequences=35)
+        read(client, corpora[:1], state=state, words=True, maximum_sequences=35)
+        state[0].sequences = 35
     _, expected = read(client, corpora[:1], state=states[0], words=True)
     names, found = read(client, corpora[:1], state=states[1], words=False)
     assert set(names) == {"encode"}
@@ -160,7 +160,7 @@ def test_a_network_of_a_corpus_equals_one_of_its_text(
 ) -> None:
     corpus = corpora[0]
     text = corpus.path.with_name("2.txt")
-    reading = gd.TextOptions(reading=ReadOptions(part_characters=2000))
+    reading = gd.TextOptions(reading=ReadOptions(part_characters=1000))
     for limit in (None, 123):
         options = gd.TrainingOptions(maximum_sequences=limit, block_characters=3000, batch_sequences=100)
         networks = [

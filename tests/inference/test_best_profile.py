@@ -133,8 +133,8 @@ def test_blocks_batches_regions_and_stops_do_not_matter(network: gd.Network, tmp
     expected = exported(network, tmp_path)
     for number, options in enumerate(
         (
-            {"batch_sequences": 40, "block_characters": 9_000, "part": 3_000, "regions": 3},
-            {"batch_sequences": 40, "region_bytes": 15_000, "hot_bytes": 10_000, "accumulate": 2},
+            {"batch_sequences": 60, "block_characters": 9_000, "part": 3_000, "regions": 3},
+            {"batch_sequences": 60, "region_bytes": 30_000, "hot_bytes": 10_000, "accumulate": 2},
         )
     ):
         folder = tmp_path / f"net{number}"

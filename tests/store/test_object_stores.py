@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from distributed import Client
 from support.conflicts import RULE, TEXTS, interrupted
+from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.cli import run
@@ -107,7 +108,7 @@ def export(network: gd.Network, folder: Path, name: str) -> bytes:
 def test_training_in_a_bucket_equals_training_in_a_folder(profile: str, requests: Requests, tmp_path: Path) -> None:
     place = f"s3://bucket/networks/{profile}"
     with gd.connect(workers=2) as workers:
-        for text in (sample_text(), sample_test_text()):
+        for text in (sample_test_text(), write_village(tmp_path / "village.txt", 20)):
             network = gd.train(text, place, client=workers, profile=profile)
             folder = gd.train(text, tmp_path / "net", client=workers, profile=profile)
         asked = {"client": workers, "options": SEEDED}
@@ -160,9 +161,11 @@ def test_an_unfinished_corpus_in_a_bucket_is_written_again(requests: Requests, c
     assert not list(StorePlace("s3://bucket/corpora/empty").entries())
 
 
-def test_requests_of_a_commit_and_of_an_answer_are_bounded(requests: Requests, client: Client) -> None:
+def test_requests_of_a_commit_and_of_an_answer_are_bounded(
+    requests: Requests, client: Client, tmp_path: Path
+) -> None:
     rule = gd.Specification(regions=2)
-    gd.train(sample_text(), "s3://bucket/counted", client=client, specification=rule)
+    gd.train(write_village(tmp_path / "village.txt", 20), "s3://bucket/counted", client=client, specification=rule)
     begun = len(requests.lines)
     events: list[Event] = []
     report = gd.train(
@@ -180,7 +183,7 @@ def test_requests_of_a_commit_and_of_an_answer_are_bounded(requests: Requests, c
 
 
 def test_a_commit_that_came_first_is_kept(requests: Requests, client: Client) -> None:
-    network = gd.train(sample_text(), "s3://bucket/contested", client=client)
+    network = gd.train(sample_test_text(), "s3://bucket/contested", client=client)
     first, second = NetworkStore(network.path), NetworkStore(network.path)
     head = first.open(first.head())
     sessions = [store.begin() for store in (first, second)]
@@ -262,10 +265,11 @@ def test_a_lease_is_renewed_and_its_loss_is_noticed(requests: Requests) -> None:
 def test_forgetting_in_a_bucket_leaves_nothing_beside_it(requests: Requests, client: Client, tmp_path: Path) -> None:
     rule = gd.Specification(flags="canonical", regions=2)
     place = "s3://bucket/forgetful"
-    for text in (sample_text(), sample_test_text()):
+    more = write_village(tmp_path / "village.txt", 20)
+    for text in (sample_test_text(), more):
         gd.train(text, place, client=client, specification=rule)
-    gd.forget(place, sample_test_text(), client=client)
-    alone = gd.train(sample_text(), tmp_path / "alone", client=client, specification=rule)
+    gd.forget(place, more, client=client)
+    alone = gd.train(sample_test_text(), tmp_path / "alone", client=client, specification=rule)
     assert export(gd.open(place), tmp_path, "one") == export(alone, tmp_path, "two")
     kept = [each["path"] for batch in StorePlace(place).objects().list() for each in batch]
     assert {key.split("/")[0] for key in kept if key.startswith("forgetful")} == {"forgetful"}
@@ -282,7 +286,7 @@ def test_a_place_without_a_network(requests: Requests, capsys: pytest.CaptureFix
 
 
 def test_a_network_is_not_created_twice(requests: Requests, client: Client) -> None:
-    network = gd.train(sample_text(), "s3://bucket/once", client=client)
+    network = gd.train(sample_test_text(), "s3://bucket/once", client=client)
     store = NetworkStore(network.path)
     reader = store.open(store.head())
     with pytest.raises(StoreExistsError):

@@ -45,7 +45,7 @@ def test_exports_do_not_depend_on_workers_batches_and_regions(
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "exactness"
     folder.mkdir(exist_ok=True)
-    text = write_village(folder / "village.txt", 4000)
+    text = write_village(folder / "village.txt", 2400)
     name = f"{workers}"
     with gd.connect(workers=workers) as client:
         network = gd.train(
@@ -77,20 +77,20 @@ def test_exports_do_not_depend_on_workers_batches_and_regions(
 
 
 def test_appending_equals_training_at_once(tmp_path: Path) -> None:
-    first, second = write_village(tmp_path / "a.txt", 300, 2), write_village(tmp_path / "b.txt", 300, 3)
+    first, second = write_village(tmp_path / "a.txt", 120, 2), write_village(tmp_path / "b.txt", 120, 3)
     with gd.connect(workers=0) as client:
         once = gd.train([first, second], tmp_path / "once", client=client)
         gd.train(first, tmp_path / "parts", client=client)
-        limit = gd.TrainingOptions(maximum_sequences=350)
+        limit = gd.TrainingOptions(maximum_sequences=140)
         gd.train([first, second], tmp_path / "parts", client=client, options=limit)
         parts = gd.train([second, first], tmp_path / "parts", client=client)
         last = parts.training_report
         nothing = gd.train([first, second], tmp_path / "parts", client=client).training_report
         again = gd.train([first, second, second], tmp_path / "parts", client=client).training_report
-    assert last.sequences == 600 - 350
+    assert last.sequences == 240 - 140
     assert nothing.sequences == 0
     assert nothing.commit == last.commit
-    assert again.sequences == 300, "text given twice counts twice"
+    assert again.sequences == 120, "text given twice counts twice"
     exports = [network.export(tmp_path / f"{network.path.name}.npz")[0] for network in (once, parts)]
     assert exports[0].read_bytes() == exports[1].read_bytes()
     assert once.manifest.tokens == parts.manifest.tokens
@@ -206,16 +206,16 @@ def test_lexicon_from_the_corpus_itself(two_workers: Client, data_folder: Path, 
 
 
 def test_resume_on_other_numbers_of_workers(tmp_path: Path) -> None:
-    text = write_village(tmp_path / "village.txt", 900)
-    reading = gd.TextOptions(reading=ReadOptions(part_characters=8000))
+    text = write_village(tmp_path / "village.txt", 450)
+    reading = gd.TextOptions(reading=ReadOptions(part_characters=4000))
     with gd.connect(workers=0) as client:
         networks = [gd.train(text, tmp_path / "once", client=client)]
-    for workers, limit in ((1, 400), (3, None)):
-        options = gd.TrainingOptions(batch_sequences=100, block_characters=8000, maximum_sequences=limit)
+    for workers, limit in ((1, 200), (3, None)):
+        options = gd.TrainingOptions(batch_sequences=100, block_characters=4000, maximum_sequences=limit)
         with gd.connect(workers=workers) as client:
             network = gd.train(text, tmp_path / "parts", client=client, text=reading, options=options)
             report = network.training_report
-        assert 0 < report.sequences < 900
+        assert 0 < report.sequences < 450
     networks.append(network)
     exports = [each.export(tmp_path / f"{each.path.name}.npz").connections.read_bytes() for each in networks]
     assert exports[0] == exports[1]

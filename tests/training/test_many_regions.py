@@ -141,8 +141,8 @@ def test_exports_do_not_depend_on_regions_and_placement(client: Client, tmp_path
 def test_a_network_gets_its_regions_as_it_grows(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = write_village(tmp_path / "village.txt", 500)
-    options = gd.TrainingOptions(batch_sequences=50, block_characters=3000, commit_sequences=150)
+    text = write_village(tmp_path / "village.txt", 200)
+    options = gd.TrainingOptions(batch_sequences=40, block_characters=2500, commit_sequences=80)
     exports = {}
     for small in (1 << 22, 2000):
         monkeypatch.setattr(region_budgets, "_SMALL_BYTES", small)
@@ -158,7 +158,7 @@ def test_a_network_gets_its_regions_as_it_grows(
 def test_a_network_that_began_with_all_its_regions_can_be_resumed(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text, rule = str(sample_test_text()), gd.Specification(regions=40)
+    text, rule = str(write_village(tmp_path / "text.txt", 60, 2)), gd.Specification(regions=20)
     more = str(write_village(tmp_path / "more.txt", 30))
     exports = []
     for name, first in (("as before", 65_536), ("now", manifests.FIRST_REGIONS)):
@@ -169,5 +169,5 @@ def test_a_network_that_began_with_all_its_regions_can_be_resumed(
         exports.append([file.read_bytes() for file in network.export(tmp_path / f"{name}.npz")])
         stored = NetworkStore(network.path)
         begun: Manifest = stored.open(stored.head()).manifest()
-        assert begun.first_regions == min(first, 40)
+        assert begun.first_regions == min(first, 20)
     assert exports[0] == exports[1]

@@ -41,7 +41,7 @@ SMALL = {"batch_sequences": 100, "block_characters": 6000}
 def village(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, bytes]:
     """Two texts, and the exported bytes of a network that is trained on both without any split."""
     folder = tmp_path_factory.mktemp("regions")
-    first, second = write_village(folder / "a.txt", 450, 2), write_village(folder / "b.txt", 300, 3)
+    first, second = write_village(folder / "a.txt", 300, 2), write_village(folder / "b.txt", 200, 3)
     return first, second, train([first, second], folder / "plain")[0]
 
 
@@ -86,7 +86,7 @@ def test_splits_change_no_exported_byte(tmp_path: Path, village: tuple[Path, Pat
     else:
         assert (placement_now.assigned != UNASSIGNED).sum() == network.manifest.concepts
     with gd.connect(workers=0) as client:
-        options = gd.EvaluationOptions(maximum_sequences=60)
+        options = gd.EvaluationOptions(maximum_sequences=20)
         found = network.evaluate(str(first), client=client, options=options)
         plain = gd.Network(village[0].parent / "plain").evaluate(str(first), client=client, options=options)
     assert (found.prediction_matches, found.prediction_tokens) == (plain.prediction_matches, plain.prediction_tokens)
@@ -96,7 +96,7 @@ def test_a_giant_column_is_split_by_feature(tmp_path: Path) -> None:
     # Every sentence has the noun "miller" alone, so all of it is one column with many features.
     choose = np.random.default_rng(1)
     with (tmp_path / "one.conllu").open("w", encoding="utf-8") as file:
-        for _ in range(450):
+        for _ in range(220):
             words = [f"w{number}" for number in choose.integers(0, 200, 11)]
             for place, word in enumerate([*words, "miller"], 1):
                 kind = ("NOUN", "NN") if word == "miller" else ("ADJ", "JJ")
@@ -104,7 +104,7 @@ def test_a_giant_column_is_split_by_feature(tmp_path: Path) -> None:
             file.write("\n")
     text = tmp_path / "one.conllu"
     expected, _, _, _ = train([text], tmp_path / "plain", regions=1, tagger="gold")
-    exported, network, _, _ = train([text], tmp_path / "net", regions=1, tagger="gold", region_bytes=10_000)
+    exported, network, _, _ = train([text], tmp_path / "net", regions=1, tagger="gold", region_bytes=8_000)
     assert network.manifest.concepts == 1
     splits = network.manifest.splits
     assert any(split.pivot & ((1 << 25) - 1) for split in splits), "some pivot lies inside a column"

@@ -71,6 +71,7 @@ def test_nights_weeks_and_backups(tmp_path: Path, capsys: pytest.CaptureFixture[
     network, texts = tmp_path / "net", tmp_path / "texts"
     texts.mkdir()
     paragraphs = sample_text().read_text(encoding="utf-8").split("\n\n")
+    paragraphs = paragraphs[: len(paragraphs) // 2]
     half = len(paragraphs) // 2
     (texts / "a.txt").write_text("\n\n".join(paragraphs[:half]), encoding="utf-8")
     file = settings(
@@ -92,7 +93,7 @@ def test_nights_weeks_and_backups(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert {path.name for path in tmp_path.iterdir()} == {"texts", "giaann.toml"}
     assert "60 seconds" in run("train_nightly", "--settle", "60", code=75)["error"]
     first = run("train_nightly")
-    assert first["training"]["sequences"] > 100
+    assert first["training"]["sequences"] > 50
     assert first["evaluation"]["prediction_tokens"] > 0
     # Under another name and once more it is the same text; what follows it is new.
     (texts / "a.txt").rename(texts / "b.txt")
