@@ -161,9 +161,7 @@ def test_an_unfinished_corpus_in_a_bucket_is_written_again(requests: Requests, c
     assert not list(StorePlace("s3://bucket/corpora/empty").entries())
 
 
-def test_requests_of_a_commit_and_of_an_answer_are_bounded(
-    requests: Requests, client: Client, tmp_path: Path
-) -> None:
+def test_requests_of_a_commit_and_of_an_answer_are_bounded(requests: Requests, client: Client, tmp_path: Path) -> None:
     rule = gd.Specification(regions=2)
     gd.train(write_village(tmp_path / "village.txt", 20), "s3://bucket/counted", client=client, specification=rule)
     begun = len(requests.lines)
