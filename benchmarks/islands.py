@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0, help="of each command")
     parser.add_argument("--kill", type=int, default=3, help="islands that are killed while they train, and restarted")
     parser.add_argument("--together", type=int, default=2, help="islands at the same time")
-    parser.add_argument("--audit", type=int, default=0, help="groups of each bundle")
+    parser.add_argument("--audit", type=int, default=0, help="sequences of each bundle")
     parser.add_argument("--keep", type=Path, help="folder that is kept")
     arguments = parser.parse_args()
     folder = arguments.keep or Path(tempfile.mkdtemp())

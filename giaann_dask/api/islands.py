@@ -272,7 +272,7 @@ def merge_bundles(
     island : str or Path
         The island file.
     audit : int
-        Groups of each bundle that are counted again and compared exactly, drawn at random.
+        Sequences of each bundle that are drawn at random; their groups are counted again and compared exactly.
     audit_seed : int, optional
         Seed of the draw, to repeat one; unpredictable by default. The commit's message names it.
     texts : str, Path, Files or iterable of texts, optional
@@ -306,7 +306,7 @@ def merge_bundles(
     read = read_island(Path(island))
     sources, chosen = read_inputs([] if texts is None else texts, text)
     options = AuditOptions(
-        groups=audit,
+        sequences=audit,
         seed=secrets.randbits(63) if audit_seed is None else audit_seed,
         inputs=sources,
         sources=sources_of(read.specification, chosen, read.ever_pos),

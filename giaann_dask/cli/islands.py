@@ -120,7 +120,7 @@ def join(island: Path, network: Path, **values: Any) -> None:
     default=262_144,
     show_default=True,
     metavar="N",
-    help="Text that is counted together: audits draw groups.",
+    help="Text that is counted together, and again by an audit.",
 )
 @text_options
 @common_options
@@ -168,9 +168,13 @@ def pack(
 @click.argument("bundles", nargs=-1, required=True, type=_FILE, metavar="BUNDLE...")
 @_ISLAND
 @click.option(
-    "--audit", type=int, default=0, metavar="N", help="Count N groups of each bundle again and compare exactly."
+    "--audit",
+    type=int,
+    default=0,
+    metavar="N",
+    help="Count N drawn sequences of each bundle again, and compare exactly.",
 )
-@click.option("--audit-seed", type=int, metavar="N", help="Draw the groups of an earlier audit again.")
+@click.option("--audit-seed", type=int, metavar="N", help="Draw the sequences of an earlier audit again.")
 @click.option(
     "--texts",
     multiple=True,

@@ -1,7 +1,10 @@
-"""Draw groups of a bundle at random, count their offered text again, and compare exactly.
+"""Draw sequences of a bundle at random, count their offered text again, and compare exactly.
 
-Where a share f of the groups is not what their text gives, N drawn groups show it with a probability of at least
-1 - (1 - f) ** N, as they are drawn without replacement and by the owner, after the bundle was signed.
+A bundle has the sums of groups of sequences, and only a whole sum can be compared exactly, so that the groups of the
+drawn sequences are counted again. Where a share f of the sequences is in groups that are not what their text gives, N
+drawn sequences show it with a probability of at least 1 - (1 - f) ** N, as they are drawn without replacement and by
+the owner, after the bundle was signed. One false sequence makes its group false, so f is no less than the share of
+false sequences.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from distributed import Client, Future
 
 from giaann_dask.cluster import result, task_key
@@ -25,12 +29,12 @@ from giaann_dask.text.tokens import Part
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AuditOptions:
-    """Options of audits: the number of groups that are counted again, and their text.
+    """Options of audits: the number of sequences that are drawn, and their text.
 
     Parameters
     ----------
-    groups : int
-        Groups of each bundle, drawn at random; all where there are fewer. 0 for none.
+    sequences : int
+        Sequences of each bundle, drawn at random, whose groups are counted again; 0 for none.
     seed : int
         Seed of the draw, which whoever packed the bundle must not know before.
     inputs : sequence of str or MemoryInput
@@ -41,34 +45,50 @@ class AuditOptions:
     Raises
     ------
     OptionError
-        If the number of groups is negative.
+        If the number of sequences is negative.
     """
 
-    groups: int
+    sequences: int
     seed: int
     inputs: Sequence[Source]
     sources: SourceOptions
 
     def __post_init__(self) -> None:
-        if self.groups < 0:
-            raise OptionError(f"{parameter('audit')} is {self.groups}", "0 or more", "leave it out to audit nothing")
+        if self.sequences < 0:
+            raise OptionError(f"{parameter('audit')} is {self.sequences}", "0 or more", "leave it out to audit nothing")
 
 
-def draw_groups(groups: Sequence[int], number: int, seed: int, bundle: str) -> list[int]:
-    """Return so many of some groups, each as probable as any other, in ascending order.
+def draw_groups(sequences: Mapping[int, int], number: int, seed: int, bundle: str) -> list[int]:
+    """Draw sequences, each as probable as any other, and return the groups that they are in, in ascending order.
+
+    Parameters
+    ----------
+    sequences : mapping of int to int
+        Number of sequences of each group.
+    number : int
+        How many are drawn, without replacement.
+    seed : int
+        Of the draw.
+    bundle : str
+        Identity of the bundle, for another draw in each.
 
     Examples
     --------
-    >>> draw_groups([0, 1, 2], 5, 1, "a"), len(draw_groups(range(100), 7, 1, "a"))
-    ([0, 1, 2], 7)
+    >>> draw_groups({0: 2, 3: 1}, 5, 1, "a"), len(draw_groups({0: 1000, 1: 1000}, 100, 1, "a"))
+    ([0, 3], 2)
     """
-    return sorted(random.Random(f"{seed} {bundle}").sample(list(groups), min(number, len(groups))))
+    ends = np.cumsum(list(sequences.values()))
+    total = int(ends[-1]) if len(ends) else 0
+    drawn = random.Random(f"{seed} {bundle}").sample(range(total), min(number, total))
+    groups = np.array(list(sequences), np.int64)
+    found: list[int] = np.unique(groups[np.searchsorted(ends, drawn, "right")]).tolist()
+    return found
 
 
 def audit_bundle(
     client: Client, bundle: Bundle, island: Island, groups: Sequence[int], options: AuditOptions
 ) -> list[int]:
-    """Count groups of a bundle again, and return which.
+    """Count the groups of some sequences of a bundle again, and return which.
 
     Parameters
     ----------
@@ -79,7 +99,7 @@ def audit_bundle(
     island : Island
         What its base is.
     groups : sequence of int
-        Groups that are to be merged, of which some are drawn.
+        Groups that are to be merged, of whose sequences some are drawn.
     options : AuditOptions
         How many.
 
@@ -90,7 +110,8 @@ def audit_bundle(
     BundleError
         If a group is not what its text gives.
     """
-    drawn = draw_groups(groups, options.groups, options.seed, bundle.identity)
+    sequences = {number: sum(bundle.groups[number].counts.by_status) for number in groups}
+    drawn = draw_groups(sequences, options.sequences, options.seed, bundle.identity)
     if not drawn:
         return drawn
     if bundle.tagger != options.sources.tagger:

@@ -66,9 +66,9 @@ class MergeReport:
     groups, merged : int
         Groups of the bundle, and those that were added; none where the network holds all of it already.
     audited : tuple of int
-        Groups that were counted again.
+        Groups that were counted again, those of the drawn sequences.
     audit_seed : int or None
-        Seed of their draw.
+        Seed of the draw.
     commit : str
         Commit of the network that holds it; empty where nothing was added.
     """
@@ -121,7 +121,7 @@ def merge_bundles(
     paths : sequence of Path
         The bundles, in any order.
     audit : AuditOptions
-        How many groups of each are counted again.
+        How many sequences of each are drawn, to count their groups again.
     overlap : {"refuse", "once"}
         What to do with a bundle of which the network, or an earlier bundle, holds a part: refuse it, or add its other
         groups.

@@ -85,8 +85,8 @@ class PackOptions:
     offer_text : bool
         Whether the bundle holds the text, so that it can be audited without asking for it.
     group_characters : int
-        About so much text is counted together, in whole parts. Audits draw groups: with smaller ones a bundle is
-        larger, and a sample of as much text finds more.
+        About so much text is counted together, in whole parts. Audits count the groups of the sequences that they
+        draw: with smaller ones that is less text, and a bundle is larger.
 
     Raises
     ------

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +26,7 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import (
+    ClusterError,
     InputFormatError,
     OptionError,
     SpecificationError,
@@ -157,16 +163,25 @@ def test_any_islands_equal_one_training(
     assert gd.open(made.folder / "owner").digest() == made.digest
 
 
+# A merge that is killed between the commits of its second bundle and of its third one.
+KILLED = """
+import os, signal, sys
+import giaann_dask as gd
+
+def kill(event):
+    if (getattr(event, "stage", ""), getattr(event, "done", 0)) == ("merge", 2):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with gd.connect(workers=0) as client:
+    gd.merge_bundles(sys.argv[1], sys.argv[3:], island=sys.argv[2], client=client, observer=kill)
+"""
+
+
 def test_a_merge_that_was_killed_goes_on(client: Client, tmp_path: Path, trained: Callable[[str], Trained]) -> None:
     made = trained("best")
     owner = made.owner(tmp_path / "net")
-
-    def kill(event: object) -> None:
-        if getattr(event, "stage", "") == "merge" and getattr(event, "done", 0) == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        gd.merge_bundles(owner, made.bundles, island=made.island, client=client, observer=kill)
+    command = [sys.executable, "-c", KILLED, *map(str, (owner, made.island, *made.bundles))]
+    assert subprocess.run(command, check=False, timeout=120).returncode == -signal.SIGKILL
     assert not gd.open(owner).manifest.exact
     held = gd.merge_bundles(owner, made.bundles[:2], island=made.island, client=client)
     assert [report.merged for report in held] == [0, 0]
@@ -175,6 +190,32 @@ def test_a_merge_that_was_killed_goes_on(client: Client, tmp_path: Path, trained
     reports = gd.merge_bundles(owner, made.bundles, island=made.island, client=client)
     assert [bool(report.merged) for report in reports] == [False, False, True, True]
     assert gd.open(owner).digest() == made.digest
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.parametrize(("stage", "done"), [("verify", 2), ("merge", 1)])
+def test_a_merge_goes_on_after_a_worker_was_lost(
+    tmp_path: Path, trained: Callable[[str], Trained], stage: str, done: int
+) -> None:
+    """What was sent to a worker to be verified is gone with it; regions of the network are read again."""
+    made = trained("best")
+    owner = made.owner(tmp_path / "net")
+    killed: list[int] = []
+    with gd.connect(workers=1) as cluster:
+
+        def kill(event: object) -> None:
+            if (getattr(event, "stage", ""), getattr(event, "done", 0)) == (stage, done) and not killed:
+                killed.extend(cluster.run(os.getpid).values())
+                os.kill(killed[0], signal.SIGKILL)
+
+        with suppress(ClusterError):
+            gd.merge_bundles(owner, made.bundles, island=made.island, client=cluster, observer=kill)
+            assert stage == "merge"
+        assert killed
+        gd.merge_bundles(owner, made.bundles, island=made.island, client=cluster)
+    assert gd.open(owner).digest() == made.digest
+    assert len(gd.open(owner).commits()) == 2 + 4
 
 
 def test_packing_gives_the_same_bytes_on_other_networks(

@@ -223,14 +223,18 @@ def test_every_mutation_is_refused(packed: Packed, tmp_path: Path) -> None:
 
 
 def test_the_audit_finds_what_it_says(packed: Packed, tmp_path: Path) -> None:
-    """Of the groups that are drawn, each is as probable as any other, whatever the bundle."""
-    groups, false, drawn = 40, 6, 5
-    draws = [draw_groups(range(groups), drawn, seed, packed.bundle.name) for seed in range(4000)]
-    share = np.mean([any(number < false for number in each) for each in draws])
-    exact = 1 - math.comb(groups - false, drawn) / math.comb(groups, drawn)
+    """Of the sequences that are drawn, each is as probable as any other, whatever the bundle and its groups."""
+    rng = random.Random(3)
+    sequences, drawn = {number: rng.randrange(9) for number in range(40)}, 5
+    false = {2, 5, 21, 39}
+    draws = [draw_groups(sequences, drawn, seed, packed.bundle.name) for seed in range(2000)]
+    share = np.mean([bool(false & {*each}) for each in draws])
+    total, wrong = sum(sequences.values()), sum(sequences[number] for number in false)
+    exact = 1 - math.comb(total - wrong, drawn) / math.comb(total, drawn)
     assert abs(share - exact) < 4 * math.sqrt(exact * (1 - exact) / len(draws))
-    assert exact >= 1 - (1 - false / groups) ** drawn
-    assert set(itertools.chain.from_iterable(draws)) == set(range(groups))
+    assert exact >= 1 - (1 - wrong / total) ** drawn
+    assert set(itertools.chain.from_iterable(draws)) == {number for number, size in sequences.items() if size}
+    assert draw_groups(sequences, total, 0, "") == [number for number, size in sequences.items() if size]
     # A bundle with one false group is refused if and only if that is drawn.
     path = moving(random.Random(1), packed, tmp_path / "moved")
     changed, whole = (open_bundle(each, packed.island) for each in (path, packed.bundle))
@@ -240,8 +244,9 @@ def test_the_audit_finds_what_it_says(packed: Packed, tmp_path: Path) -> None:
         if unpack(changed.run(number).connections).strength.tolist()
         != unpack(whole.run(number).connections).strength.tolist()
     ]
+    sizes = {number: sum(group.counts.by_status) for number, group in enumerate(whole.groups)}
     for seed in range(6):
-        hit = false_group in draw_groups(range(len(whole.groups)), 2, seed, changed.identity)
+        hit = false_group in draw_groups(sizes, 2, seed, changed.identity)
         assert fault_of(path, packed.island, audit=2, seed=seed) == ("audit" if hit else "")
 
 

@@ -78,7 +78,9 @@ def fault_of(path: Path, island: Island, audit: int | None = None, seed: int = 0
             run, counts = bundle.run(number), bundle.groups[number].counts
             if check_increments(run, counts, island.specification, sizes)[0]:
                 return "increments"
-        for number in draw_groups(groups, len(groups) if audit is None else audit, seed, bundle.identity):
+        sequences = {number: sum(bundle.groups[number].counts.by_status) for number in groups}
+        drawn = draw_groups(sequences, bundle.sequences if audit is None else audit, seed, bundle.identity)
+        for number in drawn:
             if not _is_what_text_gives(bundle, number, island):
                 return "audit"
     except ValueError:
