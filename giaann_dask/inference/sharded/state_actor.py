@@ -153,7 +153,7 @@ class StateActor:
 
     def _part(self, part: int) -> ActivationState:
         if part not in self._parts:
-            raise ClusterError("a part of a state is lost", "workers that stay alive", "begin the sequence again")
+            raise ClusterError("a part of a state is lost", "workers that stay alive", "make the part again")
         return self._parts[part]
 
 

@@ -4,26 +4,27 @@ The pushed state of a sequence is divided by target column as soon as it exceeds
 to workers in turn, and the candidates are reduced over the parts. Parts are in the order of their columns, so that the
 first maximum over the parts is the first maximum of all. `giaann_dask.inference.sharded.state_actor` changes a part,
 and says why the results are those of the undivided state.
+
+For the same reason a part can be made again by itself: when a worker is lost, another one is sent the operations of the
+sequence so far, with the part's targets of the rows, and the sequence goes on with the same values.
 """
 
 from __future__ import annotations
 
 import itertools
-import uuid
 import weakref
 from bisect import bisect_right
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.cluster import results, roles_of
 from giaann_dask.device import torch
 from giaann_dask.errors import ClusterError, OptionError, parameter
 from giaann_dask.inference.rows.source import RowSource, as_tensor
+from giaann_dask.inference.sharded.holders import HERE, Holders, by_holder
 from giaann_dask.inference.sharded.state_actor import Call, StateActor
 from giaann_dask.inference.state.activation import ActiveColumns, Pulse, StateEntries
 from giaann_dask.inference.state.candidates import Candidates, TokenTimes
@@ -34,12 +35,15 @@ from giaann_dask.keys import NEURON_MASK
 from giaann_dask.spec import BRANCH_BITS, Specification
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client
     from torch import Tensor
 
 # Of a key, a value and a time.
 ENTRY_BYTES = 16
-_HERE = 0
+# How often parts are asked in one step, and made again on other workers before the next time.
+_ATTEMPTS = 4
+# Targets that are sent together to make a part again.
+_CALLED_AT_ONCE = 1 << 20
 _numbers = itertools.count()
 
 
@@ -53,7 +57,7 @@ class StateOptions:
         Bytes of entries, 16 each, of a part; what passes that goes to workers, divided until no part is
         larger, unless it is one neuron.
     timeout_s : float
-        Seconds after which a worker that does not answer is an error.
+        Seconds after which a worker that does not respond is lost; its parts are made again on others.
     columns : int
         Of how many concept columns the activation is asked for at every step of a divided state.
 
@@ -84,6 +88,24 @@ class StateOptions:
             )
 
 
+class Operation(NamedTuple):
+    """Operation that was done on a whole state.
+
+    Attributes
+    ----------
+    what : str
+        A method of `StateActor`.
+    neuron : int
+        Neuron key that was changed, or the source of the row that was pushed.
+    pulse : Pulse or None
+        Signal of the source.
+    """
+
+    what: str
+    neuron: int
+    pulse: Pulse | None = None
+
+
 @dataclass(eq=False)
 class HeldState:
     """Locations of the parts of a sequence's state; updated every step.
@@ -93,14 +115,20 @@ class HeldState:
     starts : list of int
         Smallest neuron key that belongs to each part, ascending from 0.
     parts : list of tuple of int
-        Holder and number of each part; holder 0 is this process.
+        Holder and number of each part.
     sizes : list of int
         Entries of each part.
+    history : list of Operation
+        All operations so far, from which lost parts are made again.
+    abandoned : list of tuple of int
+        Holder and number of parts that were made again elsewhere.
     """
 
     starts: list[int] = field(default_factory=lambda: [0])
     parts: list[tuple[int, int]] = field(default_factory=list)
     sizes: list[int] = field(default_factory=lambda: [0])
+    history: list[Operation] = field(default_factory=list)
+    abandoned: list[tuple[int, int]] = field(default_factory=list)
 
     def place(self, neuron: int) -> int:
         """Return which part a neuron belongs to."""
@@ -143,15 +171,15 @@ class ShardedSession(Stepper[HeldState]):
         state: StateOptions | None = None,
     ) -> None:
         super().__init__(specification, rows, flags, options=options, device=device)
-        self._client, self._limits = client, state or StateOptions()
-        self._holders: list[Any] = [StateActor(specification, self.options, str(self.device))]
-        self._actors: list[Future] = []
+        self._limits = state or StateOptions()
+        here = StateActor(specification, self.options, str(self.device))
+        self._holders = Holders(client, here, (specification, self.options), self._limits.timeout_s)
 
     def _begin(self) -> HeldState:
-        state = HeldState(parts=[(_HERE, next(_numbers))])
-        self._holders[_HERE].begin(state.parts[0][1])
-        # Whoever stops in the middle of a sequence says nothing; the list of parts is the state's own.
-        weakref.finalize(state, _drop, self._holders, state.parts).atexit = False
+        state = HeldState(parts=[(HERE, next(_numbers))])
+        self._ask(state, {0: ()}, "begin")
+        # Whoever stops in the middle of a sequence says nothing; the lists of parts are the state's own.
+        weakref.finalize(state, _drop, self._holders, state.parts, state.abandoned).atexit = False
         return state
 
     def _burst(self, state: HeldState, neuron: int) -> None:
@@ -161,11 +189,12 @@ class ShardedSession(Stepper[HeldState]):
         (active,) = self._ask(state, {state.place(neuron): (neuron,)}, "activity")
         return int(active)
 
-    def _propagate(self, state: HeldState, target: Tensor, pulse: Pulse) -> None:
+    def _propagate(self, state: HeldState, source: int, target: Tensor, pulse: Pulse) -> None:
         keys = target.cpu().numpy()
         divided = _divided(state, keys, (keys >> BRANCH_BITS) & NEURON_MASK)
         wanted = {place: (some, pulse) for place, some in enumerate(divided)}
         state.sizes[:] = self._ask(state, wanted, "propagate")
+        state.history.append(Operation("propagate", source, pulse))
         self._within_budget(state)
 
     def _deactivate(self, state: HeldState, neuron: int) -> None:
@@ -195,6 +224,7 @@ class ShardedSession(Stepper[HeldState]):
     def _change(self, state: HeldState, what: str, neuron: int) -> None:
         place = state.place(neuron)
         (state.sizes[place],) = self._ask(state, {place: (neuron,)}, what)
+        state.history.append(Operation(what, neuron))
         self._within_budget(state)
 
     def _within_budget(self, state: HeldState) -> None:
@@ -207,55 +237,70 @@ class ShardedSession(Stepper[HeldState]):
                 place += 1
                 continue
             pivot, entries = upper
-            holder = 1 + len(state.parts) % self._workers()
+            holder = self._holders.choose(len(state.parts))
             state.starts.insert(place + 1, pivot)
             state.parts.insert(place + 1, (holder, next(_numbers)))
             state.sizes.insert(place + 1, 0)
             (size,) = self._ask(state, {place + 1: entries}, "put")
             state.sizes[place : place + 2] = [state.sizes[place] - size, size]
 
-    def _workers(self) -> int:
-        """Return how many workers hold parts; their actors are created at the first call."""
-        if not self._actors:
-            # Nobody else, in this process or another, may find these actors by their keys.
-            name = f"part-holder-{uuid.uuid4().hex}"
-            arguments = (StateActor, self.specification, self.options)
-            self._actors = [
-                self._client.submit(*arguments, actor=True, workers=[worker], key=f"{name}-{number}")
-                for number, worker in enumerate(roles_of(self._client).compute)
-            ]
-            self._holders.extend(results(self._actors))
-        return len(self._actors)
-
     def _ask(self, state: HeldState, wanted: dict[int, tuple[Any, ...]], what: str) -> list[Any]:
-        """Call a method on parts, one request for each holder; return the answers in the order of the parts."""
-        calls: dict[int, list[Call]] = {}
-        order: dict[int, list[int]] = {}
-        for number, (place, arguments) in enumerate(wanted.items()):
-            holder, part = state.parts[place]
-            calls.setdefault(holder, []).append(Call(what, part, arguments))
-            order.setdefault(holder, []).append(number)
-        found: list[Any] = [None] * len(wanted)
-        try:
-            waiting = {holder: self._holders[holder].act(its) for holder, its in calls.items() if holder != _HERE}
-            if _HERE in calls:
-                _fill(found, order[_HERE], self._holders[_HERE].act(calls[_HERE]))
-            for holder, answer in waiting.items():
-                _fill(found, order[holder], answer.result(timeout=self._limits.timeout_s))
-        except (OSError, RuntimeError) as error:
-            if isinstance(error, ClusterError):
-                raise
-            raise ClusterError(
-                f"a worker that holds a part of a state does not answer ({error or type(error).__name__})",
-                "workers that stay alive",
-                "begin the sequence again",
-            ) from error
-        return found
+        """Call a method on parts, one request for each holder; return the answers in the order of the parts.
 
+        Parts of lost holders are made again on others, and asked there.
+        """
+        answers: dict[int, Any] = {}
+        for _ in range(_ATTEMPTS):
+            places = [place for place in wanted if place not in answers]
+            asked = by_holder([(state.parts[p][0], Call(what, state.parts[p][1], wanted[p])) for p in places])
+            found = {holder: its if its is None else iter(its) for holder, its in self._holders.ask(asked).items()}
+            for place in places:
+                its = found[state.parts[place][0]]
+                if its is not None:
+                    answers[place] = next(its)
+            lost = [place for place in places if place not in answers]
+            if not lost:
+                return [answers[place] for place in wanted]
+            self._make_again(state, lost)
+        raise ClusterError(
+            f"parts of a state were lost {_ATTEMPTS} times in one step",
+            "workers that stay alive",
+            "look at the workers' logs and memory, then begin the sequence again",
+        )
 
-def _fill(found: list[Any], places: Sequence[int], answers: Sequence[Any]) -> None:
-    for place, answer in zip(places, answers, strict=True):
-        found[place] = answer
+    def _make_again(self, state: HeldState, places: Sequence[int]) -> None:
+        """Make lost parts on other holders, as they were before the operation that failed."""
+        for place in places:
+            state.abandoned.append(state.parts[place])
+            state.parts[place] = self._holders.choose(place), next(_numbers)
+        calls: list[tuple[int, Call]] = [
+            (state.parts[place][0], Call("begin", state.parts[place][1])) for place in places
+        ]
+        waiting = 0
+        for operation in state.history:
+            for place, arguments in self._arguments_of(state, operation, places):
+                holder, part = state.parts[place]
+                calls.append((holder, Call(operation.what, part, arguments)))
+                waiting += len(arguments[0]) if operation.pulse is not None else 1
+            if waiting > _CALLED_AT_ONCE:
+                self._holders.ask(by_holder(calls))
+                calls, waiting = [], 0
+        # A holder that is lost now, too, is noticed by who asks it next.
+        self._holders.ask(by_holder(calls))
+
+    def _arguments_of(
+        self, state: HeldState, operation: Operation, places: Sequence[int]
+    ) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """Yield some parts that an operation of the past concerns, with the arguments of the method."""
+        if operation.pulse is None:
+            place = state.place(operation.neuron)
+            if place in places:
+                yield place, (operation.neuron,)
+            return
+        keys = self._targets(operation.neuron).cpu().numpy()
+        divided = _divided(state, keys, (keys >> BRANCH_BITS) & NEURON_MASK)
+        for place in places:
+            yield place, (divided[place], operation.pulse)
 
 
 def _divided(
@@ -268,11 +313,9 @@ def _divided(
     return [keys[place == number] for number in range(len(state.parts))]
 
 
-def _drop(holders: Sequence[Any], parts: Sequence[tuple[int, int]]) -> None:
-    """Let holders forget parts, without waiting; those of a lost cluster have forgotten them."""
-    for holder, part in parts:
-        with suppress(Exception):
-            holders[holder].act([Call("drop", part)])
+def _drop(holders: Holders, *parts: Sequence[tuple[int, int]]) -> None:
+    """Let holders forget parts, without waiting."""
+    holders.drop(itertools.chain(*parts))
 
 
 def reduce_candidates(found: Sequence[Candidates], device: torch.device) -> Candidates | None:

@@ -56,7 +56,7 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         """Return how many branches of a neuron are active."""
 
     @abstractmethod
-    def _propagate(self, state: State, target: Tensor, pulse: Pulse) -> None:
+    def _propagate(self, state: State, source: int, target: Tensor, pulse: Pulse) -> None:
         """Push a source's row into the state."""
 
     @abstractmethod
@@ -96,7 +96,7 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         if connected is not None and decoding.feed == "prediction" and not len(connected):
             return replace(result, stop="no connections"), None
         if activity is not None and target is not None:
-            self._propagate(state, target, self._pulse(activity, result))
+            self._propagate(state, source, target, self._pulse(activity, result))
         self._deactivate(state, source)
         mode = self.flags.mode(feature_of(source), token.number)
         if connected is not None:
@@ -213,7 +213,7 @@ class Session(Stepper[ActivationState]):
     def _activity(self, state: ActivationState, neuron: int) -> int:
         return source_activity(state, neuron, self._layout)
 
-    def _propagate(self, state: ActivationState, target: Tensor, pulse: Pulse) -> None:
+    def _propagate(self, state: ActivationState, source: int, target: Tensor, pulse: Pulse) -> None:
         propagate(state, target, pulse, layout=self._layout, options=self.options)
 
     def _deactivate(self, state: ActivationState, neuron: int) -> None:
