@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 _NUMBA = "NUMBA_CACHE_DIR"
+_PACKAGE = Path(__file__).parent
 
 
 def user_cache() -> Path:
@@ -23,7 +24,7 @@ def provide_code_cache() -> None:
 
     Numba refuses to compile there. Called when the package is imported, before Numba reads its environment.
     """
-    if _NUMBA in os.environ or _is_writable(Path(__file__).parent) or _is_writable(_cache_home() / "numba"):
+    if _NUMBA in os.environ or _is_writable(_PACKAGE) or _is_writable(_cache_home() / "numba"):
         return
     folder = Path(tempfile.gettempdir(), f"giaann-dask-{os.getuid()}")
     try:
@@ -32,6 +33,16 @@ def provide_code_cache() -> None:
         if not _is_private(folder):
             folder = Path(tempfile.mkdtemp(prefix="giaann-dask-"))
     os.environ[_NUMBA] = str(folder)
+
+
+def code_cache() -> Path:
+    """Return the folder in which this process caches compiled code; it may not exist.
+
+    Where it is that of the package, numba writes beside each module.
+    """
+    if _NUMBA in os.environ:
+        return Path(os.environ[_NUMBA])
+    return _PACKAGE / "__pycache__" if _is_writable(_PACKAGE) else _cache_home() / "numba"
 
 
 def _cache_home() -> Path:

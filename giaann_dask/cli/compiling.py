@@ -25,15 +25,29 @@ _PROMPT = "The old miller carried the flour"
 
 @click.command("compile", cls=Command)
 @click.argument("profiles", nargs=-1, type=click.Choice(PROFILES))
+@section("Cluster")(
+    "--scheduler",
+    former=["--cluster"],
+    metavar="ADDRESS",
+    help="Compile on the hosts of the workers of this scheduler instead of here.",
+)
+@section("Cluster")("--scheduler-file", metavar="FILE", help="Likewise, of the scheduler that wrote this file.")
 @section("Output and logging")("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 @log_options
-def compile_ahead(profiles: tuple[Profile, ...], as_json: bool) -> None:
+def compile_ahead(
+    profiles: tuple[Profile, ...], scheduler: str | None, scheduler_file: str | None, as_json: bool
+) -> None:
     """Compile ahead of first use, for all PROFILES or those named.
 
     Run it once for every installation. It takes about a minute and saves that time in the first training, evaluation
-    and generation.
+    and generation. With a scheduler, it runs once on each host of its workers, or for each cache where workers have
+    caches of their own, and not again where it has run; workers that are started with `dask worker --preload
+    giaann_dask.cluster.compilation` do it themselves.
     """
     silence_dask()
+    if scheduler is not None or scheduler_file is not None:
+        _compile_on_workers(profiles, scheduler, scheduler_file, as_json)
+        return
     seconds: dict[str, float] = {}
     for profile in profiles or PROFILES:
         started = time.perf_counter()
@@ -41,6 +55,23 @@ def compile_ahead(profiles: tuple[Profile, ...], as_json: bool) -> None:
             _use(profile)
         seconds[profile] = round(time.perf_counter() - started, 1)
     answer({"seconds": seconds}, as_json, figures(seconds, *seconds))
+
+
+def _compile_on_workers(
+    profiles: tuple[Profile, ...], scheduler: str | None, scheduler_file: str | None, as_json: bool
+) -> None:
+    from giaann_dask.cluster import ClusterOptions, connect
+    from giaann_dask.cluster.compilation import compile_on_workers
+
+    started = time.perf_counter()
+    with (
+        waiting("compile on the workers"),
+        connect(options=ClusterOptions(scheduler=scheduler, scheduler_file=scheduler_file)) as client,
+    ):
+        compiled = compile_on_workers(client, profiles)
+    counts: dict[str, object] = {"caches": len(compiled), "seconds": round(time.perf_counter() - started, 1)}
+    lines = [f"{worker}  {place}" for worker, place in compiled.items()]
+    answer({**counts, "workers": compiled}, as_json, [*figures(counts, *counts), *lines])
 
 
 def _use(profile: Profile) -> None:

@@ -128,7 +128,7 @@ def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: str) -> None:
         raise ImportError("Please install s3fs")
 
-    monkeypatch.setattr(remote_inputs, "_object_store", fail)
+    monkeypatch.setattr(remote_inputs, "_file_system", fail)
     with pytest.raises(MissingDependencyError, match="Please install s3fs"):
         resolve_inputs(["s3://bucket/a.txt"])
     monkeypatch.undo()

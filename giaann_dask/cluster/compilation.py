@@ -1,0 +1,139 @@
+"""Compile numba functions on the hosts of workers ahead of their first use.
+
+Compiled code is cached on disk (`giaann_dask.user_cache`), so one process on each host that has a cache of its own
+compiles for all workers there: ``giaann-dask compile`` in a process of its own, since the event loop and the memory of
+a worker are for its tasks. Nothing is compiled on the scheduler. As a preload of Dask (``dask worker --preload
+giaann_dask.cluster.compilation``) this module does it before a worker joins its cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from giaann_dask.cluster.waiting import ask_workers, results, timeout_s
+from giaann_dask.errors import ClusterError
+from giaann_dask.user_cache import code_cache
+
+if TYPE_CHECKING:
+    from distributed import Client, Worker
+
+_LOG = logging.getLogger(__name__)
+_COMMAND = (sys.executable, "-m", "giaann_dask", "compile")
+_LOCK = "giaann-compiling.lock"
+
+
+def compile_on_workers(client: Client, profiles: Sequence[str]) -> dict[str, str]:
+    """Compile for the workers of a cluster, once on each host or for each cache of compiled code.
+
+    Parameters
+    ----------
+    client : Client
+        Connected to the cluster.
+    profiles : sequence of str
+        Profiles to compile for; all of them where there are none.
+
+    Returns
+    -------
+    dict of str to str
+        By the address of a worker that compiled, its host and folder; workers that share these are not named.
+
+    Raises
+    ------
+    ClusterError
+        If a worker does not respond in time, or cannot compile.
+    """
+    chosen: dict[tuple[str, str], str] = {}
+    for worker, found in sorted(ask_workers(client, cache_of_host).items()):
+        if not isinstance(found, tuple):
+            raise ClusterError(f"worker {worker} has no cache of compiled code ({found})", "workers of this version")
+        chosen.setdefault(found, worker)
+    # Another worker may have another cache, so that the tasks may run nowhere else.
+    tasks = [client.submit(compile_here, tuple(profiles), workers=[each], pure=False) for each in chosen.values()]
+    results(tasks)
+    return {worker: f"{host}:{folder}" for (host, folder), worker in chosen.items()}
+
+
+def cache_of_host() -> tuple[str, str]:
+    """Return the name of this host and the folder in which this process caches compiled code."""
+    return socket.gethostname(), str(code_cache())
+
+
+def compile_here(profiles: Sequence[str] = ()) -> bool:
+    """Compile for this host in a process of its own, unless that was done before; one process at a time (a task).
+
+    Parameters
+    ----------
+    profiles : sequence of str
+        Profiles to compile for; all of them where there are none.
+
+    Returns
+    -------
+    bool
+        Whether anything was compiled.
+
+    Raises
+    ------
+    ClusterError
+        If that failed, or took longer than a task may.
+    """
+    folder = code_cache()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        marks = [
+            folder / f"giaann-compiled-{_version()}-{profile}"
+            for profile in (*profiles, *(() if profiles else ("all",)))
+        ]
+        if all(mark.exists() for mark in marks):
+            return False
+        try:
+            done = subprocess.run(
+                [*_COMMAND, *profiles], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s()
+            )
+        except subprocess.TimeoutExpired as error:
+            raise _failed(f"takes longer than {timeout_s():.0f} s") from error
+        if done.returncode:
+            raise _failed((done.stderr.strip().splitlines() or ["no message"])[-1])
+        for mark in marks:
+            mark.touch()
+    return True
+
+
+async def dask_setup(worker: Worker) -> None:
+    """Compile before this worker joins its cluster; called by Dask as a preload."""
+    try:
+        compiled = await asyncio.to_thread(compile_here)
+    except (ClusterError, OSError) as error:
+        # A worker without compiled code works; its first tasks take longer.
+        _LOG.warning("nothing was compiled ahead: %s", error)
+        return
+    _LOG.info("compiled code is in %s%s", code_cache(), "" if compiled else " already")
+
+
+def _failed(problem: str) -> ClusterError:
+    return ClusterError(
+        f"compiling on host {socket.gethostname()} failed: {problem}",
+        "a host on which giaann-dask compile runs",
+        "run it there, or name a folder that can be written in NUMBA_CACHE_DIR",
+    )
+
+
+def _version() -> str:
+    """Return a hash of what compiled code depends on: the sources of this package, numba, and the processor."""
+    import llvmlite.binding
+    import numba
+
+    package = Path(__file__).parents[1]
+    files = [(str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(package.rglob("*.py"))]
+    found: tuple[Any, ...] = (files, numba.__version__, llvmlite.binding.get_host_cpu_name(), os.getuid())
+    return hashlib.blake2b(repr(found).encode(), digest_size=8).hexdigest()

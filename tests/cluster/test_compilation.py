@@ -1,0 +1,50 @@
+"""Compiling ahead on the hosts of workers."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster
+
+from giaann_dask.cluster import compilation
+from giaann_dask.cluster.compilation import compile_here, compile_on_workers, dask_setup
+from giaann_dask.errors import ClusterError
+from giaann_dask.user_cache import code_cache
+
+
+@pytest.fixture
+def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """File with a line for every time that something was compiled into a private cache."""
+    ran = tmp_path / "ran"
+    script = f"import sys; open({str(ran)!r}, 'a').write(' '.join(sys.argv[1:]) + '\\n')"
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(compilation, "_COMMAND", (sys.executable, "-S", "-c", script))
+    return ran
+
+
+def test_each_cache_is_filled_once(compiled: Path) -> None:
+    local: dict[str, Any] = {"n_workers": 2, "threads_per_worker": 1, "processes": False}
+    with LocalCluster(**local, dashboard_address=None, silence_logs=50) as cluster, Client(cluster) as client:
+        caches = compile_on_workers(client, ["v1"])
+        assert [place.partition(":")[2] for place in caches.values()] == [str(code_cache())]
+        compile_on_workers(client, ["v1"])
+    assert compiled.read_text() == "v1\n"
+    # A worker that starts later compiles for the other profiles, too, and does not wait for one that is done.
+    asyncio.run(dask_setup(None))  # type: ignore[arg-type]
+    assert not compile_here()
+    assert compiled.read_text() == "v1\n\n"
+
+
+def test_a_host_that_cannot_compile_is_named(
+    compiled: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(compilation, "_COMMAND", (sys.executable, "-S", "-c", "raise SystemExit('no room')"))
+    with pytest.raises(ClusterError, match=r"compiling on host .* failed: no room"):
+        compile_here(["best"])
+    # A worker joins its cluster nevertheless.
+    asyncio.run(dask_setup(None))  # type: ignore[arg-type]
+    assert "nothing was compiled ahead" in caplog.text
