@@ -1,4 +1,7 @@
-"""A training killed at any moment leaves its last commit, goes on from it, and ends as an undisturbed one."""
+"""A training killed at any moment leaves its last commit, goes on from it, and ends as an undisturbed one.
+
+So does its index, which is trained along and changes no strength.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ import psutil
 import pytest
 from support.fault_plans import Kill, kills_of
 from support.hostile_matrix import CASES, chance, repeated_by
+from support.indexed_networks import stored
+from support.plain_training import arrays
 from support.training_commands import slow_command
 from support.village import write_village
 
@@ -35,10 +40,11 @@ UNSTARTED = r"giaann-dask: no cluster could be started here: [^\n]*\n"
 
 
 class Whole(NamedTuple):
-    """A text, and the export of the network of it that nothing disturbed."""
+    """A text, and the export and postings of the network of it that nothing disturbed."""
 
     text: Path
     exported: bytes
+    postings: list[bytes]
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +52,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     folder = tmp_path_factory.mktemp("whole")
     text = write_village(folder / "village.txt", SENTENCES)
     with gd.connect(workers=0) as client:
-        network = gd.train(text, folder / "net", client=client)
-    return Whole(text, network.export(folder / "net.npz").connections.read_bytes())
+        network = gd.train(text, folder / "net", client=client, specification=gd.Specification(trace=True))
+    return Whole(text, network.export(folder / "net.npz").connections.read_bytes(), postings_of(network))
+
+
+def postings_of(network: gd.Network) -> list[bytes]:
+    return arrays(stored(network._reader).postings)
 
 
 def chain(number: int) -> tuple[Kill, ...]:
@@ -81,7 +91,10 @@ def kill(process: subprocess.Popen[bytes], planned: Kill) -> None:
 def disturbed(text: Path, network: Path, planned: Kill) -> None:
     """Train until the kill or, where it hits a worker, until training ends in spite of it; no process is left."""
     process = subprocess.Popen(
-        slow_command(text, network), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+        slow_command(text, network, "--trace"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
     )
     try:
         kill(process, planned)
@@ -114,9 +127,10 @@ def check(kills: tuple[Kill, ...], whole: Whole, folder: Path) -> None:
         assert before <= now <= SENTENCES, planned
         before = now
     with gd.connect(workers=0) as client:
-        network = gd.train(whole.text, folder / "net", client=client)
+        network = gd.train(whole.text, folder / "net", client=client, specification=gd.Specification(trace=True))
     assert network.manifest.sequences == SENTENCES
     assert network.export(folder / "net.npz").connections.read_bytes() == whole.exported
+    assert postings_of(network) == whole.postings
 
 
 def test_a_sample_of_kills(whole: Whole, tmp_path: Path) -> None:

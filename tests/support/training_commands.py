@@ -29,6 +29,6 @@ def begin(text: Path, network: Path) -> subprocess.Popen[str]:
     return process
 
 
-def slow_command(text: Path, network: Path) -> list[str]:
-    options = ("--workers", "1", "--batch-sequences", "500", "--commit-seconds", "0.05", "--json")
+def slow_command(text: Path, network: Path, *more: str) -> list[str]:
+    options = ("--workers", "1", "--batch-sequences", "500", "--commit-seconds", "0.05", "--json", *more)
     return command("train", text, "--network", network, *options)
