@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _COMMAND = (sys.executable, "-m", "giaann_dask", "compile")
+# Modules of tasks, by name: their folders are above this one.
+_TASKS = ("giaann_dask.training.tasks", "giaann_dask.encoding.stream")
 _LOCK = "giaann-compiling.lock"
 
 
 def compile_on_workers(client: Client, profiles: Sequence[str]) -> dict[str, str]:
-    """Compile for the workers of a cluster, once on each host or for each cache of compiled code.
+    """Compile for the workers of a cluster, once for each cache of compiled code, and let all import what they will need.
 
     Parameters
     ----------
@@ -53,13 +56,14 @@ def compile_on_workers(client: Client, profiles: Sequence[str]) -> dict[str, str
         If a worker does not respond in time, or cannot compile.
     """
     chosen: dict[tuple[str, str], str] = {}
-    for worker, found in sorted(ask_workers(client, cache_of_host).items()):
-        if not isinstance(found, tuple):
-            raise ClusterError(f"worker {worker} has no cache of compiled code ({found})", "workers of this version")
-        chosen.setdefault(found, worker)
+    found = ask_workers(client, cache_of_host)
+    for worker, cache in sorted(found.items()):
+        if not isinstance(cache, tuple):
+            raise ClusterError(f"worker {worker} has no cache of compiled code ({cache})", "workers of this version")
+        chosen.setdefault(cache, worker)
     # Another worker may have another cache, so that the tasks may run nowhere else.
-    tasks = [client.submit(compile_here, tuple(profiles), workers=[each], pure=False) for each in chosen.values()]
-    results(tasks)
+    results([client.submit(compile_here, tuple(profiles), workers=[each], pure=False) for each in chosen.values()])
+    results([client.submit(load_modules, workers=[each], pure=False) for each in found])
     return {worker: f"{host}:{folder}" for (host, folder), worker in chosen.items()}
 
 
@@ -109,6 +113,12 @@ def compile_here(profiles: Sequence[str] = ()) -> bool:
     return True
 
 
+def load_modules() -> None:
+    """Import the modules of training tasks, which the first task of a worker would do (a task)."""
+    for name in _TASKS:
+        import_module(name)
+
+
 async def dask_setup(worker: Worker) -> None:
     """Compile before this worker joins its cluster; called by Dask as a preload."""
     try:
@@ -117,6 +127,7 @@ async def dask_setup(worker: Worker) -> None:
         # A worker without compiled code works; its first tasks take longer.
         _LOG.warning("nothing was compiled ahead: %s", error)
         return
+    await asyncio.to_thread(load_modules)
     _LOG.info("compiled code is in %s%s", code_cache(), "" if compiled else " already")
 
 
