@@ -36,7 +36,7 @@ _LOCK = "giaann-compiling.lock"
 
 
 def compile_on_workers(client: Client, profiles: Sequence[str]) -> dict[str, str]:
-    """Compile for the workers of a cluster, once for each cache of compiled code, and let all import what they will need.
+    """Compile for the workers of a cluster, once for each cache of compiled code; all import the modules of tasks.
 
     Parameters
     ----------
