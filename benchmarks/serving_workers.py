@@ -4,7 +4,7 @@
 
 Covers: the engine of `giaann-dask serve` with the same worker processes in turns, all prompts at once, and that all
 numbers of workers give the same tokens. Does not cover: HTTP (`benchmarks/serving.py`). The processor time is that of
-the worker processes and of this one.
+the worker processes, and of this one, in which the scheduler is, too.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ def prompts(text: Path, count: int) -> list[str]:
     return [" ".join(choose.choice(lines)[: 5 + number % 5]) for number in range(count)]
 
 
-def processor_s(client: Client) -> float:
-    """Return the processor time of the worker processes and of this one so far."""
+def processor_s(client: Client) -> tuple[float, float]:
+    """Return the processor time of the worker processes, and of this one, so far."""
     used = [psutil.Process(pid).cpu_times() for pid in (*client.run(os.getpid).values(), os.getpid())]
-    return float(sum(times.user + times.system for times in used))
+    *workers, server = [times.user + times.system for times in used]
+    return float(sum(workers)), float(server)
 
 
 def run(engine: WorkerEngine, texts: Sequence[str], tokens: int) -> list[list[str]]:
@@ -88,7 +89,7 @@ def main() -> None:
                     run(engine, texts[:20], options.tokens)
                     before, used = time.perf_counter(), processor_s(client)
                     found = run(engine, texts, options.tokens)
-                    seconds, used = time.perf_counter() - before, processor_s(client) - used
+                    seconds, after = time.perf_counter() - before, processor_s(client)
                     steps = engine.statistics().steps
                 if known is not None and found != known:
                     raise SystemExit("the number of workers has changed the words")
@@ -98,7 +99,10 @@ def main() -> None:
                     "workers": workers,
                     "tokens": count,
                     "tokens_per_s": round(count / seconds),
-                    "processor_ms_per_token": round(1000 * used / max(count, 1), 3),
+                    "processor_ms_per_token": {
+                        name: round(1000 * (now - then) / max(count, 1), 3)
+                        for name, then, now in zip(("workers", "server"), used, after, strict=True)
+                    },
                     "steps": steps,
                 }
                 print(json.dumps(answer), flush=True)

@@ -10,7 +10,7 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -71,6 +71,25 @@ class Progress:
     parts: tuple[tuple[int, Part | Exception | None], ...]
     steps: int
     failure: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Order of the server about one prompt.
+
+    Attributes
+    ----------
+    number : int
+        Number of the prompt.
+    prompt : str or None
+        The prompt to start; None to cancel it.
+    options : CompletionOptions
+        How much is requested.
+    """
+
+    number: int
+    prompt: str | None = None
+    options: CompletionOptions = field(default_factory=CompletionOptions)
 
 
 class _Outbox:
@@ -139,26 +158,17 @@ class PromptWorker:
         )
         self._outbox = _Outbox()
         self._generations: dict[int, Generation] = {}
-        # Cancelled before they were started: requests may overtake each other.
-        self._cancelled: set[int] = set()
         # Dask releases the actor when its future is, as with a client that is gone.
         weakref.finalize(self, _end, self._engine, self._outbox).atexit = False
 
-    async def start(self, number: int, prompt: str, options: CompletionOptions) -> None:
-        """Start to continue a prompt; its parts are reported with its number."""
-        if number in self._cancelled:
-            self._cancelled.discard(number)
-            self._outbox.put(number, None)
-            return
-        self._generations[number] = self._engine.start(prompt, options, partial(self._outbox.put, number))
-
-    async def cancel(self, number: int) -> None:
-        """End a prompt at the next boundary of two steps."""
-        generation = self._generations.get(number)
-        if generation is None:
-            self._cancelled.add(number)
-        else:
-            generation.cancel()
+    async def order(self, orders: Sequence[Order]) -> None:
+        """Start prompts, whose parts are reported with their numbers, or cancel them between two steps."""
+        for order in orders:
+            if order.prompt is not None:
+                report = partial(self._outbox.put, order.number)
+                self._generations[order.number] = self._engine.start(order.prompt, order.options, report)
+            elif order.number in self._generations:
+                self._generations[order.number].cancel()
 
     async def take(self, wait_s: float) -> Progress:
         """Return what is new; if nothing is, wait for some time."""

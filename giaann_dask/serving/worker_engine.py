@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster import result, roles_of, timeout_s
@@ -29,7 +30,7 @@ from giaann_dask.inference.rows.health import LOST
 from giaann_dask.inference.sharded.workers import StateOptions
 from giaann_dask.inference.token_events import PromptWords, TokenEvent, WorkerOpening
 from giaann_dask.serving.engine import CompletionOptions, EngineStatistics, Generation, Part, Report
-from giaann_dask.serving.prompt_worker import EngineSettings, Progress, PromptWorker
+from giaann_dask.serving.prompt_worker import EngineSettings, Order, Progress, PromptWorker
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.tracing.index import ConnectionKey
 from giaann_dask.tracing.trace import SharedTracer, TracedConnection
@@ -99,6 +100,7 @@ class _Worker:
     def __init__(self, address: str, future: Future) -> None:
         self.address, self.future = address, future
         self.actor: Any = None
+        self._orders: SimpleQueue[Order | None] = SimpleQueue()
         self.steps = 0
         self.sessions: dict[int, _Session] = {}
         # Set when it is open or has failed.
@@ -111,16 +113,28 @@ class _Worker:
         """Start a prompt, without waiting for the worker."""
         self.sessions[session.number] = session
         session.worker = self
-        # Where the worker is lost, the thread that takes its parts is told so.
-        with suppress(RuntimeError):
-            self.actor.start(session.number, session.prompt, session.options)
+        self._orders.put(Order(session.number, session.prompt, session.options))
         if session.cancelled:
             self.cancel(session.number)
 
     def cancel(self, number: int) -> None:
         """End a prompt, without waiting for the worker."""
-        with suppress(RuntimeError):
-            self.actor.cancel(number)
+        self._orders.put(Order(number))
+
+    def leave(self) -> None:
+        """Use the worker no longer."""
+        self.left.set()
+        self._orders.put(None)
+
+    def send(self, limit_s: float) -> None:
+        """Send all orders that wait in one message, then those that came meanwhile, until the worker is left."""
+        while not self.left.is_set():
+            orders = [self._orders.get()]
+            with suppress(Empty):
+                while True:
+                    orders.append(self._orders.get_nowait())
+            if not self.left.is_set():
+                self.actor.order([order for order in orders if order is not None]).result(timeout=limit_s)
 
     def open(self) -> bool:
         """Wait until the network is open; return False if the worker has left the cluster meanwhile."""
@@ -298,6 +312,9 @@ class WorkerEngine:
         try:
             if not worker.open():
                 return
+            threading.Thread(
+                target=self._send, args=(worker, limit_s), name=f"send-{worker.address}", daemon=True
+            ).start()
             worker.settled.set()
             self._assign([])
             while not worker.left.is_set():
@@ -306,12 +323,24 @@ class WorkerEngine:
                 if progress.failure is not None:
                     raise ClusterError(progress.failure, "an engine that works", "look at the log of the worker")
         except Exception as error:
-            worker.error = error
-            if not worker.left.is_set():
-                _LOG.warning("a worker does not continue prompts any more (%s): %s", worker.address, error)
+            self._fail(worker, error)
         finally:
             worker.settled.set()
             self._leave(worker)
+
+    def _send(self, worker: _Worker, limit_s: float) -> None:
+        """Send orders to one worker until it has left; the target of a thread."""
+        try:
+            worker.send(limit_s)
+        except Exception as error:
+            self._fail(worker, error)
+            self._leave(worker)
+
+    def _fail(self, worker: _Worker, error: Exception) -> None:
+        """Record why a worker is not used any more."""
+        worker.error = worker.error or error
+        if not worker.left.is_set():
+            _LOG.warning("a worker does not continue prompts any more (%s): %s", worker.address, error)
 
     def _receive(self, worker: _Worker, progress: Progress) -> None:
         with self._lock:
@@ -359,7 +388,7 @@ class WorkerEngine:
             if self._workers.get(worker.address) is not worker:
                 return
             del self._workers[worker.address]
-            worker.left.set()
+            worker.leave()
             if worker.error is not None:
                 self._failed[worker.address] = time.monotonic()
             sessions = [*worker.sessions.values()]
