@@ -27,6 +27,17 @@ _sessions: WeakValueDictionary[str, icechunk.Session] = WeakValueDictionary()
 _WRITTEN = b"written"
 
 
+class PackedFork(bytes):
+    """Pickled fork of a session, with the credentials of its store, which its representation does not show.
+
+    Dask logs the representation of the arguments of a task that has failed.
+    """
+
+    def __repr__(self) -> str:
+        """Return the number of bytes."""
+        return f"PackedFork({len(self)} bytes)"
+
+
 class MemoryPlace:
     """Storage of a repository in memory, and the objects beside it.
 
@@ -76,7 +87,7 @@ def open_packed(packed: bytes) -> icechunk.Session:
 
 def pack_written(opened: icechunk.Session) -> bytes:
     """Return what a task has written, for `merge_packed`."""
-    return pickle.dumps(opened) if isinstance(opened, icechunk.ForkSession) else _WRITTEN
+    return PackedFork(pickle.dumps(opened)) if isinstance(opened, icechunk.ForkSession) else _WRITTEN
 
 
 def merge_packed(session: icechunk.Session, written: bytes) -> None:

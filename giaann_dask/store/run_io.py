@@ -22,7 +22,7 @@ from giaann_dask.object_urls import is_in_memory
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.storage import writing
 from giaann_dask.store.locking import LockToken, require_place
-from giaann_dask.store.memory_places import merge_packed, open_packed, pack_fork, pack_written
+from giaann_dask.store.memory_places import PackedFork, merge_packed, open_packed, pack_fork, pack_written
 
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
 # Entries that are read or written concurrently: from disks this takes half the time of one after the other, in object
@@ -137,7 +137,7 @@ def fork_session(session: icechunk.Session, place: LockToken) -> bytes:
     # Forks travel as bytes. An opened one takes megabytes, which Dask's estimate of sizes does not include, and Dask
     # keeps arguments and results of a task as long as it may have to run again: a worker with hundreds of runs had no
     # memory left for them. So each task opens a fork of its own, and no attempt sees another's.
-    return pickle.dumps((place, pack_fork(session, in_memory=is_in_memory(place.path))))
+    return PackedFork(pickle.dumps((place, pack_fork(session, in_memory=is_in_memory(place.path)))))
 
 
 def open_fork(fork: bytes) -> icechunk.Session:
@@ -196,7 +196,7 @@ def write_tables(fork: bytes, path: str, tables: Mapping[str, PackedRun]) -> byt
         sync(opened.store.set(f"{path}/zarr.json", Buffer.from_bytes(_GROUP)))
         sync(_set_all(opened.store, f"{path}/", entries))
     chunks = [len(value) for name, value in entries.items() if is_object(name, len(value))]
-    return pickle.dumps((pack_written(opened), WrittenObjects(len(chunks), sum(chunks))))
+    return PackedFork(pickle.dumps((pack_written(opened), WrittenObjects(len(chunks), sum(chunks)))))
 
 
 async def _set_all(store: Any, prefix: str, entries: Mapping[str, bytes]) -> None:

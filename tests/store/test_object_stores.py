@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from dask._task_spec import Task
 from distributed import Client
 from support.conflicts import RULE, TEXTS, interrupted
 from support.village import write_village
@@ -40,6 +41,7 @@ from giaann_dask.store.lease import Lease
 from giaann_dask.store.locking import LockToken, inspect_folder, is_vacant, locked, require_place
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.places import StorePlace
+from giaann_dask.store.run_io import fork_session, write_run
 
 pytest.importorskip("moto.server", reason="needs moto's server")
 pytest.importorskip("obstore", reason="needs obstore")
@@ -334,8 +336,8 @@ def test_storage_options_replace_the_environment_and_are_shown_nowhere(
     logged = logging.getLogger("distributed")
     said = logging.handlers.BufferingHandler(10_000)
     logged.addHandler(said)
-    # Worker processes have neither the environment nor the options, but for what tasks bring.
-    with gd.connect(workers=2) as workers:
+    # A worker process has neither the environment nor the options, but for what tasks bring.
+    with gd.connect(workers=1) as workers:
         corpus = gd.encode("s3://bucket/optional/a.txt", "s3://bucket/apart", client=workers, storage_options=given)
         network = gd.train(corpus, "s3://bucket/private", client=workers, storage_options=given, observer=events.append)
         read = gd.place("s3://bucket/optional/a.txt", given)
@@ -349,6 +351,11 @@ def test_storage_options_replace_the_environment_and_are_shown_nowhere(
     assert run(["inspect", "s3://bucket/private", "--json", *options]) == 0
     shown = [repr(events), repr(keys), repr(opened), str(opened.describe()), *map(repr, said.buffer)]
     assert not [text for text in (*shown, *capsys.readouterr()) if secret in text]
+    with NetworkStore(opened.path).lock() as held:
+        fork = fork_session(NetworkStore(opened.path).begin(), held.mark())
+    # Dask logs the arguments of a task that has failed.
+    assert secret.encode() in fork
+    assert secret not in repr(Task("key", write_run, fork, "run"))
     for place in ("private", "apart"):
         store = StorePlace(gd.place(f"s3://bucket/{place}", given))
         stored = b"".join(bytes(store.objects().get(key).bytes()) for keys, _ in store.entries() for key in keys)
