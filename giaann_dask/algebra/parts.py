@@ -20,11 +20,12 @@ from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import SpecificationError, StoreExistsError, parameter
 from giaann_dask.events import Observer, StageAdvanced
 from giaann_dask.keys import Integers
-from giaann_dask.runs.packing import PackedRegionRun, pack
+from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets, unpack, unpack_block
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.postings import SequenceNumbers, renumber_postings
-from giaann_dask.runs.renaming import Renaming, rename_run, rename_sources
-from giaann_dask.runs.run import RegionRun, Run
+from giaann_dask.runs.renaming import Renaming, rename_block, rename_sources
+from giaann_dask.runs.run import Run
+from giaann_dask.runs.target_sets import block_of_run
 from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import CommitReader, NetworkStore
@@ -233,23 +234,23 @@ def keep(placement: Placement, renaming: Renaming | None, sequences: SequenceNum
 def rename_packed(packed: PackedRegionRun, shared: _Shared) -> dict[int, PackedRegionRun]:
     """Rename the neurons of a run and return its parts by region (a task)."""
     placement, renaming, sequences = shared
-    connections, neurons, postings = tasks.decode(packed)
+    connections = rename_block(unpack_block(packed.connections), renaming, placement.regions_of)
+    neurons, postings = unpack(packed.neurons), None if packed.postings is None else unpack(packed.postings)
     if postings is not None and sequences is not None:
         postings = renumber_postings(postings, sequences)
     if renaming is not None:
-        connections, neurons = rename_run(connections, renaming), rename_sources(neurons, renaming)
+        neurons = rename_sources(neurons, renaming)
         postings = None if postings is None else rename_sources(postings, renaming)
+    own, places = _divide(neurons, placement), _divide(postings or Run.empty(), placement)
     none = Run.empty()
-    first, second, third = (_divide(table or none, placement) for table in (connections, neurons, postings))
-    divided = {
-        region: RegionRun(
-            first.get(region, none),
-            second.get(region, none),
-            None if postings is None else third.get(region, none),
+    return {
+        region: PackedRegionRun(
+            pack_targets([connections.get(region) or block_of_run(none)]),
+            pack(own.get(region, none)),
+            None if postings is None else pack(places.get(region, none), gaps=True),
         )
-        for region in sorted({*first, *second, *third})
+        for region in sorted({*connections, *own, *places})
     }
-    return {region: tasks.pack_run(part) for region, part in divided.items()}
 
 
 def select_region(parts: dict[int, PackedRegionRun], region: int) -> PackedRegionRun:

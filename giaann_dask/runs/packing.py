@@ -231,6 +231,31 @@ def unpack(packed: PackedRun) -> Run:
     StoreFormatError
         If the run is of another format version.
     """
+    return _restore(*_decode(packed))
+
+
+def unpack_block(packed: PackedRun) -> TargetBlock:
+    """Decode a run without distributing its connections to the segments; errors are those of `unpack`."""
+    from giaann_dask.runs.target_sets import TargetBlock, TargetSets
+
+    arrays, header = _decode(packed)
+    row_targets, segments = arrays["row_targets"].astype(np.int64), arrays["target_segments"].astype(np.uint32)
+    further = int(np.bitwise_count(segments).sum(dtype=np.int64)) - len(segments)
+    intact = int(row_targets.max(initial=0)) <= len(segments) and int(row_targets.sum()) == len(segments)
+    require_intact(intact and further == len(arrays["strength_change"]), "the targets of a run contradict each other")
+    key = target_key(*(arrays[name] for name in ("target_column", "target_feature", "target_branch")))
+    sets = TargetSets(
+        row_targets,
+        _from_gaps(key, row_targets) if header["version"] == VERSION_GAPS else key,
+        segments,
+        arrays["strength"].astype(np.int64),
+        arrays["strength_change"].astype(np.uint64),
+    )
+    return TargetBlock(pack_neuron(arrays["source_column"], arrays["source_feature"]), sets, header["strength_bits"])
+
+
+def _decode(packed: PackedRun) -> tuple[dict[str, npt.NDArray[Any]], Mapping[str, int]]:
+    """Return the arrays of a run, whose lengths and values can be those of one, and its header."""
     header = read_header(packed.entries)
     arrays, used = {}, 1
     for name in _LIMITS:
@@ -244,7 +269,10 @@ def unpack(packed: PackedRun) -> Run:
         require_intact(len(arrays[name]) == rows, f"{name} of a run has {len(arrays[name])} values", f"{rows}")
     for name in ("target_feature", "target_branch", "target_segments", "strength"):
         require_intact(len(arrays[name]) == targets, f"{name} of a run has {len(arrays[name])} values", f"{targets}")
-    return _restore(arrays, header)
+    for name, limit in _LIMITS.items():
+        largest = int(arrays[name].max(initial=0))
+        require_intact(largest < limit, f"{name} of a run has the value {largest}", f"less than {limit}")
+    return arrays, header
 
 
 def unpack_rows(packed: PackedRun) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -324,9 +352,6 @@ def _columns(sets: TargetSets) -> tuple[npt.NDArray[Any], ...]:
 
 def _restore(arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, int]) -> Run:
     """Build the run of arrays whose lengths agree."""
-    for name, limit in _LIMITS.items():
-        largest = int(arrays[name].max(initial=0))
-        require_intact(largest < limit, f"{name} of a run has the value {largest}", f"less than {limit}")
     source = pack_neuron(arrays["source_column"], arrays["source_feature"])
     require_intact(bool(np.all(source[1:] > source[:-1])), "the source neurons of a run do not ascend")
     kind = np.int32 if header["strength_bits"] == 32 else np.int64

@@ -6,7 +6,7 @@ of words, which are the same in all networks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numba as nb
@@ -15,9 +15,11 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.keys import Integers, pack_neuron, pack_target, unpack_neuron, unpack_target
+from giaann_dask.keys import BRANCH_MASK, Integers, pack_neuron, pack_target, unpack_neuron, unpack_target
 from giaann_dask.lazy import compiled
 from giaann_dask.runs.run import Run
+from giaann_dask.runs.target_sets import TargetBlock, TargetSets
+from giaann_dask.spec import BRANCH_BITS
 from giaann_dask.text.vocabulary import NEVER, Vocabulary
 
 ABSENT = -1
@@ -175,6 +177,62 @@ def rename_run(run: Run, renaming: Renaming) -> Run:
     """
     segment, neuron, branch = unpack_target(run.target)
     return _rename(run, renaming, pack_target(segment, renaming.neurons(neuron), branch))
+
+
+def rename_block(
+    block: TargetBlock, renaming: Renaming | None, regions_of: Callable[[Integers], Integers]
+) -> dict[int, TargetBlock]:
+    """Rename the neurons of connections that are collected by target, and divide them by the region of the source.
+
+    Parameters
+    ----------
+    block : TargetBlock
+        A whole run.
+    renaming : Renaming or None
+        None to divide alone.
+    regions_of : callable
+        Returns the region of each of an array of source neurons.
+    """
+    source, sets, key = block.source, block.sets, block.sets.key
+    if renaming is not None:
+        source = renaming.neurons(source)
+        key = (renaming.neurons(key >> BRANCH_BITS) << BRANCH_BITS) | (key & BRANCH_MASK)
+    region = regions_of(source)
+    rows = np.lexsort((source, region))
+    counts = sets.row_targets[rows]
+    order, further = np.empty(len(key), np.int64), np.bitwise_count(sets.segments).astype(np.int64) - 1
+    _order_rows((np.cumsum(sets.row_targets) - sets.row_targets)[rows], counts, key, order)
+    changes, ends = np.cumsum(further) - further, np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    found = {}
+    for each in np.unique(region).tolist():
+        first, last = np.searchsorted(region[rows], [each, each + 1])
+        targets = order[ends[first] : ends[last]]
+        length = further[targets]
+        place = np.repeat(changes[targets] - (np.cumsum(length) - length), length) + np.arange(length.sum())
+        part = TargetSets(
+            counts[first:last], key[targets], sets.segments[targets], sets.strength[targets], sets.change[place]
+        )
+        found[each] = TargetBlock(source[rows[first:last]], part, block.bits)
+    return found
+
+
+@compiled(nb.void(*(nb.int64[::1],) * 4))
+def _order_rows(begins, counts, key, order):  # type: ignore[no-untyped-def]
+    """Write the places of the keys of rows, one row after the other, each sorted by key."""
+    filled = 0
+    for row in range(len(begins)):
+        begin, end = begins[row], begins[row] + counts[row]
+        ordered = True
+        for at in range(begin + 1, end):
+            if key[at - 1] > key[at]:
+                ordered = False
+                break
+        if ordered:
+            for at in range(begin, end):
+                order[filled + at - begin] = at
+        else:
+            order[filled : filled + end - begin] = begin + np.argsort(key[begin:end])
+        filled += end - begin
 
 
 def _rename(run: Run, renaming: Renaming, target: Integers) -> Run:

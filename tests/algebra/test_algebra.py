@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 from support.indexed_networks import assert_index_agrees
+from support.plain_training import arrays
 from support.random_sums import random_specifications, random_texts
 
 import giaann_dask as gd
@@ -31,9 +32,10 @@ from giaann_dask.errors import (
     StoreMissingError,
 )
 from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_target
-from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
-from giaann_dask.runs.renaming import Renaming, rename_run
+from giaann_dask.runs.packing import PackedRegionRun, pack, unpack, unpack_block
+from giaann_dask.runs.renaming import Renaming, rename_block, rename_run
 from giaann_dask.runs.run import Run
+from giaann_dask.runs.target_sets import run_of_blocks
 
 PARAGRAPHS = sample_text().read_text(encoding="utf-8").split("\n\n")
 DOCUMENTS = ["\n\n".join(PARAGRAPHS[at::6]) for at in range(3)]
@@ -371,6 +373,16 @@ def test_renaming_keeps_every_connection(seed: int, count: int, concepts: int, f
     assert np.all(np.diff(renamed.source) > 0)
     for first, last in zip(renamed.pointer[:-1], renamed.pointer[1:], strict=True):
         assert np.all(np.diff(renamed.target[first:last]) > 0)
+    # Collected by target, and divided among regions.
+    block = unpack_block(pack(run))
+    divided = rename_block(block, renaming, lambda source: unpack_neuron(source)[0] % 2)
+    region = unpack_neuron(renamed.source)[0] % 2
+    assert sorted(divided) == np.unique(region).tolist()
+    for number, part in divided.items():
+        expected = select_rows(renamed, np.flatnonzero(region == number))
+        assert arrays(run_of_blocks([part])) == arrays(expected)
+    whole = rename_block(block, None, lambda source: 0 * source)
+    assert [arrays(run_of_blocks([part])) for part in whole.values()] == [arrays(run)] * bool(len(run))
     if len(run):
         assert select_rows(renamed, np.arange(renamed.rows)).target.tolist() == renamed.target.tolist()
 
