@@ -68,6 +68,42 @@ class RoundIntegrated:
 
 
 @dataclass(frozen=True)
+class DataMoved:
+    """What the tasks of regions used since the event of the round before, by where it came from.
+
+    What rounds in flight have moved so far is in the event of an earlier one; after the last commit comes the rest.
+
+    Attributes
+    ----------
+    round : int
+        Number of the round in the network, from 0.
+    stayed_bytes : int
+        Increments and runs that were in the memory of the worker that used them.
+    increment_bytes : int
+        Increments that were sent to the owners of their regions from other workers.
+    stolen_bytes : int
+        Runs that were sent to another worker that had less to do, while regions kept their owners.
+    reassigned_bytes : int
+        Runs that were sent to new owners or read by them from the store, after workers had left or joined.
+    read_bytes : int
+        Runs that were read from the store otherwise: those of an earlier training, or for want of memory.
+    spilled_bytes : int
+        Results that workers have written to their local disks to stay within their memory limits.
+    other_bytes : int
+        Blocks of text, placements and small results that were sent to other workers.
+    """
+
+    round: int = 0
+    stayed_bytes: int = 0
+    increment_bytes: int = 0
+    stolen_bytes: int = 0
+    reassigned_bytes: int = 0
+    read_bytes: int = 0
+    spilled_bytes: int = 0
+    other_bytes: int = 0
+
+
+@dataclass(frozen=True)
 class MemoryMeasured:
     """Content of the storage workers after a round.
 
@@ -213,6 +249,7 @@ class PromptsAdvanced:
 Event = (
     BlockEncoded
     | RoundIntegrated
+    | DataMoved
     | MemoryMeasured
     | RegionsMeasured
     | Committed

@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,3 +36,27 @@ def test_machines_with_gpus_differ_by_dask_and_what_the_extra_brings(extra: set[
     assert extra <= set(cuda)
     assert {name for name in plain if cuda.get(name) != plain[name]} == {"dask", "distributed"}
     assert cuda["dask"] == cuda["distributed"]
+
+
+def specifiers(lines: list[str]) -> dict[str, SpecifierSet]:
+    """Return the versions that requirements allow, by name."""
+    found = [re.fullmatch(r"([\w.-]+)(?:\[\w+\])? ?([^;#]*).*", line.strip()) for line in lines]
+    return {each.group(1): SpecifierSet(each.group(2).strip()) for each in found if each}
+
+
+def test_the_conda_environment_allows_what_pip_installs() -> None:
+    """Conda's channels are not asked; the ranges hold the pinned versions, and are those of the package."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    required = specifiers([*project["dependencies"], f"python{project['requires-python']}"])
+    listed = (ROOT / "environment.yml").read_text(encoding="utf-8").partition("dependencies:")[2].splitlines()
+    names = {"pytorch": "torch", "prometheus_client": "prometheus-client"}
+    lines = [found.group(1) for line in listed if (found := re.fullmatch(r" +- (\w[^:]*)", line))]
+    conda = {names.get(name, name): allowed for name, allowed in specifiers(lines).items()}
+    assert {name: conda.get(name) for name in required} == required, "the ranges of pyproject.toml"
+    assert any(line.startswith("dask-cuda") and "# GPU" in line for line in lines)
+    plain, cuda = pins("constraints.txt"), pins("constraints-cuda.txt")
+    for name, allowed in conda.items():
+        # On a machine without a GPU the marked lines are removed.
+        versions = [pinned[name] for pinned in (plain, cuda) if name in pinned]
+        assert all(version in allowed for version in versions), (name, versions)
+    assert cuda["dask-cuda"] in conda["dask-cuda"]

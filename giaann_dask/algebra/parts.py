@@ -16,6 +16,7 @@ import numpy as np
 from distributed import Client, Future
 
 from giaann_dask.cluster import task_key
+from giaann_dask.cluster.regions import submit_runs
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import SpecificationError, StoreExistsError, parameter
 from giaann_dask.events import Observer, StageAdvanced
@@ -106,14 +107,10 @@ def submit_parts(
     dict of int to list of Future
         A `PackedRegionRun` each, by region.
     """
-    place = (str(reader.path), reader.commit)
-    parts: dict[int, list[Future]] = defaultdict(list)
-    for run in reader.manifest().runs:
-        key = task_key("open", *place, run.identity)
-        parts[run.region].append(client.submit(tasks.open_run, *place, run.identity, key=key))
+    parts = {region: runs for region, runs in submit_runs(client, reader).items() if runs}
     same_names = renaming is None or renaming.is_identity
     if same_names and sequences is None and _same_regions(reader.placement(), placement):
-        return dict(parts)
+        return parts
     runs = [part for each in parts.values() for part in each]
     return divide_parts(client, runs, placement, renaming, sequences)
 

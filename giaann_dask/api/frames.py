@@ -1,23 +1,24 @@
 """Make data frames and arrays of connections: in this process, or lazily as Dask collections with a part per region.
 
-A part depends on the key of its region (`giaann_dask.cluster.regions`): the worker that has the region in memory
-computes it, or else one that reads the store. Nothing is gathered. `columns` uses this for single columns.
+A part depends on the keys of its region and of the region's runs (`giaann_dask.cluster.regions`): the worker that has
+these in memory computes it, or else one that reads the store. Nothing is gathered. `columns` uses this for single
+columns.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from dask import delayed
-from dask._task_spec import Task
+from dask._task_spec import Task, TaskRef
 from dask.delayed import Delayed
 
 from giaann_dask.cluster import task_key
-from giaann_dask.cluster.regions import open_region, region_key, region_places
+from giaann_dask.cluster.regions import RunPlace, merge_region, open_run, region_key, run_places
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.diagnostics.pictures.choosing import segment_names
 from giaann_dask.increments.contexts import EXTENDS, word_key
@@ -141,13 +142,14 @@ class _UnfusedTask(Task):  # type: ignore[misc]
 
 
 def lazy_regions(reader: CommitReader) -> list[Delayed]:
-    """Return the runs of all live regions, under the keys of `giaann_dask.inference.handle`."""
-    return [_lazy_region(reader, region, place) for region, place in region_places(reader)]
+    """Return the merged runs of all live regions, under the keys of `giaann_dask.inference.handle`."""
+    return [_lazy_region(reader, region, runs) for region, runs in run_places(reader)]
 
 
-def _lazy_region(reader: CommitReader, region: int, place: tuple[str, str, list[str]]) -> Delayed:
+def _lazy_region(reader: CommitReader, region: int, runs: Mapping[str, RunPlace]) -> Delayed:
     key = region_key(reader, region)
-    return Delayed(key, {key: _UnfusedTask(key, open_region, *place)})
+    tasks = {run: _UnfusedTask(run, open_run, *place) for run, place in runs.items()}
+    return Delayed(key, {**tasks, key: _UnfusedTask(key, merge_region, *map(TaskRef, runs))})
 
 
 def lazy_column(reader: CommitReader, column: int, held: Sequence[int]) -> list[Delayed]:
@@ -163,7 +165,7 @@ def lazy_column(reader: CommitReader, column: int, held: Sequence[int]) -> list[
         Regions that a worker has in memory; of all others only the column is read.
     """
     place, found = (str(reader.path), reader.commit), []
-    places = dict(region_places(reader)) if held else {}
+    places = dict(run_places(reader)) if held else {}
     for region in reader.placement().regions_of_column(column):
         if region in held:
             key = task_key("select_column", *place, column, region)

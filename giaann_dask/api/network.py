@@ -30,7 +30,7 @@ from giaann_dask.text.ever_pos import EverPos
 if TYPE_CHECKING:
     import dask.array as da
     import dask.dataframe as dd
-    from distributed import Client
+    from distributed import Client, Future
     from icechunk import IcechunkStore
     from matplotlib.figure import Figure
 
@@ -101,6 +101,9 @@ class Network(Summarised):
         Identity of a commit; the last one by default.
     training_report : TrainingReport, optional
         Figures of the training that wrote the commit.
+    held : sequence of Future
+        Runs of the commit that stay in the memory of a cluster as long as this object exists, for methods that open it
+        there.
 
     Raises
     ------
@@ -119,9 +122,15 @@ class Network(Summarised):
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], commit: str | None = None, *, training_report: TrainingReport | None = None
+        self,
+        path: str | os.PathLike[str],
+        commit: str | None = None,
+        *,
+        training_report: TrainingReport | None = None,
+        held: Sequence[Future] = (),
     ) -> None:
         self._training_report = training_report
+        self._held = held
         self._store = NetworkStore(os.fspath(path))
         self.path = self._store.path
         self._reader: CommitReader = self._store.open(self._store.head() if commit is None else commit)

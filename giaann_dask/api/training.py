@@ -359,7 +359,7 @@ class _Request:
                 if run.unsaved is None:
                     raise
                 raise _Conflict(run.unsaved) from error
-        return Network(self.path, report.commit, training_report=report)
+        return Network(self.path, report.commit, training_report=report, held=run.held)
 
 
 class Training(Summarised):

@@ -1,31 +1,99 @@
-"""Read the regions of a commit in tasks whose keys depend on the commit and the region alone.
+"""Open the runs of a commit in tasks whose keys depend on the run alone, and merge those of a region.
 
-A graph that names the key of a region that a worker has in memory, for prediction or for a table, is computed from it
-there; otherwise the region is read from the store. `giaann_dask.inference.handle` opens all regions for prediction.
+A run that a training, a prediction or a table has in the memory of a worker is used there by all of them, also by those
+of another commit that has it. What no worker has is read from the store. `giaann_dask.inference.handle` opens all
+regions of a commit for prediction, `giaann_dask.training.committing` those of a training.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from giaann_dask.cluster.sharing import open_commit
+from giaann_dask.cluster.kept_runs import KEPT
+from giaann_dask.cluster.locality import count_read, count_used
+from giaann_dask.cluster.sharing import naming_worker, open_commit
 from giaann_dask.cluster.waiting import current_client, query_scheduler, task_key
 from giaann_dask.dask_types import register
-from giaann_dask.runs.merging import merge_encoded
-from giaann_dask.runs.packing import unpack
+from giaann_dask.errors import StoreMissingError
+from giaann_dask.runs.merging import merge_encoded, merge_into_blocks, plan_compaction
+from giaann_dask.runs.packing import PackedRegionRun, pack_blocks, unpack
 from giaann_dask.runs.run import Run
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.network_store import CommitReader, NetworkStore
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 # Workers have imported Dask when tasks are loaded there; a client registers what it submits.
 if "dask" in sys.modules:
     register()
 
 
+# Stored runs of a rank that a training adds up into one.
+STORED_TOGETHER = 2
+
+
+class RunPlace(NamedTuple):
+    """Place of a stored run: the arguments of `open_run`.
+
+    Attributes
+    ----------
+    path, commit, identity : str
+        The network, a commit that has the run, and the run's name.
+    """
+
+    path: str
+    commit: str
+    identity: str
+
+
+def open_run(path: str, commit: str, identity: str, attempt: str = "", home: int | None = None) -> PackedRegionRun:
+    """Read a run of a commit, or take over what this process has written, as a task.
+
+    A run never changes, so where the commit has been forgotten since, another one that has it will do.
+
+    Parameters
+    ----------
+    path, commit, identity : str
+        See `RunPlace`.
+    attempt : str
+        Name of the attempt to commit that wrote it in this cluster; see `giaann_dask.cluster.kept_runs`.
+    home : int, optional
+        Value that a worker has, on which the task shall run.
+    """
+    kept = KEPT.take(attempt, identity)
+    if kept is not None:
+        return kept
+    run = open_any_commit(path, commit, [identity]).run(identity)
+    count_read(run.nbytes)
+    return run
+
+
+def open_any_commit(path: str, commit: str, needed: Sequence[str] = ()) -> CommitReader:
+    """Open a commit, or one of the others where it has been forgotten since, with the runs that are needed of it."""
+    with naming_worker(path):
+        store = NetworkStore(path)
+        try:
+            return store.open(commit)
+        except StoreMissingError:
+            for identity, _ in store.commits():
+                other = store.open(identity)
+                if set(needed) <= {run.identity for run in other.manifest().runs}:
+                    return other
+            # A worker with another network at the path has other ones.
+            raise
+
+
 def open_region(path: str, commit: str, identities: Sequence[str]) -> Run:
-    """Read the runs of a region and merge them, as a task."""
+    """Read the runs of a region from the store and merge them."""
     reader = open_commit(path, commit)
     return merge_encoded([reader.connections(identity) for identity in identities], unpack)
+
+
+def merge_region(*runs: PackedRegionRun) -> Run:
+    """Merge the connections of the runs of a region, as a task."""
+    return merge_encoded([run.connections for run in runs], unpack)
 
 
 def region_places(reader: CommitReader) -> Iterator[tuple[int, tuple[str, str, list[str]]]]:
@@ -35,13 +103,142 @@ def region_places(reader: CommitReader) -> Iterator[tuple[int, tuple[str, str, l
         yield region, (path, reader.commit, [run.identity for run in runs.get(region, ())])
 
 
+def run_places(reader: CommitReader) -> Iterator[tuple[int, dict[str, RunPlace]]]:
+    """Yield every live region with its runs: their keys and the arguments of the tasks `open_run`."""
+    for region, (path, commit, identities) in region_places(reader):
+        yield (
+            region,
+            {
+                run_key(path, reader.commit_of(identity), identity): RunPlace(path, commit, identity)
+                for identity in identities
+            },
+        )
+
+
+def run_key(path: str, written_in: str, identity: str) -> str:
+    """Return the key of the task that opens a run, given the commit that wrote it."""
+    return task_key(open_run.__name__, path, written_in, identity)
+
+
 def region_key(reader: CommitReader, region: int, name: str = open_region.__name__) -> str:
-    """Return the key of a task about a region of a commit; by default of the one that reads it."""
+    """Return the key of a task about a region of a commit; by default of the one that merges its runs."""
     return task_key(name, str(reader.path), reader.commit, region)
 
 
+def sum_runs(*runs: PackedRegionRun) -> PackedRegionRun:
+    """Add up packed runs of one region into one, which is never decoded as a whole."""
+    count_used(runs)
+    postings = [run.postings for run in runs if run.postings is not None]
+    return PackedRegionRun(
+        pack_blocks(merge_into_blocks([run.connections for run in runs], unpack)),
+        pack_blocks(merge_into_blocks([run.neurons for run in runs], unpack)),
+        pack_blocks(merge_into_blocks(postings, unpack), gaps=True) if postings else None,
+    )
+
+
+def sum_key(keys: Sequence[str]) -> str:
+    """Return the key of the task that adds up the results of others."""
+    return task_key("compact", list(keys))
+
+
+def submit_runs(client: Client, reader: CommitReader, **where: Any) -> dict[int, list[Future]]:
+    """Open all runs of a commit on a cluster.
+
+    A training adds stored runs up while later rounds go on, and then has their sum instead. So where a worker has the
+    sum of some runs, that is opened; it is computed again from the runs if it is lost.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster.
+    reader : CommitReader
+        The commit.
+    **where
+        Further arguments of `Client.submit`.
+
+    Returns
+    -------
+    dict of int to list of Future
+        A `PackedRegionRun` each, by live region.
+    """
+    from dask._task_spec import Task, TaskRef
+
+    register()
+    ranks = {run.identity: run.rank for run in reader.manifest().runs}
+    places: dict[str, RunPlace] = {}
+    planned: dict[int, tuple[_Part, ...]] = {}
+    for region, runs in run_places(reader):
+        places |= runs
+        planned[region] = _as_added_up([_Part(key, ranks[place.identity]) for key, place in runs.items()])
+    sums = [part.key for parts in planned.values() for part in parts if part.summed]
+    found = query_scheduler(client, "who_has", keys=sums) if sums else {}
+    graph: dict[str, Task] = {}
+
+    def add(part: _Part) -> None:
+        if part.summed:
+            graph[part.key] = Task(part.key, sum_runs, *(TaskRef(each.key) for each in part.summed))
+        else:
+            graph[part.key] = Task(part.key, open_run, *places[part.key])
+        for each in part.summed:
+            add(each)
+
+    opened = {
+        region: [each for part in parts for each in ((part,) if found.get(part.key) else part.runs())]
+        for region, parts in planned.items()
+    }
+    keys = [part.key for parts in opened.values() for part in parts]
+    for part in (part for parts in opened.values() for part in parts):
+        add(part)
+    futures = dict(zip(keys, client.get(graph, keys, sync=False, **where), strict=True)) if keys else {}
+    return {region: [futures[part.key] for part in parts] for region, parts in opened.items()}
+
+
+class _Part(NamedTuple):
+    """Run of a region, or the sum of some.
+
+    Attributes
+    ----------
+    key : str
+        Of its task.
+    rank : int
+        It sums up about ``2 ** rank`` rounds.
+    summed : tuple of _Part
+        What it is the sum of; none for a run.
+    """
+
+    key: str
+    rank: int
+    summed: tuple[_Part, ...] = ()
+
+    def runs(self) -> tuple[_Part, ...]:
+        """Return the runs that it adds up."""
+        return tuple(run for part in self.summed for run in part.runs()) if self.summed else (self,)
+
+
+def _as_added_up(runs: Sequence[_Part]) -> tuple[_Part, ...]:
+    """Return stored runs of a region as a training adds them up."""
+    parts: tuple[_Part, ...] = ()
+    for run in runs:
+        plan = plan_compaction(parts, run, STORED_TOGETHER)
+        together = plan.merged
+        if len(together) > 1:
+            together = (_Part(sum_key([part.key for part in together]), plan.rank, together),)
+        parts = (*plan.kept, *together)
+    return parts
+
+
+def submit_by_region(
+    client: Client, reader: CommitReader, task: Callable[..., object], name: str = open_region.__name__
+) -> list[Future]:
+    """Submit a task of the runs of every live region, in their order, with a key of this name."""
+    return [
+        client.submit(task, *runs, key=region_key(reader, region, name))
+        for region, runs in submit_runs(client, reader).items()
+    ]
+
+
 def region_holders(reader: CommitReader, regions: Sequence[int]) -> dict[int, str]:
-    """Return the worker that has each region in memory, of those that one has.
+    """Return the worker that has each region in memory, merged or all its runs, of those that one has.
 
     Parameters
     ----------
@@ -64,6 +261,12 @@ def region_holders(reader: CommitReader, regions: Sequence[int]) -> dict[int, st
     client = current_client()
     if client is None:
         return {}
-    keys = {region: region_key(reader, region) for region in regions}
-    found = query_scheduler(client, "who_has", keys=list(keys.values()))
-    return {region: min(found[key]) for region, key in keys.items() if found.get(key)}
+    runs = {region: list(its) for region, its in run_places(reader) if region in regions}
+    merged = {region: region_key(reader, region) for region in runs}
+    found = query_scheduler(client, "who_has", keys=[*merged.values(), *(key for its in runs.values() for key in its)])
+    holders = {
+        region: set(found.get(merged[region]) or ())
+        or (set.intersection(*(set(found.get(key) or ()) for key in its)) if its else set())
+        for region, its in runs.items()
+    }
+    return {region: min(its) for region, its in holders.items() if its}

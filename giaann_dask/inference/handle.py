@@ -17,13 +17,20 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.cluster import query_scheduler, roles_of, task_key, wait_all
-from giaann_dask.cluster.regions import open_region, region_key, region_places
+from giaann_dask.cluster.regions import (
+    merge_region,
+    open_region,
+    region_places,
+    submit_by_region,
+    submit_runs,
+)
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.dask_types import register
 from giaann_dask.inference.rows.health import find_trouble, is_lost
 from giaann_dask.inference.rows.remote import RegionKeys, RowOptions
 from giaann_dask.inference.state.sequence import FlagTable
 from giaann_dask.runs.minhash import MinHashes, merge_minhashes, minhash_neighbours, similar_by_neighbours
+from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.placement import Placement
 from giaann_dask.store.network_store import CommitReader
 from giaann_dask.text.attachments import NEIGHBOURS, Attachments, attach
@@ -124,7 +131,8 @@ class RegionHandles:
     Attributes
     ----------
     futures : tuple of Future
-        Of a merged `Run` each, in the order of `Placement.live`.
+        Of a merged `Run` for each live region, in the order of `Placement.live`; where rows are requested, of a
+        `PackedRegionRun` for each run.
     keys : RegionKeys or None
         Keys for row requests to the regions' workers; None where tasks get the regions themselves.
     asking : dict
@@ -209,8 +217,9 @@ class CommitHandle:
 def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> RegionHandles:
     """Open the regions of a commit on the workers that store them.
 
-    Where rows are requested, this waits until all regions are read, as a task that requests rows occupies the thread
-    of one that reads.
+    Runs that workers have in memory already, as those of a training, are used there. Where rows are requested, that is
+    all that the cluster holds of the network; where regions are replicated, each is merged from its runs. For rows,
+    this waits until all runs are there, as a task that requests rows occupies the thread of one that reads.
 
     Raises
     ------
@@ -218,17 +227,17 @@ def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> R
         If the cluster does not respond in time.
     """
     if not rows_are_remote(client, reader, options):
-        return RegionHandles(tuple(submit_regions(client, reader)), None, {})
+        return RegionHandles(tuple(submit_by_region(client, reader, merge_region)), None, {})
     from giaann_dask.inference.rows.service import install, remove
 
     user = install(client)
     roles = roles_of(client)
-    futures = submit_regions(client, reader, **roles.storing())
+    runs = submit_runs(client, reader, **roles.storing())
+    futures = tuple(future for its in runs.values() for future in its)
     wait_all(futures)
-    live = zip(reader.placement().live(), futures, strict=True)
-    keys: dict[int, tuple[str, ...]] = {region: (str(future.key),) for region, future in live}
+    keys = {region: tuple(str(future.key) for future in its) for region, its in runs.items()}
     snapshot = f"{reader.path} {reader.commit}"
-    handles = RegionHandles(tuple(futures), RegionKeys(snapshot, keys, options), roles.computing())
+    handles = RegionHandles(futures, RegionKeys(snapshot, keys, options), roles.computing())
     weakref.finalize(handles, remove, client, user).atexit = False
     return handles
 
@@ -253,20 +262,6 @@ def opened_bytes(reader: CommitReader) -> int:
     return sum(12 * run.connections + 16 * run.neurons for run in runs)
 
 
-def submit_regions(client: Client, reader: CommitReader, **where: Any) -> list[Future]:
-    """Submit the reading of every region, with further arguments of `Client.submit`."""
-    return _submit_by_region(client, reader, open_region, **where)
-
-
-def _submit_by_region(client: Client, reader: CommitReader, task: Callable[..., object], **where: Any) -> list[Future]:
-    """Submit a task of the runs of every region, named as its function is."""
-    register()
-    return [
-        client.submit(task, *place, key=region_key(reader, region, task.__name__), **where)
-        for region, place in region_places(reader)
-    ]
-
-
 def open_placement(path: str, commit: str) -> Placement:
     """Read the placement of a commit, as a task."""
     return open_commit(path, commit).placement()
@@ -285,14 +280,14 @@ def submit_flags(client: Client, reader: CommitReader, auxiliary: tuple[str, ...
     if not auxiliary:
         return flags
     place = (path, reader.commit, auxiliary)
-    signed = _submit_by_region(client, reader, minhash_region) if NEIGHBOURS in auxiliary else []
+    signed = submit_by_region(client, reader, minhash_runs, "minhash_region") if NEIGHBOURS in auxiliary else []
     attached = client.submit(open_attachments, *place, signed, key=task_key("attach", *place))
     return client.submit(add_attachments, flags, attached, key=task_key("add_attachments", *place))
 
 
-def minhash_region(path: str, commit: str, identities: Sequence[str]) -> MinHashes:
-    """Return the MinHash signatures of the features' neighbours in a region, as a task."""
-    return minhash_neighbours(open_region(path, commit, identities))
+def minhash_runs(*runs: PackedRegionRun) -> MinHashes:
+    """Return the MinHash signatures of the features' neighbours in the runs of a region, as a task."""
+    return minhash_neighbours(merge_region(*runs))
 
 
 def open_attachments(
@@ -317,5 +312,6 @@ def add_attachments(flags: FlagTable, attachments: Attachments) -> FlagTable:
 
 def open_flags_with(reader: CommitReader, flags: FlagTable, auxiliary: tuple[str, ...]) -> FlagTable:
     """Return flags with auxiliary source neurons of these kinds, computed in this process."""
-    signed = [minhash_region(*place) for _, place in region_places(reader)] if NEIGHBOURS in auxiliary else []
+    regions = region_places(reader) if NEIGHBOURS in auxiliary else ()
+    signed = [minhash_neighbours(open_region(*place)) for _, place in regions]
     return add_attachments(flags, attachments_of(reader.saved_vocabulary(), auxiliary, signed))

@@ -136,6 +136,10 @@ class PackedRun:
         """Return the number of connections."""
         return self.connections
 
+    def read(self, names: Sequence[str]) -> dict[str, bytes]:
+        """Return the entries with these names; those that do not exist are left out."""
+        return {name: self.entries[name] for name in names if name in self.entries}
+
 
 class PackedRegionRun(NamedTuple):
     """The tables of a region's run in packed form (see `giaann_dask.runs.run.RegionRun`)."""

@@ -17,6 +17,7 @@ from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, cast
 
 import icechunk
@@ -63,6 +64,7 @@ from giaann_dask.store.locking import (
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.origins import ORIGIN_ARRAYS, Origins, append_origins, read_origins
 from giaann_dask.store.places import StorePlace
+from giaann_dask.store.run_commits import read_run_commits, seal_run_commits
 from giaann_dask.store.run_io import CountingStore, StoredEntries, WrittenObjects, fork_session, merge_written
 from giaann_dask.store.stored_repeats import TABLE as REPEATS
 from giaann_dask.store.stored_repeats import StoredRepeats, read_repeats, remove_repeats, repeated_connections
@@ -606,7 +608,8 @@ class NetworkStore:
             if change.rewritten:
                 create_array(root, ASSIGNED, np.zeros(0, np.int32))
             _write_assigned(root, change.placement.assigned)
-            _write_header(root, new, change.repeats)
+            kept = {run.identity for run in new.runs} & {run.identity for run in old.runs}
+            _write_header(root, new, change.repeats, {identity: before.commit_of(identity) for identity in kept})
             message = f"{new.sequences} sequences, {new.connections} connections"
             message += f"; {change.note}" if change.note else ""
             if self.held is not None:
@@ -695,6 +698,7 @@ class CommitReader:
         self._manifest = Manifest.from_dict(stored, f"network {path}")
         if attributes.get(_CHECKSUM, _manifest_checksum(stored)) != _manifest_checksum(stored):
             raise StoreDamagedError(f"the manifest of network {path} is not what was written")
+        self._run_commits = read_run_commits(attributes, _manifest_checksum(stored))
         self._repeats = read_repeats(attributes, _manifest_checksum(stored))
         self.repeated_connections = repeated_connections(attributes)
 
@@ -718,6 +722,10 @@ class CommitReader:
         """
         use_icechunk()
         return self._manifest
+
+    def commit_of(self, identity: str) -> str:
+        """Return the identity of the commit that wrote a run, which is this one or an earlier one."""
+        return self._run_commits.get(identity, self.commit)
 
     def zarr_store(self) -> icechunk.IcechunkStore:
         """Return the Zarr store of the commit, which is read-only."""
@@ -887,13 +895,20 @@ def _write_empty(
     session.commit("created")
 
 
-def _write_header(root: zarr.Group, manifest: Manifest, repeats: StoredRepeats | None = None) -> None:
+def _write_header(
+    root: zarr.Group,
+    manifest: Manifest,
+    repeats: StoredRepeats | None = None,
+    run_commits: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Write the attributes of a commit after its arrays."""
     values = manifest.as_dict()
-    sums = {} if repeats is None else repeats.seal(_manifest_checksum(values), manifest.connections)
+    checksum = _manifest_checksum(values)
+    sums = {} if repeats is None else repeats.seal(checksum, manifest.connections)
+    sums |= seal_run_commits(run_commits, checksum)
     version = VERSION if manifest.begun_with is None else VERSION_JOINED
     version = VERSION_PRUNED if manifest.pruned_below else version
-    sealed: dict[str, Any] = {_CHECKSUM: _manifest_checksum(values), CHECKSUMS: seal_arrays(root)}
+    sealed: dict[str, Any] = {_CHECKSUM: checksum, CHECKSUMS: seal_arrays(root)}
     root.attrs.update({"format": FORMAT, "version": version, "manifest": values, **sealed, **sums})
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -20,7 +20,8 @@ import icechunk
 import numpy as np
 from distributed import Future
 
-from giaann_dask.cluster import result, results
+from giaann_dask.cluster import result, results, task_key
+from giaann_dask.cluster.regions import RunPlace, open_run, run_key
 from giaann_dask.events import RegionMeasured
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RunSize
@@ -79,7 +80,8 @@ class _Attempt(NamedTuple):
     name : str
         Unique: data of a session that was not committed may have been removed since.
     kept_for : str
-        The name, under which workers keep what they write until it is opened; empty for a commit that nothing follows.
+        The name, under which workers keep what they write until it is opened; empty for a commit after which no run
+        stays in memory.
     """
 
     path: str
@@ -90,9 +92,11 @@ class _Attempt(NamedTuple):
 
 def load_regions(store: NetworkStore, commit: str, regions: Regions) -> None:
     """Load the runs of a commit into the regions as references that are read from the store when needed."""
-    manifest = store.open(commit).manifest()
+    reader = store.open(commit)
+    manifest = reader.manifest()
     for run in manifest.runs:
-        regions.continue_from(run, _reading(regions, store, commit, run.region, run.identity))
+        place = RunPlace(str(store.path), commit, run.identity)
+        regions.continue_from(run, partial(_open, regions, run.region, place, reader.commit_of(run.identity)))
     regions.continue_counts(known_counts(manifest))
     _open_columns(regions, store, commit)
 
@@ -105,6 +109,7 @@ def commit_regions(
     *,
     last: bool = False,
     before: str | None = None,
+    opens: bool = False,
 ) -> str:
     """Commit the runs of all regions as of some round, while later rounds go on.
 
@@ -119,7 +124,9 @@ def commit_regions(
     progress : Progress
         Counts, dictionaries and ledger as of the same round.
     last : bool
-        Whether nothing follows, so that no run has to be opened again.
+        Whether no round follows, so that the distinct entries of regions are counted.
+    opens : bool
+        Whether the runs of a last commit stay in memory as those of any other do, to be opened for prediction.
     before : str, optional
         Commit that the regions continue; the last one by default.
 
@@ -141,7 +148,7 @@ def commit_regions(
     packed = [(region, regions.packed(run)) for region, run in regions.with_stored(snapshot).references()]
     session, place = store.begin(before), (str(store.path), before or store.head())
     name = uuid.uuid4().hex
-    attempt = _Attempt(*place, name, "" if last else name)
+    attempt = _Attempt(*place, name, "" if last and not opens else name)
     written = _write(regions, store, attempt, session, [run for _, run in packed if not run.stored])
     sizes = {run.identity: size for (_, run), size in zip(packed, _sizes(packed), strict=True)}
     # Runs of rounds that did not touch their region are empty, and left out.
@@ -174,13 +181,18 @@ def commit_regions(
         repeats=summary,
     )
     commit = store.commit(session, forks, stored, change)
-    if last:
+    if last and not opens:
         return commit
     continued = {
-        run.identity: _reading(regions, store, commit, region, run.identity, attempt.kept_for)
+        run.identity: partial(
+            _open, regions, region, RunPlace(place[0], commit, run.identity), commit, attempt.kept_for
+        )
         for region, run in kept
         if not run.stored
     }
+    if last:
+        regions.continue_stored(continued, measure=False)
+        return commit
     regions.settle(snapshot, continued, empty)
     _open_columns(regions, store, commit)
     return commit
@@ -277,7 +289,7 @@ def _write_repeats(
         by_region[region].append(run.future)
     parts = {
         region: regions.submit_at_owner(
-            region, "repeat", tasks.repeat, placement, *runs, key_of=(name, [run.key for run in runs])
+            region, task_key("repeat", name, [run.key for run in runs]), tasks.repeat, placement, *runs
         )
         for region, runs in by_region.items()
     }
@@ -285,10 +297,9 @@ def _write_repeats(
     return [
         regions.submit_at_owner(
             region,
-            "commit",
+            task_key("commit", name, region, "repeats"),
             tasks.write_repeats,
             *(fork, path(region), region, own, list(parts.values())),
-            key_of=(name, region, "repeats"),
         )
         for region, own in parts.items()
     ]
@@ -304,18 +315,9 @@ def _sizes(runs: Sequence[tuple[int, RunReference]]) -> list[RunSize]:
     return sizes_of([run for _, run in runs])
 
 
-def _reading(
-    regions: Regions, store: NetworkStore, commit: str, region: int, identity: str, attempt: str = ""
-) -> Callable[[], Future]:
-    return partial(_open, regions, store, commit, region, identity, attempt)
-
-
-def _open(regions: Regions, store: NetworkStore, commit: str, region: int, identity: str, attempt: str) -> Future:
+def _open(regions: Regions, region: int, place: RunPlace, written_in: str, attempt: str = "") -> Future:
     """Submit the task that has a run of a commit, on the owner of its region, which may have written it just now."""
-    path = str(store.path)
-    return regions.submit_at_owner(
-        region, "open", tasks.open_run, path, commit, identity, attempt, key_of=(path, commit, identity)
-    )
+    return regions.submit_at_owner(region, run_key(place.path, written_in, place.identity), open_run, *place, attempt)
 
 
 def _open_columns(regions: Regions, store: NetworkStore, commit: str) -> None:

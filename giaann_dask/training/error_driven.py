@@ -19,7 +19,7 @@ from threading import Event
 
 import numpy as np
 import numpy.typing as npt
-from distributed import Client
+from distributed import Client, Future
 from distributed.spans import span
 
 from giaann_dask.cluster import driver_allocator, task_key
@@ -150,7 +150,13 @@ def train_network(
 
 
 class TrainingRun:
-    """Training of a network: on all tokens in one step, or on the missed ones in several steps."""
+    """Training of a network: on all tokens in one step, or on the missed ones in several steps.
+
+    Attributes
+    ----------
+    held : tuple of Future
+        See `giaann_dask.training.trainer.Trainer`.
+    """
 
     def __init__(
         self, client: Client, target: NetworkTarget, options: TrainingOptions, observer: Observer, stop: Event
@@ -158,6 +164,7 @@ class TrainingRun:
         self._client, self._target, self._options = client, target, options
         self._observer, self._stop = observer, stop
         self._trainer: Trainer | None = None
+        self.held: tuple[Future, ...] = ()
 
     @property
     def unsaved(self) -> Unsaved | None:
@@ -174,7 +181,9 @@ class TrainingRun:
     def _train(self, inputs: Sequence[Source], sources: SourceOptions) -> TrainingReport:
         if self._options.train_on == "all":
             self._trainer = Trainer(self._client, self._target, self._options, self._observer, self._stop)
-            return self._trainer.train(inputs, sources)
+            report = self._trainer.train(inputs, sources)
+            self.held = self._trainer.held
+            return report
         require_rereadable(inputs, "training on misses")
         most, every = self._options.maximum_sequences, self._options.refresh_sequences
         counted = self._held(inputs, sources)
@@ -215,4 +224,5 @@ class TrainingRun:
         except EmptyInputError:
             if trainer.counted < limit or limit == self._options.maximum_sequences:
                 raise
+        self.held = trainer.held
         return trainer.counted < limit, trainer.counted

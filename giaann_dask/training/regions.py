@@ -14,6 +14,7 @@ from types import MappingProxyType
 from distributed import Client, Future
 
 from giaann_dask.cluster import Roles, task_key
+from giaann_dask.cluster.regions import STORED_TOGETHER, sum_key
 from giaann_dask.events import RegionMeasured
 from giaann_dask.runs.merging import plan_compaction
 from giaann_dask.runs.placement import Placement, Split
@@ -33,8 +34,8 @@ _LOG = logging.getLogger(__name__)
 
 # Runs of rounds, of a rank, that become one: their sum is packed, which takes longest, so it is made late and once.
 _TOGETHER = 8
-# Stored runs of a rank that become one, and when memory is short.
-_STORED_TOGETHER, _STORED_TOGETHER_SHORT = 2, 4
+# Stored runs of a rank that become one when memory is short; else `STORED_TOGETHER`.
+_STORED_TOGETHER_SHORT = 4
 
 
 class Regions:
@@ -139,7 +140,7 @@ class Regions:
         empty : set of str
             Identities of empty runs, which no commit has; they are removed, or their lineage would begin at the text.
         """
-        self._continue_stored(stored)
+        self.continue_stored(stored)
         self._awaited.remove(snapshot)
         awaited = self._awaited_names()
         self._stored = {name: run for name, run in self._stored.items() if name in awaited}
@@ -156,15 +157,22 @@ class Regions:
             folded = self._with_run(region, folded, run)
         return (*folded, *runs[free:])
 
-    def _continue_stored(self, stored: Mapping[str, Callable[[], Future]]) -> None:
-        """Replace runs that have been stored, if they still exist as runs, by references to the store."""
+    def continue_stored(self, stored: Mapping[str, Callable[[], Future]], *, measure: bool = True) -> None:
+        """Replace runs that have been stored, if they still exist as runs, by references to the store.
+
+        Parameters
+        ----------
+        stored : mapping of str to callable
+            See `settle`.
+        measure : bool
+            Whether they are measured again. Else the futures of their sizes keep their earlier tasks in the scheduler.
+        """
         runs = {run.identity: run for _, run in self.now().references()}
         continued = {}
         for identity in stored.keys() & runs.keys():
             read = stored[identity]
             value = read()
-            # Measured again, or the future of its size would keep the run's earlier tasks in the scheduler.
-            size = self._measure(value)
+            size = self._measure(value) if measure else runs[identity].size
             continued[identity] = replace(runs[identity], value=value, read=read, size=size, packed=True, inputs=())
         self.replace_runs(continued)
         self._stored |= continued
@@ -246,6 +254,14 @@ class Regions:
         # Commits leave runs of any ranks; here they are added one by one.
         self._runs[run.region] = self._with_run(run.region, self._runs[run.region], added)
 
+    def release(self) -> None:
+        """Forget all runs, of which the cluster keeps those that others refer to.
+
+        Stored runs refer to the regions that read them, so without this they would wait for the garbage collector.
+        """
+        self._runs = dict.fromkeys(self._runs, ())
+        self._stored, self._awaited = {}, []
+
     def hot_and_packed(self) -> tuple[int, int]:
         """Return the bytes of decoded and of packed runs of known size."""
         totals = [0, 0]
@@ -288,10 +304,9 @@ class Regions:
         self.tasks += 1
         return self._client.submit(function, *arguments, key=task_key(name, key_of), **self.roles.storing())
 
-    def submit_at_owner(self, region: int, name: str, function: object, *arguments: object, key_of: object) -> Future:
+    def submit_at_owner(self, region: int, key: str, function: object, *arguments: object) -> Future:
         """Submit a task whose result is stored on the owner of a region."""
         self.tasks += 1
-        key = task_key(name, key_of)
         return self._client.submit(function, *arguments, key=key, **self._owners.at_owner(region))
 
     def _integrate(self, region: int, increments: Sequence[Future], awaited: set[str]) -> Future:
@@ -302,7 +317,7 @@ class Regions:
             for part in increments
         ]
         self.tasks += len(routed)
-        future = self.submit_at_owner(region, "integrate", tasks.integrate, *routed, key_of=_keys(routed))
+        future = self.submit_at_owner(region, task_key("integrate", _keys(routed)), tasks.integrate, *routed)
         name = _identity(region, self.rounds, self.rounds)
         added = RunReference(name, 0, self.rounds, self.rounds, self._measure(future), future)
         runs = self._runs[region]
@@ -313,7 +328,7 @@ class Regions:
 
     def _with_run(self, region: int, runs: Runs, added: RunReference) -> Runs:
         """Return runs of falling rank with one added, merged if there are enough of a rank."""
-        stored = _STORED_TOGETHER_SHORT if self.short else _STORED_TOGETHER
+        stored = _STORED_TOGETHER_SHORT if self.short else STORED_TOGETHER
         plan = plan_compaction(runs, added, stored if added.persisted else _TOGETHER)
         if len(plan.merged) == 1:
             return (*plan.kept, *plan.merged)
@@ -332,7 +347,9 @@ class Regions:
         first, last = runs[0].first_round, runs[-1].last_round
         futures = [run.future for run in runs]
         # Packed at once: all regions decoded would take ten times as much memory, and a commit packs their runs.
-        future = self.submit("compact", tasks.compact, *futures, key_of=_keys(futures))
+        self.tasks += 1
+        key = sum_key(_keys(futures))
+        future = self._client.submit(tasks.compact, *futures, key=key, **self.roles.storing())
         size = self._measure(future)
         return RunReference(_identity(region, first, last), rank, first, last, size, future, packed=True, inputs=inputs)
 

@@ -13,10 +13,12 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.cluster.kept_runs import KEPT
+from giaann_dask.cluster.locality import count_used
+from giaann_dask.cluster.regions import open_any_commit, sum_runs
 from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.dask_types import register
 from giaann_dask.device import DeviceName, one_thread, select_device
-from giaann_dask.errors import StoreMissingError
 from giaann_dask.increments.connections import connect_batch
 from giaann_dask.increments.context_increments import connect_contexts
 from giaann_dask.increments.repeats import RegionRepeats, join_repeats, region_repeats
@@ -29,12 +31,10 @@ from giaann_dask.runs.placement import Placement, Split, choose_pivot, row_weigh
 from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.spec import PlacementKind, Specification
 from giaann_dask.storage import reading
-from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.store.run_io import write_run, write_tables
 from giaann_dask.store.stored_repeats import TABLE as REPEATS
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER
 from giaann_dask.text.segmentation import EncodedBlock
-from giaann_dask.training.kept_runs import KEPT
 from giaann_dask.training.selection import (
     ColumnTouches,
     SelectionOptions,
@@ -214,6 +214,7 @@ def home(region: int) -> int:
 
 def integrate(*increments: Increment, home: int | None = None) -> Increment:
     """Add up the increments of a round for one region, on its owner; pairs are put together, to be summed later."""
+    count_used(increments)
     tables = [part.connections for part in increments if part.connections.rows]
     pairs = [table for table in tables if isinstance(table, PairTable)]
     if not pairs or len(pairs) < len(tables):
@@ -228,6 +229,10 @@ def integrate(*increments: Increment, home: int | None = None) -> Increment:
 
 def compact(*runs: AnyRun) -> PackedRegionRun:
     """Add up runs of one region into one in encoded form, which is never decoded as a whole."""
+    stored = [run for run in runs if isinstance(run, PackedRegionRun)]
+    if len(stored) == len(runs):
+        return sum_runs(*stored)
+    count_used(runs)
     tables = [run.connections for run in runs if run.connections.rows]
     pairs = [table for table in tables if isinstance(table, PairTable)]
     if pairs and len(pairs) == len(tables):
@@ -280,6 +285,7 @@ def find_pivot(*runs: AnyRun) -> int | None:
 
 def split(run: AnyRun, pivot: int, upper: bool) -> AnyRun:
     """Return the part of a run below a neuron, or the part from it on, in the form of the run."""
+    count_used([run])
     if isinstance(run, PairRegionRun):
         return PairRegionRun(
             run.connections.split(pivot, upper),
@@ -319,7 +325,7 @@ def count_region(*runs: PackedRegionRun) -> RunSize:
 
 def count_more(path: str, commit: str, stored: Sequence[str], *runs: PackedRegionRun) -> RunSize:
     """Return how many distinct neurons and connections runs of a region add to its stored ones, and their bytes."""
-    reader = _open_commit(path, commit, stored)
+    reader = open_any_commit(path, commit, stored)
     tables = [reader.entries(identity) for identity in stored]
     with reading(f"network {path}"):
         return RunSize(
@@ -333,6 +339,7 @@ def write_stored(fork: bytes, identity: str, attempt: str, packed: PackedRegionR
     """Write a run, unless it is empty, on the worker that has it (`giaann_dask.store.run_io.write_run`)."""
     if measure_run(packed).empty:
         return b""
+    count_used([packed])
     with naming_worker():
         written = write_run(fork, identity, packed)
     KEPT.keep(attempt, identity, packed)
@@ -353,29 +360,6 @@ def write_repeats(
         return write_tables(fork, path, {REPEATS: pack(repeats)}), small
 
 
-def open_run(path: str, commit: str, identity: str, attempt: str = "", home: int | None = None) -> PackedRegionRun:
-    """Read a run of a commit, or take over what this process has written; the lineage of later runs begins here.
-
-    A run never changes, so where the commit has been forgotten since, the last one will do.
-    """
-    kept = KEPT.take(attempt, identity)
-    return _open_commit(path, commit, [identity]).run(identity) if kept is None else kept
-
-
 def open_columns(path: str, commit: str) -> Placement:
     """Read where columns belong, without splits of regions."""
-    return replace(_open_commit(path, commit).placement(), splits=())
-
-
-def _open_commit(path: str, commit: str, needed: Sequence[str] = ()) -> CommitReader:
-    """Open a commit, or the last one where it has been forgotten since, with the runs that are needed of it."""
-    with naming_worker(path):
-        store = NetworkStore(path)
-        try:
-            return store.open(commit)
-        except StoreMissingError:
-            last = store.open(store.head())
-            # A worker with another network at the path has other ones.
-            if not set(needed) <= {run.identity for run in last.manifest().runs}:
-                raise
-            return last
+    return replace(open_any_commit(path, commit).placement(), splits=())

@@ -13,9 +13,10 @@ from dataclasses import astuple, replace
 from threading import Event
 from typing import Any, NamedTuple, TypeAlias
 
-from distributed import Client
+from distributed import Client, Future
 
 from giaann_dask.cluster import data_budget, result, results, roles_of, trim_memory, wait_all
+from giaann_dask.cluster.kept_runs import KEPT_SHARE
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError, StoreConflictError, StoreUnsharedError, parameter
@@ -26,6 +27,7 @@ from giaann_dask.store.run_io import WrittenObjects
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.committing import Progress, commit_regions, load_regions, stored_regions
+from giaann_dask.training.data_moves import DataMoves
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.region_budgets import BudgetPolicy, RegionBudgets
 from giaann_dask.training.regions import Regions
@@ -44,6 +46,8 @@ _IN_FLIGHT_SHARE = 1 / 3
 # committed: larger ones make commits late, and lose more when a worker is lost.
 _BLOCK_BATCHES = 4
 _WINDOW = 2048
+# Decoded runs take so many times as much as packed ones, at least.
+_PACKED = 4
 # Least interval between two events with the contents of all regions.
 _REGIONS_S = 5.0
 
@@ -96,6 +100,8 @@ class Trainer:
         Sequences of the inputs that the network has been trained on, earlier ones included.
     unsaved : Unsaved or None
         What the last commit would have had, after a `StoreConflictError`.
+    held : tuple of Future
+        Runs of the last commit that stay in the memory of their owners, as long as these futures exist.
     """
 
     def __init__(
@@ -140,9 +146,11 @@ class Trainer:
         self._peak = MemoryMeasured()
         roles = self._regions.roles
         self._workers = {*roles.storage, *roles.compute}
+        self._moves = DataMoves(client)
         self._regions_reported = float("-inf")
         self.counted = 0
         self.unsaved: Unsaved | None = None
+        self.held: tuple[Future, ...] = ()
 
     def train(
         self, inputs: Sequence[Source], sources: SourceOptions, mark: Mark | None = None, *, check: bool = True
@@ -192,10 +200,13 @@ class Trainer:
             if not self._regions.short:
                 self._compact_small_runs()
             self._commit_runs(self._regions.snapshot(whole=True), last=True)
+            self._observer(self._moves.since(max(self._regions.rounds - 1, 0)))
             self._observer(self._memory())
             self._observer(RegionsMeasured(stored_regions(self._manifest, self._moved.region_touches)))
         # A run that was stopped immediately has nothing to commit; its network is created nevertheless.
-        return self._report(self._commit or self._target.ensure().head(), time.perf_counter() - started)
+        report = self._report(self._commit or self._target.ensure().head(), time.perf_counter() - started)
+        self._regions.release()
+        return report
 
     def _check_trained(self, sources: SourceOptions, counted: int) -> None:
         """Raise an `EmptyInputError` when the whole input gave nothing to train."""
@@ -269,6 +280,7 @@ class Trainer:
         # A round's report is made of all its increments.
         connecting = sum(not submitted.report.done() for submitted, _ in self._in_flight)
         self._observer(report.event(done.number, done.sequences, len(self._in_flight), connecting))
+        self._observer(self._moves.since(done.number))
         self._observer(self._memory())
         if time.perf_counter() - self._regions_reported > _REGIONS_S:
             self._regions_reported = time.perf_counter()
@@ -317,6 +329,8 @@ class Trainer:
     def _report_workers(self, present: set[str]) -> None:
         """Log the workers that left and joined since the last round; retire those without access to the network."""
         self._target.place.retire_blind(present)
+        if present != self._workers:
+            self._moves.workers_changed()
         for event, changed in (("lost", self._workers - present), ("came", present - self._workers)):
             if changed:
                 _LOG.info("workers %s: %s; now there are %s", event, ", ".join(sorted(changed)), len(present))
@@ -367,10 +381,13 @@ class Trainer:
         self._report_workers({*roles.storage, *roles.compute})
         store = self._target.ensure()
         progress = Progress(self._manifest, self._vocabulary, self._ledger, origins=self._origins)
+        opens = self._stays_in_memory()
         before = self._commit or self._head or store.head()
         unsaved = Unsaved(store, before, self._regions, snapshot, progress)
         try:
-            self._commit = commit = commit_regions(store, self._regions, snapshot, progress, last=last, before=before)
+            self._commit = commit = commit_regions(
+                store, self._regions, snapshot, progress, last=last, before=before, opens=opens
+            )
         except StoreConflictError:
             self.unsaved = unsaved
             raise
@@ -381,6 +398,10 @@ class Trainer:
                 self.unsaved = unsaved
                 held.mark()
             raise
+        if last and opens:
+            runs = (run for _, run in self._regions.now().references() if run.stored and run.in_memory)
+            self.held = tuple(run.future for run in runs)
+            wait_all(self.held)
         if self._options.keep_commits is not None:
             store.collect(self._options.keep_commits)
         self._manifest = store.open(commit).manifest()
@@ -391,6 +412,15 @@ class Trainer:
         self._written = self._written.plus(store.written)
         seconds = time.perf_counter() - started
         self._observer(Committed(commit, self._manifest.sequences, seconds, *store.written))
+
+    def _stays_in_memory(self) -> bool:
+        """Return whether the runs stay in memory after the last commit: columns that fit into what owners keep."""
+        # Profile best predicts from tables that are files.
+        if not self._target.specification.has_columns:
+            return False
+        limits = [memory.limit for memory in self._regions.roles.memory.values()]
+        hot, packed = self._regions.hot_and_packed()
+        return not all(limits) or hot // _PACKED + packed <= KEPT_SHARE * sum(map(data_budget, limits))
 
     def _report(self, commit: str, seconds: float) -> TrainingReport:
         now, before = self._manifest, self._before

@@ -21,7 +21,7 @@ import zarr
 from distributed import Client, futures_of, wait
 
 import giaann_dask as gd
-from giaann_dask.cluster.regions import region_key
+from giaann_dask.cluster.regions import region_holders
 from giaann_dask.errors import (
     ConceptMissingError,
     MissingDependencyError,
@@ -67,7 +67,7 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, gd.Network]:
     """A network of each profile; that of v1 has a column that is divided among regions."""
     folder = tmp_path_factory.mktemp("columns")
     text, options = write_text(folder / "text.txt"), {}
-    options["v1"] = gd.TrainingOptions(region_bytes=6_000, commit_sequences=16, batch_sequences=8)
+    options["v1"] = gd.TrainingOptions(region_bytes=4_000, commit_sequences=16, batch_sequences=8)
     with gd.connect(workers=0) as client:
         for profile in ("v1", "v2", "best"):
             chosen = gd.Specification(profile=profile, regions=2)
@@ -383,9 +383,9 @@ def test_parts_are_computed_by_the_worker_that_has_the_region(
     column, reader = copy.copy(network["miller"]), reader_of(network)
     assert column.worker is None
     handles = open_regions(workers, reader, gd.RowOptions(mode="remote"))
-    held = workers.who_has()
     live = reader.placement().live()
-    owners = {region: held[region_key(reader, region)][0] for region in live}
+    owners = region_holders(reader, live)
+    assert set(owners) == set(live)
     assert len(set(owners.values())) == 2
     assert column.workers == {region: owners[region] for region in column.regions}
     assert column.worker == owners[column.region]

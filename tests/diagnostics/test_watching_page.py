@@ -91,7 +91,7 @@ def see_training(browser: Any, workers: set[str]) -> None:
     assert "Giaann" in [link.text for link in browser.find_elements("css selector", ".navbar a")]
     wait(browser, lambda b: max(column(b, "over_time", "trained"), default=0) > 0)
     assert max(column(browser, "over_time", "connections")) > max(column(browser, "over_time", "trained"))
-    assert max(column(browser, "over_time", "moved")) > 1000
+    assert max(column(browser, "over_time", "stayed_bytes")) > 1000
     assert max(column(browser, "over_time", "process_bytes")) > 1 << 26
     assert column(browser, "over_time", "ago") == sorted(column(browser, "over_time", "ago"))
     wait(browser, lambda b: set(column(b, "sizes", "worker")) == workers)
@@ -129,7 +129,7 @@ def tiles(browser: Any) -> dict[str, str]:
 
 def test_figures_over_time_are_those_of_the_samples() -> None:
     samples = [
-        Sample(10.0 * n, {"sequences": 50 * n, "rounds": n, "increment_bytes": 640 * n, "decoded_bytes": 7.0 * n})
+        Sample(10.0 * n, {"sequences": 50 * n, "rounds": n, "data_increment_bytes": 640 * n, "decoded_bytes": 7.0 * n})
         for n in range(4)
     ]
     rows = {"row_requests": 20, "row_seconds": 0.05, "row_seconds_1": 10, "row_seconds_4": 10, "prompts_in_flight": 3}
@@ -138,7 +138,7 @@ def test_figures_over_time_are_those_of_the_samples() -> None:
     assert found["ago"][0] == pytest.approx(-40 / 60)
     # Over two changes, the last of which has not come.
     assert found["trained"] == [0, 5, 5, 5, 2.5]
-    assert found["moved"] == [0, 640, 640, 640, 640]
+    assert found["increment_bytes"] == [0, 640, 640, 640, 640]
     assert found["decoded_bytes"] == [0, 7, 14, 21, 21]
     last = {name: values[-1] for name, values in found.items()}
     assert (last["row_requests"], last["prompts_in_flight"]) == (2, 3)

@@ -1,16 +1,17 @@
-"""Training over several hosts that share no folder; the network is in an object store."""
+"""Training over several hosts: one is lost, a link is cut, another one joins."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.hosts import Hosts, require_namespaces
+from support.hosts import Hosts
 from support.processes import until
 from support.village import Undisturbed
 
-NAMES = ("head", "n1", "n2", "n3", "client")
+WORKERS = ("n1", "n2", "n3")
 TRAIN = """
 import sys
 from pathlib import Path
@@ -35,26 +36,15 @@ network.export(Path(folder, "exported.npz"))
 
 
 @pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[Hosts]:
+def hosts(make_hosts: Callable[..., Hosts]) -> Hosts:
     pytest.importorskip("moto.server", reason="needs moto's server")
     pytest.importorskip("obstore", reason="needs obstore")
-    require_namespaces()
-    private = tmp_path / "private"
-    private.mkdir()
-    environment = {
-        "AWS_ENDPOINT_URL": "http://10.79.0.1:5555",
-        "AWS_ACCESS_KEY_ID": "alice",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_REGION": "us-east-1",
-        # Else the loss of a host is noticed after five minutes.
-        "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "12s",
-        "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "10s",
-    }
-    made = Hosts(NAMES, private, environment)
-    try:
-        yield made
-    finally:
-        made.close()
+    return make_hosts(
+        AWS_ENDPOINT_URL="http://10.79.0.1:5555",
+        AWS_ACCESS_KEY_ID="alice",
+        AWS_SECRET_ACCESS_KEY="secret",
+        AWS_REGION="us-east-1",
+    )
 
 
 @pytest.mark.cluster
@@ -65,7 +55,7 @@ def test_a_network_in_a_bucket_survives_the_loss_of_a_host(
     serve = "from moto.server import main; main(['-H', '0.0.0.0', '-p', '5555'])"
     hosts.start("head", "-c", serve, log=tmp_path / "moto.log")
     hosts.start("head", "-m", "dask", "scheduler", "--port", "8786", log=tmp_path / "scheduler.log")
-    for name in NAMES[1:4]:
+    for name in WORKERS:
         hosts.start(name, "-m", "dask", "worker", f"{head}:8786", "--nthreads", "1", log=tmp_path / f"{name}.log")
     make = (
         "import time, urllib.request as u\n"
@@ -84,3 +74,33 @@ def test_a_network_in_a_bucket_survives_the_loss_of_a_host(
     hosts.kill("n2")
     assert training.wait(200) == 0, (tmp_path / "client.log").read_text()
     assert (tmp_path / "exported.npz").read_bytes() == undisturbed.exported
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_a_cut_link_and_a_host_that_joins_change_nothing(
+    make_hosts: Callable[..., Hosts], private: Path, tmp_path: Path, undisturbed: Undisturbed
+) -> None:
+    """The link of one host is cut for a moment, that of another one for good; a third host joins."""
+    hosts = make_hosts()
+    address = f"{hosts.addresses['head']}:8786"
+    hosts.start("head", "-m", "dask", "scheduler", "--port", "8786", log=tmp_path / "scheduler.log")
+
+    def join(name: str) -> None:
+        options = ("--nthreads", "1", "--local-directory", str(private))
+        hosts.start(name, "-m", "dask", "worker", address, *options, log=tmp_path / f"{name}.log")
+
+    join("n1")
+    join("n2")
+    arguments = (str(undisturbed.text), str(tmp_path / "net"), f"tcp://{address}", str(tmp_path))
+    training = hosts.start("client", "-c", TRAIN, *arguments, log=tmp_path / "client.log")
+    until(lambda: (tmp_path / "committed").exists() or training.poll() is not None)
+    assert training.poll() is None, (tmp_path / "client.log").read_text()
+    hosts.cut("n2")
+    time.sleep(3)
+    hosts.mend("n2")
+    hosts.cut("n1")
+    join("n3")
+    assert training.wait(250) == 0, (tmp_path / "client.log").read_text()
+    assert (tmp_path / "exported.npz").read_bytes() == undisturbed.exported
+    assert "Starting established connection" in (tmp_path / "n3.log").read_text()

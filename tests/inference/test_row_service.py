@@ -34,12 +34,14 @@ from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, Evalu
 from giaann_dask.inference.handle import opened_bytes, rows_are_remote
 from giaann_dask.inference.rows import service as row_service
 from giaann_dask.inference.rows.cache import RowCache, RowStatistics
+from giaann_dask.inference.rows.decoded import DecodedBlocks
 from giaann_dask.inference.rows.messages import RowProjection
 from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, RowOptions
 from giaann_dask.inference.rows.service import _plugin, install, select_rows
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.keys import SEGMENT_SHIFT, pack_neuron, pack_target
 from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.packing import PackedRegionRun, pack
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Row, Run
 from giaann_dask.store.network_store import NetworkStore
@@ -61,6 +63,10 @@ def table_run(table: dict[tuple[int, int, int], int]) -> Run:
     return Run(sources, np.concatenate([[0], np.cumsum(counts)]), target, strength)
 
 
+def packed_run(run: Run) -> PackedRegionRun:
+    return PackedRegionRun(pack(run), pack(Run.empty()))
+
+
 def same(one: Row | None, other: Row | None) -> bool:
     if one is None or other is None:
         return one is other
@@ -80,15 +86,20 @@ def trimmed(row: Row | None, projection: RowProjection) -> Row | None:
 
 
 @settings(deadline=None)
-@given(st.lists(TABLES, max_size=4), st.one_of(ALL, SEGMENTS), st.booleans(), st.integers(1, 400))
-def test_an_answer_is_a_part_of_the_sum_of_runs(
-    tables: list[dict[tuple[int, int, int], int]], segments: tuple[int, int] | None, strengths: bool, limit: int
+@given(TABLES, st.one_of(ALL, SEGMENTS), st.booleans(), st.integers(1, 400), st.integers(1, 9))
+def test_an_answer_is_a_part_of_a_run(
+    table: dict[tuple[int, int, int], int],
+    segments: tuple[int, int] | None,
+    strengths: bool,
+    limit: int,
+    block: int,
 ) -> None:
-    runs, projection = [table_run(table) for table in tables], RowProjection(segments, strengths)
-    whole, neurons = merge_runs(runs), pack_neuron(np.arange(13), 0)
-    done = 0
+    # Blocks of a run: its sources are divided at some of them.
+    whole, neurons = table_run(table), pack_neuron(np.arange(13), 0)
+    projection, done = RowProjection(segments, strengths), 0
+    packed, decoded = pack(whole, 4), DecodedBlocks(lambda: False, block)
     while done < len(neurons):
-        answer = select_rows(runs, neurons[done:], projection, limit)
+        answer = select_rows(decoded.blocks("run", packed, neurons[done:]), neurons[done:], projection, limit)
         assert answer.answered > 0
         for neuron in neurons[done : done + answer.answered].tolist():
             assert same(answer.rows.row(neuron), trimmed(whole.row(neuron), projection))
@@ -140,7 +151,8 @@ class Regions:
         halves = [{(a, s, b): n + 1 for a, s, b, n in half.tolist()} for half in tables]
         runs = [[self._part(table_run(half), region) for half in halves] for region in self.placement.live()]
         self.futures = [
-            client.scatter(pair, hash=False, workers=[a]) for pair, a in zip(runs, self._workers(), strict=True)
+            client.scatter([packed_run(run) for run in pair], hash=False, workers=[a])
+            for pair, a in zip(runs, self._workers(), strict=True)
         ]
         self.keys = {r: tuple(f.key for f in held) for r, held in zip(self.placement.live(), self.futures, strict=True)}
         self.rows = RunRows.placed(self.placement, [merge_runs(pair) for pair in runs])
@@ -197,7 +209,7 @@ def test_long_answers_come_in_parts(regions: Regions, monkeypatch: pytest.Monkey
     rows = RemoteRows.of_client(regions.client, regions.placement, regions.asked("parts"))
     found = rows.rows(regions.neurons)
     assert all(same(row, regions.rows.row(neuron)) for neuron, row in found.items())
-    assert rows.figures.rows == len(regions.neurons)
+    assert rows.figures.rows == 2 * len(regions.neurons), "of two runs each"
     assert rows.figures.requests > 3
 
 
@@ -207,7 +219,7 @@ def test_one_request_to_an_owner_however_many_rows(regions: Regions) -> None:
         assert rows.row(regions.neurons[44]) is None
         rows.rows(regions.neurons)
     figures = rows.figures
-    assert (figures.requests, figures.rows, figures.retries) == (2, 45, 0)
+    assert (figures.requests, figures.rows, figures.retries) == (2, 90, 0), "of two runs each"
     assert (figures.misses, figures.hits) == (45, 47)
     assert figures.hit_rate == pytest.approx(47 / 92)
     assert figures.received_bytes > sum(len(r.target) * 8 for n in regions.neurons if (r := regions.rows.row(n)))
@@ -223,11 +235,11 @@ def test_regions_that_nobody_has_are_an_error_in_time(regions: Regions) -> None:
 def test_a_region_that_moved_is_found_again(regions: Regions) -> None:
     rows = RemoteRows.of_client(regions.client, regions.placement, regions.asked("moved", cache_bytes=0))
     rows.rows(regions.neurons)
-    for region in rows._owners:
-        rows._owners[region] = rows._owners[region].rsplit("/", 1)[0] + "/99999"
+    for run in rows._owners:
+        rows._owners[run] = rows._owners[run].rsplit("/", 1)[0] + "/99999"
     found = rows.rows(regions.neurons)
     assert all(same(row, regions.rows.row(neuron)) for neuron, row in found.items())
-    assert rows.figures.retries == len(regions.keys)
+    assert rows.figures.retries == sum(map(len, regions.keys.values()))
 
 
 def test_an_owner_that_hangs_is_asked_again(regions: Regions, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,13 +251,13 @@ def test_an_owner_that_hangs_is_asked_again(regions: Regions, monkeypatch: pytes
         if not hung.is_set():
             hung.set()
             await asyncio.sleep(60)
-        return answer(**question)
+        return await answer(**question)
 
     monkeypatch.setitem(worker.handlers, row_service.OPERATION, hang_once)
     rows = RemoteRows.of_client(regions.client, regions.placement, regions.asked("hung", request_s=0.3))
     assert same(rows.row(regions.neurons[3]), regions.rows.row(regions.neurons[3]))
     assert hung.is_set()
-    assert rows.figures.retries == 1
+    assert rows.figures.retries == 2
 
 
 def test_the_service_ends_with_its_last_user() -> None:
@@ -290,7 +302,7 @@ def test_a_task_that_waits_lets_the_region_be_read(regions: Regions) -> None:
         install(client)
         asking = client.submit(ask_in_task, Placement(1), RegionKeys("late", {0: ("late",)}), [0], pure=False)
         time.sleep(0.3)
-        reading = client.submit(table_run, {(0, 3, 1): 7}, key="late")
+        reading = client.submit(lambda: packed_run(table_run({(0, 3, 1): 7})), key="late")
         assert asking.result(30)[0].strength.tolist() == [7]
         del reading
 
@@ -389,7 +401,7 @@ def test_an_evaluation_outlives_the_worker_that_holds_regions(
                 (holder,) = roles_of(client).storage
                 before.append(requests())
                 held = client.has_what()
-                assert {worker for worker in held if "open_region" in str(held[worker])} == {holder}
+                assert {worker for worker in held if "open_run" in str(held[worker])} == {holder}
                 killed.append(client.run(os.getpid, workers=[holder])[holder])
                 os.kill(killed[0], signal.SIGKILL)
 

@@ -68,7 +68,7 @@ def disturbed(sessions: ContinuationStream, disturb: Callable[[], None], after: 
 
 def signal_holder(client: Client, number: signal.Signals) -> None:
     """Send a signal to the storage worker that holds most regions."""
-    held = {worker: sum("open_region" in str(key) for key in keys) for worker, keys in client.has_what().items()}
+    held = {worker: sum("open_run" in str(key) for key in keys) for worker, keys in client.has_what().items()}
     holder = max(held, key=held.__getitem__)
     assert held[holder] > 1
     assert holder in roles_of(client).storage
@@ -124,7 +124,7 @@ def test_a_lost_connection_is_an_error_at_once(known: tuple[gd.Network, list[Con
             # The client connects again, but its scheduler has forgotten what it wanted.
             client.sync(client.scheduler_comm.close)
             (worker,) = client.cluster.workers.values()
-            until(lambda: not any("open_region" in str(key) for key in worker.data) and client.status == "running")
+            until(lambda: not any("open_run" in str(key) for key in worker.data) and client.status == "running")
 
         with network.sessions(PROMPTS, client=client, options=asked(), batch=FEW) as sessions:
             assert sessions._opened.trouble(5) is None

@@ -73,7 +73,7 @@ def until(condition: Callable[[], object], seconds: float = 90.0) -> None:
         time.sleep(0.1)
 
 
-def signal_worker(client: Client, number: signal.Signals, key: str = "open_region") -> None:
+def signal_worker(client: Client, number: signal.Signals, key: str = "open_r") -> None:
     """Send a signal to a worker that holds regions, or other results with such keys."""
     held = client.has_what()
     holder = next(worker for worker, keys in held.items() if any(key in str(each) for each in keys))

@@ -11,6 +11,7 @@ from distributed import Client
 
 from giaann_dask.inference.rows.messages import RowProjection
 from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, RowOptions
+from giaann_dask.runs.packing import PackedRegionRun, pack
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 
@@ -61,7 +62,8 @@ class HeldNetwork:
         self.keys: dict[int, tuple[str, ...]] = {}
         for each in self.placement.live():
             inside = np.flatnonzero(region == each)
-            runs = [rows_of(run, inside[start::2]) for start in range(2)]
+            parts = [rows_of(run, inside[start::2]) for start in range(2)]
+            runs = [PackedRegionRun(pack(part), pack(Run.empty())) for part in parts]
             futures = client.scatter(runs, hash=False, workers=[next(held_by)])
             self._futures.append(futures)
             self.keys[each] = tuple(future.key for future in futures)

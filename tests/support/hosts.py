@@ -24,7 +24,8 @@ class Hosts:
     names : sequence of str
         Names of the hosts.
     private : Path
-        Folder that is another one on each of them: temporary files, homes and Dask's local folders.
+        Folder that is another one for each process that is started on them, and for what that starts: temporary files,
+        homes and Dask's local folders.
     environment : dict of str to str
         Variables of all their processes, besides those of this process.
     """
@@ -32,7 +33,8 @@ class Hosts:
     def __init__(self, names: Sequence[str], private: Path, environment: dict[str, str]) -> None:
         self._prefix = f"gd{os.getpid() % 100_000}"
         self._private = private
-        self._environment = {**os.environ, **environment, "TMPDIR": str(private), "HOME": str(private)}
+        self._own = {**environment, "TMPDIR": str(private), "HOME": str(private)}
+        self._environment = {**os.environ, **self._own}
         self._processes: dict[str, list[subprocess.Popen[bytes]]] = {name: [] for name in names}
         self.addresses = {name: f"10.79.0.{number}" for number, name in enumerate(names, 1)}
         self._bridge = self._space("bridge")
@@ -45,17 +47,19 @@ class Hosts:
             _ip("link", "add", link, "netns", self._bridge, "type", "veth", "peer", "name", "eth0", "netns", space)
             _ip("-n", self._bridge, "link", "set", link, "master", "br0", "up")
             _ip("-n", space, "addr", "add", f"{self.addresses[name]}/24", "dev", "eth0")
-            for device in ("eth0", "lo"):
-                _ip("-n", space, "link", "set", device, "up")
-            # Dask asks for the route to the internet to learn its own address.
-            _ip("-n", space, "route", "add", "default", "via", f"10.79.0.{200}")
+            _ip("-n", space, "link", "set", "lo", "up")
+            self.mend(name)
 
     def _space(self, name: str) -> str:
         return f"{self._prefix}-{name}"
 
     def start(self, name: str, *command: str, log: Path) -> subprocess.Popen[bytes]:
         """Start a Python command on a host: the arguments of the interpreter."""
-        inside = ["sh", "-c", _ENTER, str(self._private), name, sys.executable, *command]
+        return self.launch(name, sys.executable, *command, log=log)
+
+    def launch(self, name: str, *program: str, log: Path) -> subprocess.Popen[bytes]:
+        """Start a program on a host."""
+        inside = ["sh", "-c", _ENTER, str(self._private), name, *program]
         outside = ["ip", "netns", "exec", self._space(name)]
         outside += ["unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", *inside]
         with log.open("ab") as output:
@@ -65,9 +69,46 @@ class Hosts:
         self._processes[name].append(process)
         return process
 
+    def start_sshd(self, folder: Path) -> Path:
+        """Start an SSH server on every host, and return the configuration with which `ssh -F` reaches all of them.
+
+        Sessions have the variables of the hosts' processes, and the private folder of the host's server.
+        """
+        for key in ("host", "user"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True)
+        paths = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+        variables = " ".join(f'"{name}={value}"' for name, value in {**paths, **self._own}.items())
+        server = folder / "sshd_config"
+        server.write_text(
+            f"HostKey {folder / 'host'}\nAuthorizedKeysFile {folder / 'user.pub'}\nStrictModes no\nUsePAM no\n"
+            f"PidFile none\nMaxStartups 100\nSetEnv {variables}\n"
+        )
+        known = (folder / "host.pub").read_text().split()[:2]
+        (folder / "known_hosts").write_text("".join(f"{a} {' '.join(known)}\n" for a in self.addresses.values()))
+        config = folder / "ssh_config"
+        aliases = "".join(f"Host {name}\n    HostName {address}\n" for name, address in self.addresses.items())
+        config.write_text(
+            f"{aliases}Host *\n    User root\n    IdentityFile {folder / 'user'}\n    BatchMode yes\n"
+            f"    UserKnownHostsFile {folder / 'known_hosts'}\n    ConnectionAttempts 40\n"
+        )
+        Path("/run/sshd").mkdir(exist_ok=True)
+        for name in self.addresses:
+            self.launch(name, "/usr/sbin/sshd", "-D", "-e", "-f", str(server), log=folder / f"sshd-{name}.log")
+        return config
+
+    def cut(self, name: str) -> None:
+        """Cut the link of a host; its processes go on."""
+        _ip("-n", self._space(name), "link", "set", "eth0", "down")
+
+    def mend(self, name: str) -> None:
+        """Join a host with the others, for the first time or again."""
+        _ip("-n", self._space(name), "link", "set", "eth0", "up")
+        # Dask asks for the route to the internet to learn its own address.
+        _ip("-n", self._space(name), "route", "add", "default", "via", "10.79.0.200")
+
     def kill(self, name: str) -> None:
         """Stop a host as a power cut does: its network first, so that nobody hears of the end of its processes."""
-        subprocess.run(["ip", "netns", "exec", self._space(name), "ip", "link", "set", "eth0", "down"], check=True)
+        self.cut(name)
         for process in self._processes[name]:
             process.kill()
             process.wait(30)
@@ -83,11 +124,17 @@ class Hosts:
         subprocess.run(["ip", "netns", "del", self._bridge], check=False, capture_output=True)
 
 
+def require_tools(*tools: str, packages: str) -> None:
+    """Skip a test where programs are missing, also such that are not in the path of users."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    missing = [tool for tool in tools if shutil.which(tool, path=path) is None]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)} (Debian: {packages})")
+
+
 def require_namespaces() -> None:
     """Skip a test where hosts cannot be made: not as root, without iproute2 or in a container without rights."""
-    for tool in ("ip", "unshare", "mount"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"needs {tool} (Debian: iproute2, util-linux, mount)")
+    require_tools("ip", "unshare", "mount", packages="iproute2, util-linux, mount")
     name = f"gd{os.getpid() % 100_000}-probe"
     made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False)
     tried = subprocess.run(

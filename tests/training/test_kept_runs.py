@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from distributed import Client, wait
+from support.processes import until
 from support.village import write_village
 
 import giaann_dask as gd
+from giaann_dask.cluster import kept_runs
+from giaann_dask.cluster.kept_runs import KeptRuns
+from giaann_dask.cluster.locality import COUNTS
+from giaann_dask.events import Committed, DataMoved, Event, RoundIntegrated, SequencesEvaluated
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.run_io import StoredEntries
 from giaann_dask.text.reading import ReadOptions
-from giaann_dask.training import kept_runs, trainer
-from giaann_dask.training.kept_runs import KeptRuns
+from giaann_dask.training import data_moves, trainer
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.tasks import pack_run
 
 OPTIONS = gd.TrainingOptions(batch_sequences=100, block_characters=6_000, commit_sequences=250)
+ASKED = gd.EvaluationOptions(rows=gd.RowOptions(mode="remote"), device="cpu", maximum_sequences=40)
 TEXT = gd.TextOptions(reading=ReadOptions(part_characters=6_000))
 
 
@@ -49,8 +56,8 @@ def test_a_run_is_taken_over_once_and_only_in_the_attempt_that_wrote_it() -> Non
 def test_no_more_is_kept_than_the_memory_limit_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     kept, run = KeptRuns(), small_run(1)
     nbytes = run.connections.nbytes + run.neurons.nbytes
-    monkeypatch.setattr(kept_runs, "worker_memory_limit", lambda: 1)
-    monkeypatch.setattr(kept_runs, "data_budget", lambda _: 4 * nbytes * 2)
+    monkeypatch.setattr(kept_runs.memory_budget, "worker_memory_limit", lambda: 1)
+    monkeypatch.setattr(kept_runs.memory_budget, "data_budget", lambda _: 4 * nbytes * 2)
     for name in ("1", "2", "3"):
         kept.keep("a", name, run)
     assert [kept.take("a", name) is run for name in ("1", "2", "3")] == [True, True, False]
@@ -83,8 +90,8 @@ def test_runs_are_on_the_owners_of_their_regions(tmp_path: Path, monkeypatch: py
     seen: list[tuple[bool, bool]] = []
     original = trainer.commit_regions
 
-    def commit_and_look(store: Any, regions: Regions, *arguments: Any, last: bool = False) -> str:
-        commit = original(store, regions, *arguments, last=last)
+    def commit_and_look(store: Any, regions: Regions, *arguments: Any, last: bool = False, opens: bool) -> str:
+        commit = original(store, regions, *arguments, last=last, opens=opens)
         runs = [] if last else [(region, run) for region, run in regions.now().references() if run.stored]
         wait([run.future for _, run in runs], timeout=60)
         places = client.who_has([run.future for _, run in runs])
@@ -96,12 +103,117 @@ def test_runs_are_on_the_owners_of_their_regions(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(trainer, "commit_regions", commit_and_look)
     texts = [write_village(tmp_path / f"{n}.txt", 1_500, n) for n in (1, 2)]
     client: Client
+    moved: list[list[DataMoved]] = []
     with gd.connect(workers=2) as client:
         for text in texts:
+            events: list[Event] = []
             network = gd.train(
                 text, tmp_path / "net", client=client, specification=gd.Specification(regions=4), text=TEXT,
-                options=OPTIONS,
+                options=OPTIONS, observer=events.append,
             )  # fmt: skip
-    assert len(network.commits()) > 6
-    assert len(seen) > 8
-    assert all(in_memory and at_owner for in_memory, at_owner in seen)
+            moved.append([event for event in events if isinstance(event, DataMoved)])
+            received = sum(client.run(bytes_received).values())
+            rounds = sum(isinstance(event, RoundIntegrated) for event in events)
+            assert len(moved[-1]) == rounds + 1, "one for each round, and one for what was left"
+            counted = ("increment_bytes", "stolen_bytes", "reassigned_bytes", "other_bytes")
+            assert sum_of([event for each in moved for event in each], *counted) == received
+        assert len(network.commits()) > 6
+        assert len(seen) > 8
+        assert all(in_memory and at_owner for in_memory, at_owner in seen)
+        held = run_bytes(client)
+        assert set(held) >= {future.key for future in network._held}
+        assert all(len(workers) == 1 for workers in client.who_has(network._held).values())
+        during: list[dict[str, int]] = []
+        report = network.evaluate(
+            texts[1], client=client, options=ASKED, observer=lambda _: during.append(run_bytes(client))
+        )
+    for each in moved:
+        assert sum_of(each, "stayed_bytes") > sum_of(each, "increment_bytes") > 0
+        assert sum_of(each, "reassigned_bytes") == 0
+    assert sum_of(moved[0], "read_bytes") == sum_of(moved[1], "read_bytes") == 0, "the second goes on with what is held"
+    assert report.rows.requests > 0
+    assert during
+    assert all(each == held for each in during), "the owners hold the same bytes, once"
+
+
+def bytes_received(dask_worker: Any) -> int:
+    return sum(nbytes or 0 for each in dask_worker.transfer_incoming_log for nbytes in each["keys"].values())
+
+
+def sum_of(events: list[DataMoved], *names: str) -> int:
+    return sum(getattr(event, name) for event in events for name in names)
+
+
+def test_causes_of_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is moved when workers have changed is moved because of that; later it is stolen or read."""
+    counts = dict.fromkeys(COUNTS, 0)
+    monkeypatch.setattr(data_moves, "ask_workers", lambda *_, **__: {"a": dict(counts), "b": OSError("gone")})
+    moves = data_moves.DataMoves(None)  # type: ignore[arg-type]
+    counts |= {"used_bytes": 100, "increment_bytes": 30, "run_bytes": 20, "read_bytes": 7, "spilled_bytes": 3}
+    told = moves.since(4)
+    assert told == DataMoved(4, 50, increment_bytes=30, stolen_bytes=20, read_bytes=7, spilled_bytes=3)
+    moves.workers_changed()
+    counts["run_bytes"] += 5
+    assert moves.since(5) == DataMoved(5, reassigned_bytes=5)
+    counts["used_bytes"] += 5
+    counts["read_bytes"] += 2
+    assert moves.since(6) == DataMoved(6, reassigned_bytes=2)
+    counts.clear()
+    assert moves.since(7) == DataMoved(7), "a worker that begins again takes nothing back"
+
+
+def run_bytes(client: Client) -> dict[str, int]:
+    """Return the bytes of runs and regions in the memory of all workers, by key."""
+    held = client.who_has()
+    kept = {
+        key: size for key, size in client.nbytes(summary=False).items() if str(key).startswith(("open_r", "compact"))
+    }
+    return {key: size * len(held[key]) for key, size in kept.items() if held.get(key)}
+
+
+def later(client: Client) -> dict[str, int]:
+    time.sleep(0.2)
+    return run_bytes(client)
+
+
+def test_an_evaluation_uses_the_runs_of_a_training_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each commit is evaluated while later rounds are under way, and the last one after the training."""
+    read, counted = list[str](), list[str]()
+    for name in ("read", "read_all"):
+        original = getattr(StoredEntries, name)
+
+        def count(self: StoredEntries, *names: Any, original: Any = original) -> Any:
+            counted.append(self._prefix)
+            return original(self, *names)
+
+        monkeypatch.setattr(StoredEntries, name, count)
+    found: list[tuple[dict[str, int], dict[str, int]]] = []
+    texts = [write_village(tmp_path / f"{n}.txt", 900, n) for n in (1, 2)]
+    rule = gd.Specification(regions=3)
+    with gd.connect(workers=0) as client:
+
+        def evaluate(network: gd.Network) -> None:
+            # Until stored runs are added up they are needed, and then their sum is there.
+            until(lambda: not any(client.processing().values()) and run_bytes(client) == later(client))
+            before, during = run_bytes(client), list[dict[str, int]]()
+            counted.clear()
+            look = lambda event: isinstance(event, SequencesEvaluated) and during.append(run_bytes(client))  # noqa: E731
+            network.evaluate(texts[1], client=client, options=ASKED, observer=look)
+            found.append((before, during[0]))
+            read.extend(counted)
+
+        def observe(event: object) -> None:
+            if isinstance(event, Committed):
+                evaluate(gd.Network(tmp_path / "net", event.commit))
+
+        network = gd.train(
+            texts[0], tmp_path / "net", client=client, specification=rule, text=TEXT, options=OPTIONS, observer=observe
+        )
+        evaluate(network)
+        assert len(network._held) >= len(network.manifest.runs_by_region())
+        network._opened.clear()
+        network._held = ()
+        until(lambda: not run_bytes(client))
+    assert len(found) > 3
+    assert all(before and during == before for before, during in found), "the same bytes, and no others"
+    assert not read, "and nothing of the store"

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from dataclasses import astuple
+from dataclasses import astuple, fields
 from typing import Any
 
 from giaann_dask.events import (
     BlockEncoded,
     Committed,
+    DataMoved,
     Event,
     MemoryMeasured,
     PromptsAdvanced,
@@ -26,6 +27,8 @@ from giaann_dask.events import (
 # Of a network with more regions, the largest and the busiest are told.
 REGIONS_TOLD = 96
 _COMMITS_TOLD = 16
+# What became of the data of regions, as ``data_...`` in totals.
+MOVED = tuple(each.name for each in fields(DataMoved) if each.name != "round")
 _ROUND = ("sequences", "connections", "increment_bytes", "messages", "column_touches", "shared_touches")
 
 Message = dict[str, Any]
@@ -65,6 +68,9 @@ class Digest:
                 for name in _ROUND:
                     self._totals[name] += getattr(event, name)
                 self._gauges |= {name: getattr(event, name) for name in ("rounds_in_flight", "rounds_connecting")}
+            case DataMoved():
+                for name in MOVED:
+                    self._totals[f"data_{name}"] += getattr(event, name)
             case MemoryMeasured():
                 self._gauges |= {"decoded_bytes": event.hot_bytes, "packed_bytes": event.packed_bytes}
             case RegionsMeasured():

@@ -191,9 +191,16 @@ PLOTS: dict[str, tuple[Any, Sequence[Series], Look]] = {
         Look(title="Memory of the cluster, by tier", unit="bytes"),
     ),
     "moved": (
-        plots.lines,
-        (Series("moved", "moved", plots.ORANGE),),
-        Look(title="Bytes moved to regions per round", unit="bytes", height=2 * _HALF),
+        plots.areas,
+        (
+            Series("stayed_bytes", "stayed", plots.BLUE),
+            Series("increment_bytes", "increments", plots.ORANGE),
+            Series("stolen_bytes", "stolen", plots.PURPLE),
+            Series("reassigned_bytes", "new owner", plots.GREEN),
+            Series("read_bytes", "store", plots.GREY),
+            Series("spilling_bytes", "spilled", plots.FAINT, dashed=True),
+        ),
+        Look(title="Data of regions per round: stayed, or moved why", unit="bytes", height=2 * _HALF),
     ),
     "requests": (
         plots.lines,
@@ -233,7 +240,9 @@ def time_columns(samples: Sequence[Sample], now: float, unit_s: float) -> dict[s
     for name in ("trained", "encoded", "evaluated"):
         found[name] = rates(samples, "sequences" if name == "trained" else f"{name}_sequences")
     found["connections"] = rates(samples, "connections")
-    found["moved"] = ratios(samples, "increment_bytes", "rounds")
+    for name in ("stayed_bytes", "increment_bytes", "stolen_bytes", "reassigned_bytes", "read_bytes"):
+        found[name] = ratios(samples, f"data_{name}", "rounds")
+    found["spilling_bytes"] = ratios(samples, "data_spilled_bytes", "rounds")
     found["row_requests"] = rates(samples, "row_requests")
     found["answer_ms"] = [1000 * value for value in ratios(samples, "row_seconds", "row_requests")]
     found["asked_ms"] = [1000 * value for value in ratios(samples, "asked_seconds", "asked_requests")]

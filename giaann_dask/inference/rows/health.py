@@ -60,9 +60,9 @@ async def _find_problem(client: Client, regions: RegionKeys, within_s: float) ->
         having = await asyncio.wait_for(client.scheduler.who_has(keys=_keys(regions)), within_s)
     except OSError:
         return "the scheduler does not answer"
-    holders = [set.intersection(*(set(having.get(key, ())) for key in its)) for its in regions.keys.values()]
-    answering = await _answering(client, {one for some in holders for one in some}, within_s)
-    without = sum(not some & answering for some in holders)
+    holders = [[set(having.get(key, ())) for key in its] for its in regions.keys.values()]
+    answering = await _answering(client, {one for its in holders for some in its for one in some}, within_s)
+    without = sum(not all(some & answering for some in its) for its in holders)
     if without:
         return f"{without} of {len(holders)} regions of the network are held by no worker that answers"
     return None

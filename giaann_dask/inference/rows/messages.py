@@ -38,17 +38,17 @@ class RowProjection:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowRequest:
-    """Some neurons of one region.
+    """Some neurons of one run.
 
     Attributes
     ----------
-    keys : tuple of str
-        Tasks whose results are the region's runs; all of them are held by the worker asked.
+    key : str
+        Task whose result is the run, which the worker asked holds.
     neurons : ndarray
         Neuron keys, strictly ascending, int64.
     """
 
-    keys: tuple[str, ...]
+    key: str
     neurons: Integers
 
 
@@ -61,7 +61,7 @@ class RowResponse:
     answered : int
         How many of the neurons were looked up, from the first.
     rows : Run
-        The rows of those that have any, without strengths (an empty array) if these are not wanted.
+        The rows of those that have any in this run, without strengths (an empty array) if these are not wanted.
     """
 
     answered: int

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future as Answer
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -23,6 +23,7 @@ from giaann_dask.inference.rows.messages import NAME, OPERATION, RowProjection, 
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import LazyModule
+from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Row, Run
 
@@ -116,7 +117,7 @@ class RegionKeys:
     snapshot : str
         Identity of the commit and its store; rows of one snapshot never change.
     keys : dict of int to tuple of str
-        Tasks whose results are the runs of each live region; those of a region are on one worker.
+        Tasks whose results are the runs of each live region, as `PackedRegionRun`; on any workers.
     options : RowOptions
         How they are asked.
     """
@@ -160,7 +161,8 @@ class RemoteRows:
         self._hot = hot
         self._trim = projection or RowProjection()
         self._snapshot = f"{regions.snapshot} {self._trim}"
-        self._owners: dict[int, str] = {}
+        # Holders of runs by the keys of their tasks.
+        self._owners: dict[str, str] = {}
         # Those that did not answer the last time; another holder is asked first, where there is one.
         self._unresponsive: set[str] = set()
         keys = [key for its in regions.keys.values() for key in its]
@@ -281,17 +283,22 @@ class RemoteRows:
         """Ask owners until all rows are here; runs on the event loop."""
         neurons = np.sort(neurons)
         region = self._placement.regions_of(neurons)
-        wanted = {int(r): neurons[region == r] for r in np.unique(region)}
+        parts = {int(r): neurons[region == r] for r in np.unique(region)}
+        # By run: what is still to be asked, and what was answered.
+        wanted = {key: its for r, its in parts.items() for key in self._regions.keys[r]}
+        answered: dict[str, list[Run]] = {key: [] for key in wanted}
         deadline = time.monotonic() + self._regions.options.timeout_s
-        rows: Rows = {}
         pause = _FIRST_PAUSE_S
         while wanted:
-            before = len(rows)
             groups = await self._by_owner(wanted)
-            found = await asyncio.gather(*(self._request(owner, part, wanted) for owner, part in groups.items()))
-            for answer in (item for answers in found for item in answers.items()):
-                _store_rows(*answer, wanted, rows)
-            if len(rows) > before:
+            found = await asyncio.gather(*(self._request(owner, keys, wanted) for owner, keys in groups.items()))
+            responses = {key: response for each in found for key, response in each.items()}
+            for key, response in responses.items():
+                answered[key].append(response.rows)
+                rest = wanted.pop(key)[response.answered :]
+                if len(rest):
+                    wanted[key] = rest
+            if responses:
                 pause = _FIRST_PAUSE_S
             elif time.monotonic() > deadline:
                 raise _no_response(self._regions.options.timeout_s)
@@ -299,34 +306,35 @@ class RemoteRows:
                 self._require_kept()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LAST_PAUSE_S)
+        rows: Rows = {}
+        for r, its in parts.items():
+            summed = _sum_rows([piece for key in self._regions.keys[r] for piece in answered[key]])
+            rows.update((neuron, _copied(summed.row(neuron))) for neuron in its.tolist())
         return rows
 
-    async def _by_owner(self, regions: Collection[int]) -> dict[str, list[int]]:
-        """Return the regions of each owner; the scheduler is queried for unknown owners."""
-        unknown = [region for region in regions if region not in self._owners]
+    async def _by_owner(self, keys: Collection[str]) -> dict[str, list[str]]:
+        """Return the runs of each owner; the scheduler is queried for unknown owners."""
+        unknown = [key for key in keys if key not in self._owners]
         if unknown:
-            keys = [key for region in unknown for key in self._regions.keys[region]]
             try:
-                call = self._home.scheduler.who_has(keys=keys)
+                call = self._home.scheduler.who_has(keys=unknown)
                 having: dict[str, list[str]] = await asyncio.wait_for(call, self._regions.options.request_s)
             except OSError:
                 having = {}
-            for region in unknown:
-                holders = [set(having.get(key, ())) for key in self._regions.keys[region]]
-                every = set.intersection(*holders)
-                if every:
-                    own = self._home.address if isinstance(self._home, distributed.Worker) else None
-                    self._owners[region] = min(every, key=lambda one: (one in self._unresponsive, one != own, one))
-        groups: dict[str, list[int]] = {}
-        for region in regions:
-            if region in self._owners:
-                groups.setdefault(self._owners[region], []).append(region)
+            own = self._home.address if isinstance(self._home, distributed.Worker) else None
+            for key in unknown:
+                if every := having.get(key):
+                    self._owners[key] = min(every, key=lambda one: (one in self._unresponsive, one != own, one))
+        groups: dict[str, list[str]] = {}
+        for key in keys:
+            if key in self._owners:
+                groups.setdefault(self._owners[key], []).append(key)
         return groups
 
-    async def _request(self, owner: str, regions: list[int], wanted: dict[int, Integers]) -> dict[int, RowResponse]:
-        """Return the answers of one owner, by region; drop it as the owner of regions that it does not answer."""
+    async def _request(self, owner: str, keys: list[str], wanted: dict[str, Integers]) -> dict[str, RowResponse]:
+        """Return the answers of one owner, by run; drop it as the owner of runs that it does not answer."""
         # Another request may need an owner again that this one forgets; it then asks the scheduler too.
-        questions = [RowRequest(self._regions.keys[region], wanted[region]) for region in regions]
+        questions = [RowRequest(key, wanted[key]) for key in keys]
         began = time.perf_counter()
         try:
             call = self._call(owner, questions)
@@ -336,18 +344,18 @@ class RemoteRows:
                 self._home.extensions[NAME].times.asked(time.perf_counter() - began)
         except OSError:
             reply = None
-            # Of its other regions too, so that a worker that is gone is waited for once.
-            self._owners = {region: one for region, one in self._owners.items() if one != owner}
+            # Of its other runs too, so that a worker that is gone is waited for once.
+            self._owners = {key: one for key, one in self._owners.items() if one != owner}
             self._unresponsive.add(owner)
-        answers: list[RowResponse | None] = reply["answers"] if reply else [None] * len(regions)
-        found = {region: answer for region, answer in zip(regions, answers, strict=True) if answer is not None}
-        for region in set(regions) - set(found):
-            self._owners.pop(region, None)
+        answers: list[RowResponse | None] = reply["answers"] if reply else [None] * len(keys)
+        found = {key: answer for key, answer in zip(keys, answers, strict=True) if answer is not None}
+        for key in set(keys) - set(found):
+            self._owners.pop(key, None)
         figures = RowStatistics(
             requests=1 if reply else 0,
             rows=sum(answer.answered for answer in found.values()),
             received_bytes=sum(answer.rows.nbytes for answer in found.values()),
-            retries=len(regions) - len(found),
+            retries=len(keys) - len(found),
         )
         for counter in (self._hot, self._counter):
             counter.count(**asdict(figures))
@@ -355,7 +363,7 @@ class RemoteRows:
 
     async def _call(self, owner: str, questions: list[RowRequest]) -> dict[str, Any] | None:
         if isinstance(self._home, distributed.Worker) and owner == self._home.address:
-            reply: dict[str, Any] = self._home.extensions[NAME].answer(questions, self._trim)
+            reply: dict[str, Any] = await self._home.extensions[NAME].answer(questions, self._trim)
             return {"answers": reply["answers"].data}
         from distributed.core import send_recv
         from distributed.protocol import to_serialize
@@ -379,15 +387,20 @@ def row_source(
     return RunRows.placed(placement, regions)
 
 
-def _store_rows(region: int, answer: RowResponse, wanted: dict[int, Integers], rows: Rows) -> None:
-    """Store the rows of an answer; those beyond its limit are left to the next request."""
-    neurons = wanted.pop(region)
-    for neuron in neurons[: answer.answered].tolist():
-        row = answer.rows.row(neuron)
-        # A copy, so that a row that is kept does not keep the whole answer in memory.
-        rows[neuron] = None if row is None else Row(row.target.copy(), row.strength.copy())
-    if answer.answered < len(neurons):
-        wanted[region] = neurons[answer.answered :]
+def _sum_rows(parts: Sequence[Run]) -> Run:
+    """Return the sum of rows of the runs of a region, which may all be without strengths."""
+    parts = [part for part in parts if len(part)]
+    if len(parts) < 2:
+        return parts[0] if parts else Run.empty()
+    if any(len(part.strength) for part in parts):
+        return merge_runs(parts)
+    merged = merge_runs([replace(part, strength=np.ones(len(part), np.int32)) for part in parts])
+    return replace(merged, strength=merged.strength[:0])
+
+
+def _copied(row: Row | None) -> Row | None:
+    """Return a copy of a row, so that one that is kept does not keep the whole answer in memory."""
+    return None if row is None else Row(row.target.copy(), row.strength.copy())
 
 
 def _secede_once() -> None:

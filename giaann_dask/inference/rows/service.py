@@ -1,15 +1,16 @@
 """Answer requests for the connections that leave neurons, from the regions that Dask holds on a worker.
 
-A plugin adds a handler to every worker's server. The handler reads the results of tasks where Dask keeps them, without
-a copy, sums the runs of a region for the requested neurons, and leaves out what the request excludes. It runs on the
-worker's event loop, beside its tasks, and only reads runs, which never change. `rows.remote` makes the requests.
+A plugin adds a handler to every worker's server. The handler reads the results of tasks where Dask keeps them, decodes
+the blocks of rows that are requested (`decoded`), and leaves out what the request excludes. It runs in a thread beside
+the worker's tasks, and only reads runs, which never change. `rows.remote` makes the requests.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,11 +21,13 @@ from distributed.protocol.pickle import dumps
 
 from giaann_dask.cluster import query_scheduler
 from giaann_dask.cluster.heartbeat import ROWS_METRIC, RowServiceMetrics
+from giaann_dask.cluster.memory_budget import RELEASE_FRACTION
 from giaann_dask.errors import ClusterError
 from giaann_dask.inference.rows.cache import RowCache
+from giaann_dask.inference.rows.decoded import DecodedBlocks
 from giaann_dask.inference.rows.messages import NAME, OPERATION, RowProjection, RowRequest, RowResponse
 from giaann_dask.keys import SEGMENT_SHIFT, Integers
-from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.run import Run
 
 # An answer ends after the row that passes this; the rest is asked for again.
@@ -43,6 +46,8 @@ class RowService:
     ----------
     hot : RowCache
         Rows that tasks of this worker have asked from others.
+    decoded : DecodedBlocks
+        What is decoded of the runs that this worker holds.
     times : RowServiceMetrics
         What was answered and asked so far, and how long it took; told with heartbeats.
     users : set of str
@@ -52,6 +57,7 @@ class RowService:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self.hot = RowCache()
+        self.decoded = DecodedBlocks(self._has_room)
         self.times = times = RowServiceMetrics()
         self.users: set[str] = set()
         worker.metrics[ROWS_METRIC] = lambda _: dict(times.counts)
@@ -75,36 +81,48 @@ class RowService:
             for table, key in ((worker.extensions, NAME), (worker.handlers, OPERATION), (worker.metrics, ROWS_METRIC)):
                 table.pop(key, None)
 
-    def answer(self, questions: Sequence[RowRequest], projection: RowProjection) -> dict[str, Any]:
+    async def answer(self, questions: Sequence[RowRequest], projection: RowProjection) -> dict[str, Any]:
         """Answer one request; called on the event loop.
 
         Parameters
         ----------
         questions : sequence of RowRequest
-            For one region each.
+            For one run each.
         projection : RowProjection
             Which part of the rows is wanted.
 
         Returns
         -------
         dict
-            ``answers``: a `RowResponse` for each question, or None where this worker does not have all runs
-            of the region.
+            ``answers``: a `RowResponse` for each question, or None where this worker does not have the run.
         """
         began = time.perf_counter()
-        answers: list[RowResponse | None] = []
-        room = ANSWER_BYTES
-        for question in questions:
-            try:
-                runs = [self._worker.data[key] for key in question.keys]
-            except KeyError:
-                answers.append(None)
-                continue
-            found = select_rows(runs, question.neurons, projection, room)
-            room -= found.rows.nbytes
-            answers.append(found)
+        data = self._worker.data
+        runs = [data.get(question.key) for question in questions]
+        self.decoded.keep_only(data)
+        answers = await asyncio.to_thread(self._answers, runs, questions, projection) if questions else []
         self._count([answer for answer in answers if answer is not None], time.perf_counter() - began)
         return {"answers": to_serialize(answers)}
+
+    def _answers(
+        self, runs: Sequence[PackedRegionRun | None], questions: Sequence[RowRequest], projection: RowProjection
+    ) -> list[RowResponse | None]:
+        answers: list[RowResponse | None] = []
+        room = ANSWER_BYTES
+        for run, question in zip(runs, questions, strict=True):
+            if run is None:
+                answers.append(None)
+                continue
+            blocks = self.decoded.blocks(question.key, run.connections, question.neurons)
+            found = select_rows(blocks, question.neurons, projection, room)
+            room -= found.rows.nbytes
+            answers.append(found)
+        return answers
+
+    def _has_room(self) -> bool:
+        """Return whether this process has memory for more decoded rows."""
+        limit = self._worker.memory_manager.memory_limit
+        return not limit or self._worker.monitor.get_process_memory() < RELEASE_FRACTION * limit
 
     def _count(self, answers: Sequence[RowResponse], seconds: float) -> None:
         rows, nbytes = sum(answer.answered for answer in answers), sum(answer.rows.nbytes for answer in answers)
@@ -182,16 +200,18 @@ def remove(client: Client, user: str) -> None:
         client.loop.add_callback(unregister)
 
 
-def select_rows(runs: Sequence[Run], neurons: Integers, projection: RowProjection, limit: int) -> RowResponse:
-    """Return the rows of some neurons, added up over the runs of their region.
+def select_rows(
+    blocks: Iterable[tuple[int, Run]], neurons: Integers, projection: RowProjection, limit: int
+) -> RowResponse:
+    """Return the rows of some neurons in a run.
 
     Parameters
     ----------
-    runs : sequence of Run
-        Of the region.
+    blocks : iterable of (int, Run)
+        Blocks of the run, ascending, and how many of the neurons are behind none of them: `DecodedBlocks.blocks`.
     neurons : ndarray
         Neuron keys, strictly ascending, int64.
-    trim : RowProjection
+    projection : RowProjection
         Which part of the rows is wanted.
     limit : int
         Bytes after which no further row is added; one row is answered at least.
@@ -203,21 +223,36 @@ def select_rows(runs: Sequence[Run], neurons: Integers, projection: RowProjectio
     Examples
     --------
     >>> run = Run(np.array([5]), np.array([0, 2]), np.array([1, 3]), np.array([10, 20], np.int32))
-    >>> select_rows([run, run], np.array([4, 5]), RowProjection(), 1000).rows.strength
-    array([20, 40], dtype=int32)
+    >>> select_rows([(2, run)], np.array([4, 5]), RowProjection(), 1000).rows.strength
+    array([10, 20], dtype=int32)
     """
-    places = [_places(run, neurons) for run in runs]
     entry = 12 if projection.strengths else 8
-    total = np.cumsum(sum((end - begin for begin, end in places), np.zeros(len(neurons), np.int64)) * entry)
-    answered = min(int(np.searchsorted(total, limit)) + 1, len(neurons))
-    taken = [
-        _take(run, neurons[:answered], begin[:answered], end[:answered], projection.segments)
-        for run, (begin, end) in zip(runs, places, strict=True)
-    ]
-    rows = merge_runs(taken)
-    if not projection.strengths:
-        rows = Run(rows.source, rows.pointer, rows.target, rows.strength[:0])
-    return RowResponse(answered, rows)
+    parts, answered, used = [], 0, 0
+    for stop, run in blocks:
+        begin, end = _places(run, neurons[answered:stop])
+        total = np.cumsum(end - begin) * entry + used
+        fitting = min(int(np.searchsorted(total, limit)) + 1, len(total))
+        parts.append(_take(run, neurons[answered : answered + fitting], begin[:fitting], end[:fitting], projection))
+        used, answered = int(total[fitting - 1]), answered + fitting
+        if answered < stop or used >= limit:
+            return RowResponse(answered, _join_blocks(parts))
+    return RowResponse(len(neurons), _join_blocks(parts))
+
+
+def _join_blocks(parts: Sequence[Run]) -> Run:
+    """Return rows of ascending source neurons as one run."""
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return Run.empty()
+    ends = np.cumsum([0, *(int(part.pointer[-1]) for part in parts)])
+    pointers = [part.pointer[1:] + end for part, end in zip(parts, ends[:-1], strict=True)]
+    return Run(
+        np.concatenate([part.source for part in parts]),
+        np.concatenate([np.zeros(1, np.int64), *pointers]),
+        np.concatenate([part.target for part in parts]),
+        np.concatenate([part.strength for part in parts]),
+    )
 
 
 def _places(run: Run, neurons: Integers) -> tuple[Integers, Integers]:
@@ -229,11 +264,11 @@ def _places(run: Run, neurons: Integers) -> tuple[Integers, Integers]:
     return begin, np.where(run.source[at] == neurons, run.pointer[at + 1], begin)
 
 
-def _take(run: Run, neurons: Integers, begin: Integers, end: Integers, segments: tuple[int, int] | None) -> Run:
-    """Return some rows of a run as a run, copied, without those that are empty."""
-    if segments is not None:
+def _take(run: Run, neurons: Integers, begin: Integers, end: Integers, projection: RowProjection) -> Run:
+    """Return the wanted part of some rows of a run as a run, copied, without those that are empty."""
+    if projection.segments is not None:
         # The key after the last segment's may not fit into 64 bits; the one before it does.
-        low, last = segments[0] << SEGMENT_SHIFT, (segments[1] << SEGMENT_SHIFT) - 1
+        low, last = projection.segments[0] << SEGMENT_SHIFT, (projection.segments[1] << SEGMENT_SHIFT) - 1
         rows = [run.target[b:e] for b, e in zip(begin, end, strict=True)]
         end = begin + np.array([np.searchsorted(row, last, side="right") for row in rows], np.int64)
         begin = begin + np.array([np.searchsorted(row, low) for row in rows], np.int64)
@@ -243,4 +278,6 @@ def _take(run: Run, neurons: Integers, begin: Integers, end: Integers, segments:
         return Run.empty()
     pointer = np.concatenate([[0], np.cumsum(end[there] - begin[there])])
     target = np.concatenate([run.target[b:e] for b, e in spans])
+    if not projection.strengths:
+        return Run(neurons[there], pointer, target, run.strength[:0])
     return Run(neurons[there], pointer, target, np.concatenate([run.strength[b:e] for b, e in spans]))

@@ -10,12 +10,19 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from giaann_dask.cluster import data_budget, worker_memory_limit
+from giaann_dask.lazy import LazyModule
 from giaann_dask.runs.packing import PackedRegionRun
 
+if TYPE_CHECKING:
+    from giaann_dask.cluster import memory_budget
+else:
+    # Opening regions in a process without a cluster does not import Dask's scheduler.
+    memory_budget = LazyModule("giaann_dask.cluster.memory_budget")
+
 # Of the data budget of a worker: runs that are kept here cannot be spilled.
-_SHARE = 1 / 4
+KEPT_SHARE = 1 / 4
 
 
 @dataclass
@@ -47,12 +54,12 @@ class KeptRuns:
         packed : PackedRegionRun
             The run.
         """
-        limit = worker_memory_limit()
+        limit = memory_budget.worker_memory_limit()
         nbytes = packed.nbytes
         with self._lock:
             if attempt != self._attempt:
                 self._attempt, self._runs, self._nbytes = attempt, {}, 0
-            if attempt and (not limit or self._nbytes + nbytes <= _SHARE * data_budget(limit)):
+            if attempt and (not limit or self._nbytes + nbytes <= KEPT_SHARE * memory_budget.data_budget(limit)):
                 self._runs[identity] = packed
                 self._nbytes += nbytes
 

@@ -1,0 +1,80 @@
+"""Report per round how many bytes stayed with the owners of regions, and how many were moved because of what.
+
+Workers count them (`giaann_dask.cluster.locality`) and are asked for the sums after every round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from distributed import Client
+
+from giaann_dask.cluster.locality import COUNTS, locality_of, total
+from giaann_dask.cluster.waiting import ask_workers
+from giaann_dask.errors import ClusterError
+from giaann_dask.events import DataMoved
+
+# What is moved so long after workers have changed is moved because of that.
+_CHANGED_S = 5.0
+# A worker that does not answer for so long is asked again after the next round.
+_PATIENCE_S = 2.0
+
+
+class DataMoves:
+    """Sums of what workers have told, of which events are made.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        # What workers told last, also of those that are gone; and the sums at the last event.
+        self._told: dict[str, dict[str, int]] = {}
+        self._before: dict[str, int] = {}
+        self._stayed = 0
+        self._changed_at = float("-inf")
+        # What was moved before is left out.
+        self.since(0)
+
+    def workers_changed(self) -> None:
+        """Note that workers have left or joined, so that regions have other owners."""
+        self._changed_at = time.monotonic()
+
+    def since(self, number: int) -> DataMoved:
+        """Return the event of what was moved since the last one, up to the end of a round."""
+        try:
+            found = ask_workers(self._client, locality_of, limit_s=_PATIENCE_S)
+        except ClusterError:
+            # Whether the cluster is lost is found out by those who need it.
+            found = {}
+        self._take({worker: counts for worker, counts in found.items() if isinstance(counts, dict)})
+        return self._event(number)
+
+    def _take(self, told: Mapping[str, Mapping[str, int]]) -> None:
+        for worker, counts in told.items():
+            before = self._told.get(worker, {})
+            self._told[worker] = {name: max(counts.get(name, 0), before.get(name, 0)) for name in COUNTS}
+
+    def _event(self, number: int) -> DataMoved:
+        sums = total(self._told.values())
+        new = {name: sums[name] - self._before.get(name, 0) for name in COUNTS}
+        self._before = sums
+        # Of what is used, bytes that were received are counted earlier.
+        stayed = max(sums["used_bytes"] - sums["increment_bytes"] - sums["run_bytes"], self._stayed)
+        staying, self._stayed = stayed - self._stayed, stayed
+        changed = time.monotonic() - self._changed_at < _CHANGED_S
+        runs, read = new["run_bytes"], new["read_bytes"]
+        return DataMoved(
+            number,
+            stayed_bytes=staying,
+            increment_bytes=new["increment_bytes"],
+            stolen_bytes=0 if changed else runs,
+            reassigned_bytes=runs + read if changed else 0,
+            read_bytes=0 if changed else read,
+            spilled_bytes=new["spilled_bytes"],
+            other_bytes=new["other_bytes"],
+        )
