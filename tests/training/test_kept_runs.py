@@ -90,8 +90,8 @@ def test_runs_are_on_the_owners_of_their_regions(tmp_path: Path, monkeypatch: py
     seen: list[tuple[bool, bool]] = []
     original = trainer.commit_regions
 
-    def commit_and_look(store: Any, regions: Regions, *arguments: Any, last: bool = False, opens: bool) -> str:
-        commit = original(store, regions, *arguments, last=last, opens=opens)
+    def commit_and_look(store: Any, regions: Regions, *arguments: Any, last: bool = False, **options: Any) -> str:
+        commit = original(store, regions, *arguments, last=last, **options)
         runs = [] if last else [(region, run) for region, run in regions.now().references() if run.stored]
         wait([run.future for _, run in runs], timeout=60)
         places = client.who_has([run.future for _, run in runs])
