@@ -69,7 +69,7 @@ class RoundIntegrated:
 
 @dataclass(frozen=True)
 class DataMoved:
-    """What the tasks of regions used since the event of the round before, by where it came from.
+    """Bytes that tasks of regions used in place or received, since the event of the round before.
 
     What rounds in flight have moved so far is in the event of an earlier one; after the last commit comes the rest.
 

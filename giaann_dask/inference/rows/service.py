@@ -57,7 +57,7 @@ class RowService:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self.hot = RowCache()
-        self.decoded = DecodedBlocks(self._has_room)
+        self.decoded = DecodedBlocks(self._memory_is_free)
         self.times = times = RowServiceMetrics()
         self.users: set[str] = set()
         worker.metrics[ROWS_METRIC] = lambda _: dict(times.counts)
@@ -119,8 +119,8 @@ class RowService:
             answers.append(found)
         return answers
 
-    def _has_room(self) -> bool:
-        """Return whether this process has memory for more decoded rows."""
+    def _memory_is_free(self) -> bool:
+        """Return whether this process has memory for more decoded blocks."""
         limit = self._worker.memory_manager.memory_limit
         return not limit or self._worker.monitor.get_process_memory() < RELEASE_FRACTION * limit
 
