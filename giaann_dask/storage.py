@@ -28,6 +28,7 @@ from giaann_dask.errors import (
     StoreFullError,
     StoreRefusedError,
     StoreUnreachableError,
+    parameter,
 )
 from giaann_dask.object_urls import ObjectPath, is_object_store, object_path
 
@@ -322,7 +323,9 @@ def is_unreachable(error: BaseException) -> bool:
 def unreachable(what: str) -> StoreUnreachableError:
     """Return the error for an object store that does not respond."""
     return StoreUnreachableError(
-        f"the object store of {what} does not answer", "", "check network and AWS_ENDPOINT_URL, then run it again"
+        f"the object store of {what} does not answer",
+        "",
+        f"check network and AWS_ENDPOINT_URL, or endpoint in {parameter('storage_options')}, then run it again",
     )
 
 

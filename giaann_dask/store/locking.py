@@ -23,7 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
-from giaann_dask.errors import GiaannError, StoreExistsError, StoreRefusedError, StoreUnsharedError, StoreWriteError
+from giaann_dask.errors import (
+    GiaannError,
+    StoreExistsError,
+    StoreRefusedError,
+    StoreUnsharedError,
+    StoreWriteError,
+    parameter,
+)
 from giaann_dask.object_urls import is_in_memory, is_object_store
 from giaann_dask.storage import absolute_place, writing
 from giaann_dask.store.lease import Lease, read_token
@@ -132,7 +139,8 @@ def unshared(problem: str, path: str | Path) -> StoreUnsharedError:
         return StoreUnsharedError(
             problem,
             "an object store that this process and all workers reach",
-            "start the workers with the same credentials, region and endpoint in their environment",
+            "start the workers with the same credentials, region and endpoint in their environment, or give these by "
+            f"{parameter('storage_options')}",
         )
     return StoreUnsharedError(
         problem,

@@ -201,7 +201,8 @@ class StorePlace:
             raise StoreMissingError(
                 f"the bucket of {self} cannot be read",
                 "a bucket that is there, and the right to read it",
-                "check the name and AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL",
+                "check the name and AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, or "
+                f"{parameter('storage_options')}",
             ) from error
 
     def repository(self, *, make: bool = False, config: icechunk.RepositoryConfig | None = None) -> icechunk.Repository:
