@@ -239,7 +239,7 @@ def measure_states(sizes: Sequence[int], row: int) -> dict[str, Any]:
         lif.settle(source, source, Clock(token - 1, 0, 0, False))
         lif.advance(source, (target, np.zeros(0, np.float32)), Clock(token, 0, 0, False))
         # Two targets make a neuron's entries.
-        return 2 * int(lif._table.used[0])
+        return 2 * lif.neurons
 
     found: dict[str, Any] = {"v1": [*fill_state(push_v1, sizes, row)]}
     steps = itertools.count(1)

@@ -21,7 +21,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.inference.v2.tables import FREE, NEVER, Clock, EntryTable, Floats, LegacyRules, LifRules
+from giaann_dask.inference.v2.tables import FREE, MOVED, NEVER, Clock, EntryTable, Floats, LegacyRules, LifRules
 from giaann_dask.keys import BRANCH_MASK, FEATURE_MASK, NEURON_MASK, SEGMENT_SHIFT, Integers
 from giaann_dask.spec import BRANCH_BITS
 
@@ -61,17 +61,34 @@ def take(table: EntryTable, neuron: int, moment: int) -> int:
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def move(old: EntryTable, new: EntryTable) -> None:
-    """Copy all slots of a table into an empty, larger one."""
-    for slot in range(len(old.neuron)):
-        if old.neuron[slot] != FREE:
-            to = take(new, old.neuron[slot], old.stamp[slot])
-            for branch in range(old.value.shape[1]):
-                for segment in range(old.value.shape[2]):
-                    new.value[to, branch, segment] = old.value[slot, branch, segment]
-                    if len(old.there) == len(old.neuron):
-                        new.there[to, branch, segment] = old.there[slot, branch, segment]
-                        new.time[to, branch, segment] = old.time[slot, branch, segment]
+def _move_slot(old: EntryTable, new: EntryTable, slot: int) -> None:
+    """Move a slot in use to another table."""
+    to = take(new, old.neuron[slot], old.stamp[slot])
+    for branch in range(old.value.shape[1]):
+        for segment in range(old.value.shape[2]):
+            new.value[to, branch, segment] = old.value[slot, branch, segment]
+            if len(old.there) == len(old.neuron):
+                new.there[to, branch, segment] = old.there[slot, branch, segment]
+                new.time[to, branch, segment] = old.time[slot, branch, segment]
+    old.neuron[slot] = MOVED
+    old.used[0] -= 1
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def move(old: EntryTable, new: EntryTable, begin: int, end: int) -> None:
+    """Move some of the slots of a table to a larger one."""
+    for slot in range(begin, end):
+        if old.neuron[slot] >= 0:
+            _move_slot(old, new, slot)
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def move_neurons(old: EntryTable, new: EntryTable, neurons: Integers) -> None:
+    """Move the slots of neurons that have one to a larger table."""
+    for i in range(len(neurons)):
+        slot = find(old, neurons[i])
+        if slot != FREE:
+            _move_slot(old, new, slot)
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

@@ -21,8 +21,12 @@ from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 # Slots of a new table, a power of two.
 _FIRST_SLOTS = 1 << 11
 _FIRST_STEPS = 1 << 8
+# Slots of the table before that are looked at for each neuron of a step; a table twice as large needs two.
+_MOVED_SLOTS = 4
 # Beyond it the weight of an entry has long been 0 in float32.
 _LONGEST_TIME = 1 << 12
+
+_NO_TARGETS: Integers = np.zeros(0, np.int64)
 
 
 class SequenceState(ABC):
@@ -39,6 +43,9 @@ class SequenceState(ABC):
     def __init__(self, layout: SegmentLayout, branches: int) -> None:
         self._layout, self._branches = layout, branches
         self._table = self._empty(_FIRST_SLOTS)
+        # The table before it, where neurons are still to be moved from, and the number of slots that were looked at.
+        self._before: EntryTable | None = None
+        self._moved = 0
 
     @abstractmethod
     def can_send(self, target: Integers) -> bool:
@@ -73,13 +80,34 @@ class SequenceState(ABC):
     def entries(self) -> StateEntries:
         """Return a copy of the entries as they are after the last step, sorted."""
 
-    def _reserve(self, slots: int) -> None:
-        """Make sure that so many more neurons find a slot, and at least half of all slots are free."""
-        needed = 2 * (int(self._table.used[0]) + slots + 2)
+    @property
+    def neurons(self) -> int:
+        """Number of neurons with entries."""
+        return int(self._table.used[0]) + (0 if self._before is None else int(self._before.used[0]))
+
+    def _reserve(self, target: Integers, *neurons: int) -> None:
+        """Make sure that some neurons, and those of a row's target keys, have slots or find them, and half are free.
+
+        A larger table takes over the slots of the one before it a few at a time, so that no step waits for all of them.
+        """
+        needed = 2 * (self.neurons + len(target) + len(neurons))
         if needed > len(self._table.neuron):
-            larger = self._empty(1 << (needed - 1).bit_length())
-            dynamics.move(self._table, larger)
-            self._table = larger
+            self._move(None)
+            self._before, self._moved = self._table, 0
+            self._table = self._empty(1 << (needed - 1).bit_length())
+        if self._before is not None:
+            asked = np.concatenate([np.array(neurons, np.int64), (target >> BRANCH_BITS) & NEURON_MASK])
+            dynamics.move_neurons(self._before, self._table, asked)
+            self._move(_MOVED_SLOTS * len(asked))
+
+    def _move(self, slots: int | None) -> None:
+        """Move the neurons of some more slots of the table before, of all by default."""
+        if self._before is not None:
+            count = len(self._before.neuron)
+            begin, self._moved = self._moved, count if slots is None else min(self._moved + slots, count)
+            dynamics.move(self._before, self._table, begin, self._moved)
+            if self._moved == count:
+                self._before = None
 
     def _empty(self, slots: int) -> EntryTable:
         shape = (slots, self._branches, self._layout.segments)
@@ -138,7 +166,7 @@ class LifState(SequenceState):
 
     def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
         """See `SequenceState.advance`."""
-        self._reserve(len(row[0]))
+        self._reserve(row[0], source)
         self._moment = 2 * clock.token
         gate, neuron, score = dynamics.lif_advance(self._table, source, row, clock.token, self._advanced, self._rules)
         return int(gate), neuron, score
@@ -148,12 +176,13 @@ class LifState(SequenceState):
         if clock.token == len(self._advanced):
             self._advanced = np.concatenate([self._advanced, np.zeros_like(self._advanced)])
         self._advanced[clock.token] = source >> FEATURE_BITS != following >> FEATURE_BITS
-        self._reserve(1)
+        self._reserve(_NO_TARGETS, following)
         self._moment = 2 * clock.token + 1
         dynamics.lif_settle(self._table, following, clock.token, self._advanced, self._rules)
 
     def entries(self) -> StateEntries:
         """Return the positive entries."""
+        self._move(None)
         dynamics.lif_catch_up_all(self._table, self._moment, self._advanced, self._rules)
         positive = self._table.value > 0
         return self._sorted(positive, np.broadcast_to(np.int32(NEVER), positive.shape))
@@ -193,7 +222,7 @@ class LegacyState(SequenceState):
 
     def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
         """See `SequenceState.advance`."""
-        self._reserve(len(row[0]))
+        self._reserve(row[0], source)
         gate = dynamics.legacy_advance(self._table, source, row, clock, self._rules)
         self._moment = 2 * clock.token + 1
         begin = int(np.searchsorted(row[0], self._layout.last << SEGMENT_SHIFT))
@@ -203,7 +232,7 @@ class LegacyState(SequenceState):
 
     def settle(self, source: int, following: int, clock: Clock) -> None:
         """Burst the next source; before the first step the source itself was burst, and silenced."""
-        self._reserve(2)
+        self._reserve(_NO_TARGETS, source, following)
         self._moment = 2 * clock.token + 1
         if clock.token == 0:
             dynamics.legacy_burst(self._table, source, self._moment, self._rules)
@@ -212,6 +241,7 @@ class LegacyState(SequenceState):
 
     def entries(self) -> StateEntries:
         """Return all entries, those of value 0 too."""
+        self._move(None)
         dynamics.legacy_catch_up_all(self._table, self._moment, self._rules)
         return self._sorted(self._table.there, self._table.time)
 

@@ -17,6 +17,8 @@ from giaann_dask.spec import Specification
 Floats = npt.NDArray[np.float32]
 
 FREE = -1
+# A slot whose neuron is in a larger table now; searches for others go on behind it.
+MOVED = -2
 NEVER = -1
 
 
@@ -26,7 +28,8 @@ class EntryTable(NamedTuple):
     Attributes
     ----------
     neuron : ndarray
-        Neuron key of each slot, `FREE` for none; int64, shape ``(slots,)``, a power of two of them.
+        Neuron key of each slot, `FREE` for none, `MOVED` where it has left; int64, shape ``(slots,)``, a power of two
+        of them.
     stamp : ndarray
         Up to where each slot is done; int64, shape ``(slots,)``.
     value : ndarray
