@@ -17,8 +17,8 @@ from giaann_dask.events import DataMoved
 
 # What is moved so long after workers have changed is moved because of that.
 _CHANGED_S = 5.0
-# A worker that does not answer for so long is asked again after the next round.
-_PATIENCE_S = 2.0
+# A worker that does not answer for so long may hang: nobody is asked again for some time, so that rounds go on.
+_PATIENCE_S, _PAUSE_S = 2.0, 60.0
 
 
 class DataMoves:
@@ -37,6 +37,7 @@ class DataMoves:
         self._before: dict[str, int] = {}
         self._stayed = 0
         self._changed_at = float("-inf")
+        self._ask_from = float("-inf")
         # What was moved before is left out.
         self.since(0)
 
@@ -46,11 +47,13 @@ class DataMoves:
 
     def since(self, number: int) -> DataMoved:
         """Return the event of what was moved since the last one, up to the end of a round."""
-        try:
-            found = ask_workers(self._client, locality_of, limit_s=_PATIENCE_S)
-        except ClusterError:
-            # Whether the cluster is lost is found out by those who need it.
-            found = {}
+        found = {}
+        if time.monotonic() >= self._ask_from:
+            try:
+                found = ask_workers(self._client, locality_of, limit_s=_PATIENCE_S)
+            except ClusterError:
+                # Whether the cluster is lost is found out by those who need it.
+                self._ask_from = time.monotonic() + _PAUSE_S
         self._take({worker: counts for worker, counts in found.items() if isinstance(counts, dict)})
         return self._event(number)
 
