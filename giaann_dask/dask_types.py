@@ -19,6 +19,8 @@ import numpy as np
 Class = TypeVar("Class", bound=type)
 
 _ARRAY_BYTES = sys.getsizeof(np.zeros(0))
+# Types of values without others inside.
+_PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 
 # Classes whose fields are measured and hashed one by one.
 _classes: list[type] = []
@@ -83,7 +85,9 @@ def measure(value: Any) -> int:
         return int(value.nbytes) + _ARRAY_BYTES
     own = sys.getsizeof(value)
     if isinstance(value, (tuple, list)):
-        return own + sum(map(measure, value))
+        # Dictionaries of a block are tens of thousands of strings.
+        plain = _PLAIN.issuperset(map(type, value))
+        return own + sum(map(sys.getsizeof if plain else measure, value))
     if isinstance(value, dict):
         return own + sum(measure(key) + measure(item) for key, item in value.items())
     if dataclasses.is_dataclass(value):
