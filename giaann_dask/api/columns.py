@@ -325,13 +325,13 @@ class Column(Summarised):
     def summary(self) -> Summary:
         """Return the lines that represent the column."""
         features, targets = self.features, self.strongest(_SHOWN)
-        workers = sorted(set(self.workers.values()))
+        workers = len(set(self.workers.values()))
         words = [feature.name for feature in sorted(features[1:], key=lambda each: -each.connections)[:_SHOWN]]
         more = "" if len(features) <= _SHOWN + 1 else ", …"
         rows = (
             ("column", format_count(self.index)),
             ("regions" if len(self.regions) > 1 else "region", ", ".join(map(str, self.regions))),
-            ("in memory of", ", ".join(workers) or "no worker"),
+            ("in memory of", f"{workers or 'no'} worker{'s' if workers > 1 else ''}"),
             ("connections", format_count(len(self.connections))),
             ("features", f"{format_count(len(features))}: {', '.join(words)}{more}" if words else str(len(features))),
             ("strongest", "\n".join(f"{t.feature} in {t.concept}  {t.strength:,.1f}" for t in targets) or "none"),

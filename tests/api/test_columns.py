@@ -389,7 +389,7 @@ def test_parts_are_computed_by_the_worker_that_has_the_region(
     assert len(set(owners.values())) == 2
     assert column.workers == {region: owners[region] for region in column.regions}
     assert column.worker == owners[column.region]
-    assert column.worker in repr(column)
+    assert re.search(rf"in memory of +{len(set(column.workers.values()))} worker", repr(column))
     # From here on nothing of a run may be read: the workers are in this process.
     for name in ("read", "read_all"):
         monkeypatch.setattr(StoredEntries, name, None)
