@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 INSTALL := $(PIP) --constraint constraints.txt
 # Test files that run at the same time; most of their time is spent waiting for processes.
-JOBS ?= 3
+JOBS ?= 4
 
 .PHONY: demo test test-all check lint types extras doctest run-notebooks notebooks docs bench bench-user bench-compare bench-peers bench-train bench-infer bench-links bench-islands bench-serve soak hostile gpu-check dist clean
 
