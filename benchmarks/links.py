@@ -289,7 +289,7 @@ def choose_settings(arguments: argparse.Namespace) -> list[Setting]:
 def parse_arguments() -> argparse.Namespace:
     """Return the command's arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("text", nargs="*", default=[str(BOOKS)], help="text to read; the books by default")
+    parser.add_argument("text", nargs="*", type=Path, default=[BOOKS], help="text to read; the books by default")
     parser.add_argument("--corpus", type=Path, help="read a corpus that was encoded before instead of text")
     parser.add_argument("--sequences", type=int, default=16_384, help="sequences of a training run")
     parser.add_argument("--mbit", type=float, nargs="+", default=[10, 50, 200], help="rates of the links")
@@ -309,7 +309,7 @@ def encode(arguments: argparse.Namespace, folder: Path) -> Path:
     """Return a corpus: the one that was named, or that of the text."""
     if arguments.corpus is not None:
         return Path(arguments.corpus).resolve()
-    text = arguments.text if arguments.text != [str(BOOKS)] or BOOKS.exists() else [str(sample_text())]
+    text = arguments.text if arguments.text != [BOOKS] or BOOKS.exists() else [sample_text()]
     with gd.connect(workers=2) as client:
         limit = arguments.sequences
         return gd.encode(text, folder / "corpus", client=client, maximum_sequences=limit).path

@@ -89,7 +89,7 @@ def measure(corpus: Path, arguments: argparse.Namespace) -> dict[str, list[tuple
 def main() -> None:
     """Run the benchmark and print its table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("text", nargs="*", default=[str(BOOKS)], help="text to read; the books by default")
+    parser.add_argument("text", nargs="*", type=Path, default=[BOOKS], help="text to read; the books by default")
     parser.add_argument("--corpus", type=Path, help="read a corpus that was encoded before instead of text")
     parser.add_argument("--workers", type=int, default=2, help="worker processes")
     parser.add_argument("--share", type=float, default=0.25, help="speed of the slow one")
@@ -98,8 +98,8 @@ def main() -> None:
     parser.add_argument("--batch-sequences", type=int, default=gd.TrainingOptions().batch_sequences)
     parser.add_argument("--rounds-in-flight", type=int, default=gd.TrainingOptions().rounds_in_flight)
     arguments = parser.parse_args()
-    if arguments.text == [str(BOOKS)] and not BOOKS.exists():
-        arguments.text = [str(sample_text())]
+    if arguments.text == [BOOKS] and not BOOKS.exists():
+        arguments.text = [sample_text()]
     with tempfile.TemporaryDirectory() as folder:
         corpus = arguments.corpus
         if corpus is None:

@@ -361,7 +361,7 @@ def show_ratios(console: Console, figures: dict[str, Any], runs: list[Training])
 def parse_arguments() -> argparse.Namespace:
     """Return the command's arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("text", nargs="*", default=[str(BOOKS)], help="text to read; the books by default")
+    parser.add_argument("text", nargs="*", type=Path, default=[BOOKS], help="text to read; the books by default")
     parser.add_argument("--fraction", type=float, nargs="+", default=[0.1, 1.0], help="shares of it to train")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="numbers of worker processes")
     parser.add_argument("--batch-sequences", type=int, help="sequences of one connect task")
@@ -375,9 +375,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--corpus", type=Path, help="read a corpus that was encoded before instead of text")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
-    if arguments.text == [str(BOOKS)] and not BOOKS.exists() and arguments.corpus is None:
+    if arguments.text == [BOOKS] and not BOOKS.exists() and arguments.corpus is None:
         Console(stderr=True).print("the books are not here; reading the sample text, which is small")
-        arguments.text = [str(sample_text())]
+        arguments.text = [sample_text()]
     return arguments
 
 

@@ -77,7 +77,7 @@ def read(
     return names, (vocabulary.concepts, vocabulary.features, flags, counted, ledger.entries, found, tables)
 
 
-@pytest.mark.parametrize("limit", [None, 1, 50, 102, 150])
+@pytest.mark.parametrize("limit", [None, 1, 102])
 @pytest.mark.parametrize("block", [500, 1_000_000])
 def test_reuse_equals_encoding_again(
     client: Client, corpora: list[gd.EncodedCorpus], limit: int | None, block: int
@@ -92,7 +92,7 @@ def test_reuse_equals_encoding_again(
     assert found == expected
 
 
-@pytest.mark.parametrize("before", [1, 50, 102])
+@pytest.mark.parametrize("before", [50, 102])
 @pytest.mark.parametrize("limit", [None, 103, 150])
 @pytest.mark.parametrize("block", [500, 1_000_000])
 def test_resuming_equals_encoding_again(
@@ -161,7 +161,7 @@ def test_a_network_of_a_corpus_equals_one_of_its_text(
     corpus = corpora[0]
     text = corpus.path.with_name("2.txt")
     reading = gd.TextOptions(reading=ReadOptions(part_characters=1000))
-    for limit in (None, 123):
+    for limit in (None, 41):
         options = gd.TrainingOptions(maximum_sequences=limit, block_characters=3000, batch_sequences=100)
         networks = [
             gd.train(source, tmp_path / f"{name}-{limit}", client=client, options=options, text=reading)
@@ -174,8 +174,8 @@ def test_a_network_of_a_corpus_equals_one_of_its_text(
         assert networks[0].manifest.connections == networks[1].manifest.connections
         assert len({network.manifest.last_trained for network in networks}) == 1
     # The ledger identifies text by content, so resuming with the text trains the rest only.
-    whole = gd.train(text, tmp_path / "corpus-123", client=client, text=reading)
+    whole = gd.train(text, tmp_path / "corpus-41", client=client, text=reading)
     report = whole.training_report
-    assert report.sequences == len(corpus) - 123
+    assert report.sequences == len(corpus) - 41
     for ours in whole.export(tmp_path / "continued.npz"):
         assert ours.read_bytes() == (tmp_path / ours.name.replace("continued", "text-None")).read_bytes()
