@@ -132,6 +132,11 @@ def checksum_of(content: bytes) -> int:
     return int(google_crc32c.value(content))
 
 
+def checksum_of_json(values: Any) -> int:
+    """Return the checksum of values that JSON can hold, which does not depend on the order of keys."""
+    return checksum_of(json.dumps(values, sort_keys=True).encode())
+
+
 def seal_arrays(group: zarr.Group) -> dict[str, int]:
     """Return the checksums of the values of all arrays of a group, for its attribute `CHECKSUMS`.
 

@@ -9,7 +9,6 @@ on a local filesystem is safe for one committer at a time, which a lock enforces
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,6 +42,7 @@ from giaann_dask.storage import (
     absolute_place,
     append_values,
     checksum_of,
+    checksum_of_json,
     create_array,
     read_array,
     read_json,
@@ -696,10 +696,11 @@ class CommitReader:
         stored: Any = attributes.get("manifest")
         # First: its errors name what is wrong with the manifest.
         self._manifest = Manifest.from_dict(stored, f"network {path}")
-        if attributes.get(_CHECKSUM, _manifest_checksum(stored)) != _manifest_checksum(stored):
+        checksum = checksum_of_json(stored)
+        if attributes.get(_CHECKSUM, checksum) != checksum:
             raise StoreDamagedError(f"the manifest of network {path} is not what was written")
-        self._run_commits = read_run_commits(attributes, _manifest_checksum(stored))
-        self._repeats = read_repeats(attributes, _manifest_checksum(stored))
+        self._run_commits = read_run_commits(attributes, checksum)
+        self._repeats = read_repeats(attributes, checksum)
         self.repeated_connections = repeated_connections(attributes)
 
     @property
@@ -903,17 +904,13 @@ def _write_header(
 ) -> None:
     """Write the attributes of a commit after its arrays."""
     values = manifest.as_dict()
-    checksum = _manifest_checksum(values)
+    checksum = checksum_of_json(values)
     sums = {} if repeats is None else repeats.seal(checksum, manifest.connections)
     sums |= seal_run_commits(run_commits, checksum)
     version = VERSION if manifest.begun_with is None else VERSION_JOINED
     version = VERSION_PRUNED if manifest.pruned_below else version
     sealed: dict[str, Any] = {_CHECKSUM: checksum, CHECKSUMS: seal_arrays(root)}
     root.attrs.update({"format": FORMAT, "version": version, "manifest": values, **sealed, **sums})
-
-
-def _manifest_checksum(values: Mapping[str, Any]) -> int:
-    return checksum_of(json.dumps(values, sort_keys=True).encode())
 
 
 def _message_checksum(info: icechunk.SnapshotInfo) -> int:

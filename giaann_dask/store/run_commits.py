@@ -8,11 +8,10 @@ commit behind. Runs that it does not name were written by the commit itself, or 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from giaann_dask.storage import checksum_of
+from giaann_dask.storage import checksum_of_json
 
 _ATTRIBUTE = "run_commits"
 
@@ -22,7 +21,7 @@ def seal_run_commits(commits: Mapping[str, str], manifest: int) -> dict[str, Any
     runs: dict[str, list[str]] = {}
     for identity, commit in sorted(commits.items()):
         runs.setdefault(commit, []).append(identity)
-    return {_ATTRIBUTE: {"runs": runs, "checksum": _checksum(runs, manifest)}}
+    return {_ATTRIBUTE: {"runs": runs, "checksum": checksum_of_json([runs, manifest])}}
 
 
 def read_run_commits(attributes: Mapping[str, Any], manifest: int) -> dict[str, str]:
@@ -37,10 +36,6 @@ def read_run_commits(attributes: Mapping[str, Any], manifest: int) -> dict[str, 
     """
     stored = attributes.get(_ATTRIBUTE)
     runs: Any = stored.get("runs") if isinstance(stored, Mapping) else None
-    if not isinstance(stored, Mapping) or stored.get("checksum") != _checksum(runs, manifest):
+    if not isinstance(stored, Mapping) or stored.get("checksum") != checksum_of_json([runs, manifest]):
         return {}
     return {identity: commit for commit, identities in runs.items() for identity in identities}
-
-
-def _checksum(runs: Any, manifest: int) -> int:
-    return checksum_of(json.dumps([runs, manifest], sort_keys=True).encode())

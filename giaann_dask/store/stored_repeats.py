@@ -7,7 +7,6 @@ commits without writing them again cannot leave those of other runs behind. Comm
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ import numpy as np
 import zarr
 
 from giaann_dask.keys import Integers
-from giaann_dask.storage import checksum_of
+from giaann_dask.storage import checksum_of_json
 
 GROUP = "repeats"
 # The one table of a region.
@@ -46,7 +45,7 @@ class StoredRepeats(NamedTuple):
     def seal(self, manifest: int, connections: int) -> dict[str, Any]:
         """Return the attribute of the root, given the checksum of the manifest and its number of connections."""
         values = {"name": self.name, "small": self.small.tolist()}
-        return {_ATTRIBUTE: {**values, _REPEATED: connections, "checksum": _checksum(values, manifest)}}
+        return {_ATTRIBUTE: {**values, _REPEATED: connections, "checksum": checksum_of_json([values, manifest])}}
 
 
 def read_repeats(attributes: Mapping[str, Any], manifest: int) -> StoredRepeats | None:
@@ -63,7 +62,7 @@ def read_repeats(attributes: Mapping[str, Any], manifest: int) -> StoredRepeats 
     if not isinstance(stored, Mapping):
         return None
     values = {name: stored.get(name) for name in ("name", "small")}
-    if stored.get("checksum") != _checksum(values, manifest):
+    if stored.get("checksum") != checksum_of_json([values, manifest]):
         return None
     return StoredRepeats(str(values["name"]), np.array(values["small"], np.int64))
 
@@ -88,7 +87,3 @@ def remove_repeats(root: zarr.Group) -> None:
     if GROUP in root:
         for name in list(zarr.open_group(root.store, path=GROUP, mode="r").group_keys()):
             del root[f"{GROUP}/{name}"]
-
-
-def _checksum(values: Mapping[str, Any], manifest: int) -> int:
-    return checksum_of(json.dumps([values, manifest], sort_keys=True).encode())
