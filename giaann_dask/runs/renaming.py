@@ -241,28 +241,6 @@ def _rename(run: Run, renaming: Renaming, target: Integers) -> Run:
     rows = np.argsort(source)
     lengths = np.diff(run.pointer)[rows]
     pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    new_target, new_strength = np.empty_like(target), np.empty(len(target), np.int64)
-    _sort_rows(run.pointer[:-1][rows], pointer, target, run.strength.astype(np.int64), new_target, new_strength)
-    return Run(source[rows], pointer, new_target, new_strength.astype(run.strength.dtype))
-
-
-@compiled(nb.void(*(nb.int64[::1],) * 6))
-def _sort_rows(begins, pointer, target, strength, new_target, new_strength):  # type: ignore[no-untyped-def]
-    """Copy rows to their new places, each sorted by target."""
-    for row in range(len(begins)):
-        first, last = pointer[row], pointer[row + 1]
-        begin = begins[row]
-        end = begin + last - first
-        ordered = True
-        for at in range(begin + 1, end):
-            if target[at - 1] > target[at]:
-                ordered = False
-                break
-        if ordered:
-            new_target[first:last] = target[begin:end]
-            new_strength[first:last] = strength[begin:end]
-            continue
-        order = np.argsort(target[begin:end])
-        for at in range(last - first):
-            new_target[first + at] = target[begin + order[at]]
-            new_strength[first + at] = strength[begin + order[at]]
+    order = np.empty(len(target), np.int64)
+    _order_rows(run.pointer[:-1][rows], lengths, target, order)
+    return Run(source[rows], pointer, target[order], run.strength[order])
