@@ -131,6 +131,11 @@ class StorageOptions:
         return self.endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
     @property
+    def is_plain(self) -> bool:
+        """Whether the endpoint is given, and is not encrypted."""
+        return (self.endpoint or "").startswith("http://")
+
+    @property
     def s3_path_style(self) -> bool:
         """Whether the bucket of S3 is part of the path instead of the host name."""
         return self.s3_endpoint is not None if self.path_style is None else self.path_style

@@ -270,26 +270,26 @@ def writing(what: str) -> Iterator[None]:
             raise unreachable(what) from error
         if _matches(error, (errno.EROFS,), _READ_ONLY):
             raise StoreRefusedError(
-                f"{what} could not be written: {_first_line(error)}",
+                f"{what} could not be written: {first_line(error)}",
                 "a file system that may be written to",
                 "choose a path on another one, or mount this one for writing",
             ) from error
         if is_refusal(error):
             raise StoreRefusedError(
-                f"{what} could not be written: {_first_line(error)}",
+                f"{what} could not be written: {first_line(error)}",
                 "a path that may be written",
                 "name such a path, or change who may write there",
             ) from error
         if _matches(error, (errno.EDQUOT,), _QUOTA):
             raise StoreFullError(
-                f"{what} could not be written: {_first_line(error)}",
+                f"{what} could not be written: {first_line(error)}",
                 "room within the disk quota",
                 "remove files of yours or have the quota raised, and run the same command again; everything committed "
                 "before is intact",
             ) from error
         if is_disk_failure(error):
             raise StoreFullError(
-                f"{what} could not be written: {_first_line(error)}",
+                f"{what} could not be written: {first_line(error)}",
                 "room on the disk",
                 "free some space and run the same command again; everything committed before is intact",
             ) from error
@@ -309,7 +309,7 @@ def reading(what: str) -> Iterator[None]:
         if is_unreachable(error):
             raise unreachable(what) from error
         raise StoreDamagedError(
-            f"{what} cannot be read: {_first_line(error)}",
+            f"{what} cannot be read: {first_line(error)}",
             "an intact store",
             "restore it from a copy",
         ) from error
@@ -330,7 +330,8 @@ def unreachable(what: str) -> StoreUnreachableError:
     return StoreUnreachableError(
         f"the object store of {what} does not answer",
         "",
-        f"check network and AWS_ENDPOINT_URL, or endpoint in {parameter('storage_options')}, then run it again",
+        f"check network and endpoint (of s3:// in AWS_ENDPOINT_URL, or in {parameter('storage_options')}), then run it "
+        "again",
     )
 
 
@@ -369,7 +370,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         seen = seen.__cause__ or seen.__context__
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, without what its library puts before it."""
     # Icechunk puts a cross before its messages.
     lines = [line.strip().removeprefix("x ").strip("× ") for line in str(error).splitlines() if line.strip()]
     return lines[0][:200] if lines else type(error).__name__

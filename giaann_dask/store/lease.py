@@ -26,8 +26,9 @@ from giaann_dask.errors import (
     StoreConflictError,
     StoreRefusedError,
     StoreWriteError,
+    parameter,
 )
-from giaann_dask.storage import is_unreachable, unreachable
+from giaann_dask.storage import first_line, is_unreachable, unreachable
 from giaann_dask.store.places import StorePlace, answering
 
 _LOG = logging.getLogger(__name__)
@@ -190,9 +191,9 @@ def _writing(path: Path) -> Iterator[None]:
         if is_unreachable(error):
             raise unreachable(f"network {path}") from error
         raise StoreRefusedError(
-            f"network {path} cannot be written: {str(error).splitlines()[0]}",
+            f"network {path} cannot be written: {first_line(error)}",
             "a bucket that is there, and the right to write to it",
-            "check the name, the credentials and the region in the environment",
+            f"check the name and the credentials, in the environment or in {parameter('storage_options')}",
         ) from error
 
 

@@ -25,6 +25,7 @@ from giaann_dask.errors import (
 from giaann_dask.object_urls import AZURE_ACCOUNT, MEMORY, is_object_store, options_of
 from giaann_dask.storage import (
     bytes_on_disk,
+    first_line,
     is_unreachable,
     reading,
     unreachable,
@@ -39,6 +40,12 @@ if TYPE_CHECKING:
 SCHEMES = ("s3", "gs", "az", MEMORY)
 """Schemes of the URLs of places that hold networks and corpora."""
 _NO_REGION = "region must be set"
+# Where clients look for credentials that no options give.
+_VARIABLES = {
+    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
 
 
 class StorePlace:
@@ -94,10 +101,12 @@ class StorePlace:
             return icechunk.local_filesystem_storage(str(self.folder))
         if self._scheme == MEMORY:
             return memory_place(self.key).storage
-        if self._scheme == "gs":
-            return self._google_storage()
-        if self._scheme == "az":
-            return self._azure_storage()
+        if self._scheme in ("gs", "az"):
+            storage = self._google_storage() if self._scheme == "gs" else self._azure_storage()
+            # Where credentials cannot be read, Icechunk panics at the first request; obstore raises an error here.
+            with suppress(ImportError):
+                self.objects()
+            return storage
         given, endpoint = self._options, self._options.s3_endpoint
         return icechunk.s3_storage(
             bucket=self._bucket,
@@ -128,13 +137,16 @@ class StorePlace:
     def _azure_storage(self) -> icechunk.Storage:
         given = self._options
         flags = {"endpoint": given.endpoint, "skip_signature": "true" if given.anonymous else None}
+        # Unlike its other clients, Icechunk's one of Azure refuses such an endpoint by itself.
+        flags["allow_http"] = "true" if given.is_plain else None
         return icechunk.azure_storage(
             account=given.account or _require_variable(AZURE_ACCOUNT, self),
             container=self._bucket,
             prefix=self.key,
             access_key=given.account_key,
             sas_token=given.sas_token,
-            from_env=not (given.anonymous or given.account_key or given.sas_token),
+            # Where requests are not signed, too: Icechunk knows no other way to give none.
+            from_env=not (given.account_key or given.sas_token),
             config={name: value for name, value in flags.items() if value is not None},
         )
 
@@ -145,12 +157,22 @@ class StorePlace:
         ------
         ImportError
             If obstore is not installed.
+        OptionError
+            If no client can be made of the options and the environment.
         """
         if self._scheme == MEMORY:
             return memory_place(self.key).objects
         import obstore.store
+        from obstore.exceptions import BaseError
 
-        return obstore.store.from_url(f"{self._scheme}://{self._bucket}", **self._options.for_obstore(self._scheme))
+        try:
+            return obstore.store.from_url(f"{self._scheme}://{self._bucket}", **self._options.for_obstore(self._scheme))
+        except BaseError as error:
+            raise OptionError(
+                f"the credentials for {self} ({first_line(error)})",
+                "such as can be read",
+                f"correct {_VARIABLES[self._scheme]}, or {parameter('storage_options')}",
+            ) from error
 
     @property
     def key(self) -> str:
@@ -201,8 +223,7 @@ class StorePlace:
             raise StoreMissingError(
                 f"the bucket of {self} cannot be read",
                 "a bucket that is there, and the right to read it",
-                "check the name and AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, or "
-                f"{parameter('storage_options')}",
+                f"check the name and {_VARIABLES[self._scheme]}, or {parameter('storage_options')}",
             ) from error
 
     def repository(self, *, make: bool = False, config: icechunk.RepositoryConfig | None = None) -> icechunk.Repository:
