@@ -309,6 +309,9 @@ def _text_passages(
 def _placed_lines(reader: LineReader, index: int) -> Iterator[tuple[str, int, int]]:
     """Yield lines with the place of each, the first one from a character on."""
     for line in reader:
+        if not index and "\r" not in line:
+            yield line, reader.offset, 0
+            continue
         # A single carriage return also ends a line (old Macintosh files).
         for piece in line[index:].split("\r"):
             yield piece, reader.offset, index

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import pickle
+import tempfile
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,8 @@ from giaann_dask.errors import (
     InputMissingError,
     OptionError,
 )
-from giaann_dask.text import reading
+from giaann_dask.text import lines, reading
+from giaann_dask.text.lines import LineReader
 from giaann_dask.text.reading import ReadOptions, read_parts, resolve_inputs
 from giaann_dask.text.tokens import Part
 
@@ -65,6 +67,29 @@ def test_no_text_is_lost_and_no_part_is_too_large(text: str, limit: int) -> None
     paragraphs = list(reading.paragraphs(lines, limit))
     assert "".join("".join(paragraphs).split()) == "".join(text.split())
     assert all(1 <= len(paragraph) <= limit and paragraph == paragraph.strip() for paragraph in paragraphs)
+
+
+_LETTERS = st.sampled_from(["a", "é", "😀", "\n", "\r", "\ufeff"])
+
+
+@given(st.text(_LETTERS, max_size=60), st.integers(1, 9), st.sampled_from([b"", b"\0", b"\xe9"]))
+def test_lines_and_their_errors_do_not_depend_on_the_blocks_that_are_read(text: str, block: int, fault: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        path = Path(write(Path(folder) / "a.txt", text.encode() + fault))
+        # The first block, here the whole file, is decoded line by line.
+        expected = _read_lines(path)
+        patch.setattr(lines, "_BLOCK_BYTES", block)
+        assert _read_lines(path) == expected
+
+
+def _read_lines(path: Path) -> tuple[list[tuple[int, int, str]], str]:
+    """Return numbers, offsets and texts of the lines of a file, and the error that ends reading it."""
+    reader, found = LineReader(path, 20), []
+    try:
+        found.extend((reader.number, reader.offset, line) for line in reader)
+    except (InputEncodingError, InputFormatError) as error:
+        return found, str(error)
+    return found, ""
 
 
 def test_parts_depend_on_the_content_of_their_file_alone(tmp_path: Path) -> None:
