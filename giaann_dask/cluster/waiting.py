@@ -130,6 +130,28 @@ def ask_workers(
     return responses
 
 
+def send(client: Client, key: str, value: Any) -> Future:
+    """Send a value to a worker as the result of a task, for other tasks; sent again if that worker is lost.
+
+    What is scattered would be lost with it. The scheduler has the value as long as the future exists: for values of a
+    few MiB.
+
+    Parameters
+    ----------
+    client : Client
+        Connected to the cluster.
+    key : str
+        Of the task, from `task_key`: another one for another value.
+    value : object
+        No future, and nothing that holds any.
+    """
+    return client.submit(_itself, value, key=key)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
 def result(future: Future) -> Any:
     """Return a future's result, within a timeout.
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from distributed import Client, Future
 
-from giaann_dask.cluster import result, task_key
+from giaann_dask.cluster import result, send, task_key
 from giaann_dask.encoding.sources import SourceOptions, read_units
 from giaann_dask.errors import BundleError, GiaannError, OptionError, parameter
 from giaann_dask.islands.bundle import Bundle
@@ -129,7 +129,7 @@ def audit_bundle(
         options.sources.filter,
         island.vocabulary(bundle.concepts, bundle.features),
     )
-    shared = client.scatter(rules, broadcast=True)
+    shared = send(client, task_key("rules", rules), rules)
     # Text is small beside increments: a few groups at a time, as the increments are sent to be compared.
     for number in drawn:
         parts = bundle.text(number) if bundle.has_text(number) else _given(bundle, number, given)

@@ -19,7 +19,7 @@ from distributed import Client, Future
 from giaann_dask.algebra.addition import OVERLAPS, Overlap
 from giaann_dask.algebra.parts import add_parts, divide_parts, placement_for
 from giaann_dask.algebra.removal import used_names
-from giaann_dask.cluster import attempt, query_scheduler, result, task_key, wait_all
+from giaann_dask.cluster import attempt, query_scheduler, result, send, task_key, wait_all
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import BundleError, GiaannError, OptionError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
@@ -237,15 +237,14 @@ def _verify(
 def _submit_check(
     client: Client, bundle: Bundle, number: int, specification: Specification, sizes: tuple[int, int]
 ) -> Future:
-    run = _scatter(client, bundle, number)
+    run = _send(client, bundle, number)
     key = task_key("check", bundle.identity, number, run.key)
     return client.submit(check_increments, run, bundle.groups[number].counts, specification, sizes, key=key)
 
 
-def _scatter(client: Client, bundle: Bundle, number: int) -> Future:
-    """Send the increments of a group to a worker; a list, as a tuple would be sent part by part."""
-    (sent,) = client.scatter([bundle.run(number)], hash=False)
-    return sent
+def _send(client: Client, bundle: Bundle, number: int) -> Future:
+    """Send the increments of a group to a worker."""
+    return send(client, task_key("increments", bundle.identity, number), bundle.run(number))
 
 
 def check_increments(
@@ -325,7 +324,7 @@ class _Adding:
         sequences = sum(sum(group.counts.by_status) for group in groups)
         rank = (sequences // _ROUND).bit_length()
         for numbers in _batches(bundle, verified.groups):
-            runs = [_scatter(self._client, bundle, number) for number in numbers]
+            runs = [_send(self._client, bundle, number) for number in numbers]
             parts = divide_parts(self._client, runs, placement, renaming)
             sums = add_parts(regions, parts)
             # One round at a time: what is divided among the regions is in memory until it is added up.
