@@ -182,14 +182,22 @@ def _of_malloc(name: str) -> Any:
     return getattr(ctypes.CDLL(None), name, None)
 
 
-def adopt_environment() -> None:
-    """Apply the environment variables above to malloc in this process, which may have been forked.
+def adopt_allocator(worker: Worker) -> None:
+    """Apply the environment variables above to malloc in the process of a worker, in which Dask's may count.
 
-    The C library reads them only when a program starts, and the fork server started with those of another worker.
+    The C library reads them only when a program starts: a worker that was forked began with those of another one, and
+    one that was started by hand with Dask's own.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+        Its memory limit decides about variables that the environment does not set.
     """
     mallopt = _of_malloc("mallopt")
+    ours = allocator_environment(worker.memory_manager.memory_limit or MEMORY_LIMIT)
     for name, parameter in _PARAMETERS.items():
         value = os.environ.get(name, "")
+        value = ours[name] if value in ("", _REPLACED.get(name)) else value
         if mallopt is not None and value.isdecimal():
             # mallopt takes an int; -1 means no limit, and `trim_near_limit` bounds the heap then.
             mallopt(parameter, int(value) if int(value) <= _LARGEST_INT else -1)

@@ -17,7 +17,7 @@ import pytest
 import giaann_dask as gd
 from giaann_dask.cluster import memory_budget
 from giaann_dask.cluster.fork_server import METHOD_VARIABLE, default_method
-from giaann_dask.cluster.memory_budget import adopt_environment, allocator_environment
+from giaann_dask.cluster.memory_budget import adopt_allocator, allocator_environment
 
 LARGEST_INT = (1 << 31) - 1
 
@@ -85,19 +85,25 @@ def test_a_killed_fork_server_is_restarted() -> None:
     assert after["environment"]["MALLOC_ARENA_MAX"] == "1"
 
 
-def test_malloc_of_a_fork_uses_the_variables_of_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malloc_uses_the_variables_of_its_worker_unless_they_are_those_of_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: dict[int, int] = {}
     monkeypatch.setattr(memory_budget.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=calls.__setitem__))
+    worker: Any = SimpleNamespace(memory_manager=SimpleNamespace(memory_limit=1 << 32))
     for name, value in allocator_environment(1 << 30).items():
         monkeypatch.setenv(name, value)
-    adopt_environment()
+    adopt_allocator(worker)
     trim, pad, mapped, arenas = -1, -2, -4, -8
     assert calls == {trim: 1 << 28, pad: 1 << 24, mapped: 0, arenas: 1}
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", str(LARGEST_INT + 1))
     monkeypatch.setenv("MALLOC_TOP_PAD_", "no number")
     calls.clear()
-    adopt_environment()
+    adopt_allocator(worker)
     assert calls == {trim: -1, mapped: 0, arenas: 1}
+    for name in allocator_environment(1 << 30):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "65536")
+    adopt_allocator(worker)
+    assert calls == {trim: 1 << 30, pad: 1 << 26, mapped: 0, arenas: 1}
 
 
 def test_the_configured_start_method_takes_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
