@@ -45,7 +45,8 @@ from giaann_dask.inference.v2.states import LifState
 from giaann_dask.inference.v2.tables import Clock, SegmentLayout
 from giaann_dask.keys import NEURON_MASK, Integers, pack_neuron, pack_target
 from giaann_dask.spec import BRANCH_BITS, Specification
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.blocks import CANDIDATE, FilterOptions
 
 BOOKS = Path(__file__).resolve().parents[2] / "shared" / "data" / "books"

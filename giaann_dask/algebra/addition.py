@@ -33,7 +33,8 @@ from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, ignore
 from giaann_dask.runs.postings import SequenceNumbers
 from giaann_dask.runs.renaming import Renaming, append_names, find_names
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.origins import Origins
 from giaann_dask.store.places import scratch_place
 from giaann_dask.text.ledger import Ledger, LedgerEntry

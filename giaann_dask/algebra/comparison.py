@@ -23,7 +23,7 @@ from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.renaming import Renaming, append_names
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.tasks import decode_table
 

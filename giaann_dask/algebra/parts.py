@@ -27,9 +27,10 @@ from giaann_dask.runs.postings import SequenceNumbers, renumber_postings
 from giaann_dask.runs.renaming import Renaming, rename_block, rename_sources
 from giaann_dask.runs.run import Run
 from giaann_dask.runs.target_sets import block_of_run
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.training import tasks
 from giaann_dask.training.committing import Progress, commit_regions

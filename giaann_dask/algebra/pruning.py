@@ -25,7 +25,7 @@ from giaann_dask.keys import Integers, unpack_target
 from giaann_dask.runs.merging import merge_into_blocks
 from giaann_dask.runs.packing import PackedRegionRun, pack, pack_blocks
 from giaann_dask.runs.run import Run, select_connections
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.training import tasks
 from giaann_dask.training.committing import Progress

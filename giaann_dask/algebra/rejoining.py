@@ -22,8 +22,9 @@ from giaann_dask.cluster import wait_all
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import GiaannError, StoreConflictError
 from giaann_dask.events import Observer, ignore
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.locking import WriteLock, locked_within
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.places import place_beside, remove_place
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.training.committing import Progress, commit_regions, load_regions, placement_of

@@ -32,10 +32,11 @@ from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.postings import SequenceNumbers, renumber_postings
 from giaann_dask.runs.renaming import close_gaps, find_names
 from giaann_dask.runs.run import RegionRun, Run, select_connections
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.export import digest_of
 from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.places import scratch_place
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.memory_inputs import Source

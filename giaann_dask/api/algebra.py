@@ -22,7 +22,8 @@ from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, ignore
 from giaann_dask.storage import absolute_place
-from giaann_dask.store.network_store import BRANCH, CommitReader, NetworkStore
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.network_store import BRANCH, NetworkStore
 
 if TYPE_CHECKING:
     from distributed import Client

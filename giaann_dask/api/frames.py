@@ -24,8 +24,8 @@ from giaann_dask.diagnostics.pictures.choosing import segment_names
 from giaann_dask.increments.contexts import EXTENDS, word_key
 from giaann_dask.lazy import import_optional
 from giaann_dask.runs.run import Run
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.export import ColumnArray, connection_columns, context_columns
-from giaann_dask.store.network_store import CommitReader
 from giaann_dask.store.scanning import read_column, select_column
 from giaann_dask.text.vocabulary import Vocabulary
 

@@ -30,9 +30,10 @@ from giaann_dask.islands.packing import pack_bundle as pack_file
 from giaann_dask.islands.signing import is_public_key, read_private_key, read_public_key, require_cryptography
 from giaann_dask.spec import Specification
 from giaann_dask.storage import absolute_place, require_writable
+from giaann_dask.store.commits import CommitChange
 from giaann_dask.store.export import digest_of
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.store.network_store import CommitChange, NetworkStore
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.training.target import open_store
 

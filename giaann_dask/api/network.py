@@ -21,9 +21,10 @@ from giaann_dask.events import Observer, ignore
 from giaann_dask.object_urls import reaching
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.spec import Specification
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.store.network_store import Commit, CommitReader, NetworkStore, Reference
+from giaann_dask.store.network_store import Commit, NetworkStore, Reference
 from giaann_dask.store.places import StorePlace
 from giaann_dask.text.ever_pos import EverPos
 

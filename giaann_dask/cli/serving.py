@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from giaann_dask.serving.engine import CompletionEngine, Engine
     from giaann_dask.serving.options import ServingOptions
     from giaann_dask.serving.worker_engine import WorkerEngine
-    from giaann_dask.store.network_store import CommitReader
+    from giaann_dask.store.commits import CommitReader
 
 
 _http, _limits, _cluster = section("HTTP"), section("Limits"), section("Cluster")

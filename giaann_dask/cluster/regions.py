@@ -20,7 +20,8 @@ from giaann_dask.errors import StoreMissingError
 from giaann_dask.runs.merging import merge_encoded, merge_into_blocks, plan_compaction
 from giaann_dask.runs.packing import PackedRegionRun, pack_blocks, unpack
 from giaann_dask.runs.run import Run
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.network_store import NetworkStore
 
 if TYPE_CHECKING:
     from distributed import Client, Future

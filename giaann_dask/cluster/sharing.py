@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from giaann_dask.cluster.waiting import ask_workers, query_scheduler
 from giaann_dask.errors import ClusterError, InputMissingError, StoreMissingError, StoreUnsharedError
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.locking import FolderState, LockToken, WriteLock, inspect_folder, unshared
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.network_store import NetworkStore
 
 if TYPE_CHECKING:
     from distributed import Client

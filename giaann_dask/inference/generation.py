@@ -52,7 +52,7 @@ from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import MAXIMUM_TOKENS, Specification
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.block_tagging import make_builder, tag_part
 from giaann_dask.text.blocks import CANDIDATE, NO_CONCEPT, FilterOptions
 from giaann_dask.text.ever_pos import EverPos

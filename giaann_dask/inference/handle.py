@@ -32,7 +32,7 @@ from giaann_dask.inference.state.sequence import FlagTable
 from giaann_dask.runs.minhash import MinHashes, merge_minhashes, minhash_neighbours, similar_by_neighbours
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.placement import Placement
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.attachments import NEIGHBOURS, Attachments, attach
 from giaann_dask.text.vocabulary import Vocabulary
 

@@ -15,7 +15,7 @@ from giaann_dask.inference.continuation import Continuation, GenerationOptions
 from giaann_dask.inference.generation import generate_text
 from giaann_dask.inference.sessions import NetworkHandle, columns_on_workers
 from giaann_dask.inference.token_events import OpenNetwork, WorkerOpening
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 
 if TYPE_CHECKING:
     from distributed import Client

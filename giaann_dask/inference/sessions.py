@@ -47,7 +47,7 @@ from giaann_dask.inference.token_events import (
 from giaann_dask.inference.v1.session import Session
 from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.runs.run import Run
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:

@@ -33,8 +33,9 @@ from giaann_dask.keys import Integers
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.renaming import Renaming, find_names
 from giaann_dask.spec import Specification
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks

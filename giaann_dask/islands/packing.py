@@ -28,7 +28,7 @@ from giaann_dask.islands.signing import public_of
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.renaming import find_names
 from giaann_dask.runs.run import RunSize
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.ledger import LedgerEntry
 from giaann_dask.text.memory_inputs import Source

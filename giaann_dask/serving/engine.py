@@ -27,7 +27,7 @@ from giaann_dask.inference.registry import open_network
 from giaann_dask.inference.rows.health import LOST
 from giaann_dask.inference.sharded.workers import StateOptions
 from giaann_dask.inference.token_events import OpenNetwork, PreparedText, PromptWords, TokenEvent
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.tracing.index import ConnectionKey
 from giaann_dask.tracing.trace import SharedTracer, TracedConnection
 

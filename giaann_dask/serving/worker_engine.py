@@ -31,7 +31,7 @@ from giaann_dask.inference.sharded.workers import StateOptions
 from giaann_dask.inference.token_events import PromptWords, TokenEvent, WorkerOpening
 from giaann_dask.serving.engine import CompletionOptions, EngineStatistics, Generation, Part, Report
 from giaann_dask.serving.prompt_worker import EngineSettings, Order, Progress, PromptWorker
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.tracing.index import ConnectionKey
 from giaann_dask.tracing.trace import SharedTracer, TracedConnection
 

@@ -30,7 +30,8 @@ from giaann_dask.errors import (
 )
 from giaann_dask.runs.packing import unpack
 from giaann_dask.storage import reading, writing
-from giaann_dask.store.network_store import BRANCH, CommitReader, resolve_reference
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.network_store import BRANCH, resolve_reference
 from giaann_dask.store.places import StorePlace, answering
 
 # Where a copy is written and compared before the branch that is read moves to it.

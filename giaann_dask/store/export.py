@@ -29,8 +29,8 @@ from giaann_dask.runs.renaming import ABSENT, Renaming, rank_names
 from giaann_dask.runs.run import Run, divide_run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import replacing, writing
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.connection_table import ConnectionTable
-from giaann_dask.store.network_store import CommitReader
 from giaann_dask.store.ordered_connections import OrderedConnections, ordered_connections
 from giaann_dask.store.table_files import BLOCK, SUFFIXES, Compression, Table, replacing_table
 from giaann_dask.text.vocabulary import Vocabulary

@@ -1,6 +1,6 @@
 """Define the manifest of a commit: counts, sizes of the dictionaries and the runs of every region, as plain values.
 
-`network_store` reads and writes it.
+`commits` reads and writes it.
 """
 
 from __future__ import annotations

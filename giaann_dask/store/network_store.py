@@ -1,27 +1,23 @@
 """Create, open, read and commit networks: Icechunk commits over Zarr.
 
-One commit is the specification, the dictionaries, the ledger of counted text, the manifest and the runs. Runs are
-immutable and written once, so the cost of a commit is that of what is new, and a crash at any moment leaves the last
-commit readable. Workers write runs through forked sessions (`run_io`); the driver merges these and commits. Storage
-on a local filesystem is safe for one committer at a time, which a lock enforces (`locking`); in object stores
-(`places`) a commit is a conditional request, too.
+`commits` writes and reads the content of a commit. Runs are immutable and written once, so the cost of a commit is that
+of what is new, and a crash at any moment leaves the last commit readable. Workers write runs through forked sessions
+(`run_io`); the driver merges these and commits. Storage on a local filesystem is safe for one committer at a time,
+which a lock enforces (`locking`); in object stores (`places`) a commit is a conditional request, too.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 import icechunk
-import numpy as np
-import numpy.typing as npt
 import zarr
 
 from giaann_dask.errors import (
@@ -29,28 +25,16 @@ from giaann_dask.errors import (
     StoreConflictError,
     StoreDamagedError,
     StoreExistsError,
-    StoreFormatError,
     StoreMissingError,
 )
 from giaann_dask.object_urls import is_object_store
-from giaann_dask.runs.packed_arrays import GROUP_KEY
-from giaann_dask.runs.packing import PackedRegionRun, PackedRun, RowReader
-from giaann_dask.runs.placement import Placement
 from giaann_dask.storage import (
-    CHECKSUMS,
-    RESTORE,
     absolute_place,
-    append_values,
     checksum_of,
-    checksum_of_json,
-    create_array,
-    read_array,
-    read_json,
     reading,
-    seal_arrays,
-    write_json,
     writing,
 )
+from giaann_dask.store.commits import CommitChange, CommitReader, remove_replaced, write_change, write_empty
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.locking import (
     UNFINISHED,
@@ -62,95 +46,14 @@ from giaann_dask.store.locking import (
     require_text,
 )
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.store.origins import ORIGIN_ARRAYS, Origins, append_origins, read_origins
 from giaann_dask.store.places import StorePlace
-from giaann_dask.store.run_commits import read_run_commits, seal_run_commits
-from giaann_dask.store.run_io import CountingStore, StoredEntries, WrittenObjects, fork_session, merge_written
-from giaann_dask.store.stored_repeats import TABLE as REPEATS
-from giaann_dask.store.stored_repeats import StoredRepeats, read_repeats, remove_repeats, repeated_connections
+from giaann_dask.store.run_io import CountingStore, WrittenObjects, fork_session, merge_written
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
-from giaann_dask.text.strings import append_strings, read_strings
-from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
-from giaann_dask.text.vocabulary import Vocabulary
+from giaann_dask.text.tokenizer import SubwordTokenizer
 
-# Of subwords alone: since when each is known as a delimiter.
-_DELIMITER_SINCE = "delimiter_since"
-
-
-def write_vocabulary(root: zarr.Group, vocabulary: Vocabulary, concepts: int, features: int) -> None:
-    """Append the entries of a vocabulary beyond the stored sizes, and update changed flags.
-
-    Parameters
-    ----------
-    root : zarr.Group
-        Of the network.
-    vocabulary : Vocabulary
-        As of the commit.
-    concepts, features : int
-        Stored sizes.
-    """
-    append_strings(root, "concepts", vocabulary.concepts[concepts:])
-    append_strings(root, "features", vocabulary.features[features:])
-    delimiter = np.array(vocabulary.delimiter, np.bool_)
-    append_values(root, "delimiter", delimiter[features:])
-    since = np.array(vocabulary.probable_since, np.int64)
-    append_values(root, "probable_since", since[features:])
-    rewrite_changed(root, "probable_since", since)
-    if vocabulary.delimiter_since is None:
-        return
-    later = np.array(vocabulary.delimiter_since, np.int64)
-    if _DELIMITER_SINCE in root:
-        rewrite_changed(root, "delimiter", delimiter)
-        rewrite_changed(root, _DELIMITER_SINCE, later)
-    else:
-        create_array(root, _DELIMITER_SINCE, later)
-
-
-def read_vocabulary(root: zarr.Group, sequences: int) -> Vocabulary:
-    """Return the stored dictionaries after so many counted sequences.
-
-    Raises
-    ------
-    StoreDamagedError
-        If one of their arrays is missing or cannot be read.
-    """
-    concepts, features = (read_strings(root, name) for name in ("concepts", "features"))
-    delimiter = read_array(root, "delimiter").tolist()
-    since = read_array(root, "probable_since").tolist()
-    later = read_array(root, _DELIMITER_SINCE).tolist() if _DELIMITER_SINCE in root else None
-    return Vocabulary(concepts, features, delimiter, since, sequences, later)
-
-
-def rewrite_changed(root: zarr.Group, name: str, values: npt.NDArray[Any]) -> None:
-    """Make an array that is as long equal to some values, from the first that differs to the last."""
-    changed = np.flatnonzero(read_array(root, name) != values)
-    if len(changed):
-        first, last = int(changed[0]), int(changed[-1]) + 1
-        cast(Any, root[name])[first:last] = values[first:last]
-
-
-FORMAT = "giaann-dask network"
-# Version 3 is that of networks that began with fewer regions than their specification says, which readers of version 2
-# would look for in the wrong places, version 4 that of pruned ones, which readers of version 3 would train. All others
-# are version 2.
-VERSION = 2
-VERSION_JOINED = 3
-VERSION_PRUNED = 4
-_VERSIONS = (VERSION, VERSION_JOINED, VERSION_PRUNED)
 BRANCH = "main"
-# The placement's table of first regions by column.
-ASSIGNED = "first_region"
-# Arrays that only grow, but where documents were removed.
-_REWRITTEN = (
-    *("concepts_text", "concepts_end", "features_text", "features_end", "delimiter", "probable_since"),
-    *("ledger_identity", "ledger_sequences", "ledger_complete", ASSIGNED),
-)
-# The checksum of the manifest among the attributes, and that of the message in the metadata of a commit.
+# The checksum of the message in the metadata of a commit.
 _CHECKSUM = "checksum"
-# What divides text into subwords, where these are the tokens.
-_TOKENIZER = "tokenizer"
-
 # The files of a commit besides chunks and manifests: snapshot, log of its changes, branch.
 _COMMIT_FILES = 3
 
@@ -296,16 +199,14 @@ class NetworkStore:
                 raise StoreExistsError(f"{place} is a network already", "a new path", "name one where nothing is")
             if is_object_store(place):
                 with writing(f"network {place}"):
-                    repository = StorePlace(str(place)).repository(make=True)
-                    _write_empty(repository, manifest, ever_pos, tokenizer)
+                    _commit_empty(StorePlace(str(place)), manifest, ever_pos, tokenizer)
                 return cls(place)
             clear_attempt(place)
             # Icechunk begins in empty folders only, and readers are to see a whole network or none.
             new = place / UNFINISHED
             with writing(f"network {place}"), _removed_on_failure(new):
                 new.mkdir()
-                repository = StorePlace(str(new)).repository(make=True)
-                _write_empty(repository, manifest, ever_pos, tokenizer)
+                _commit_empty(StorePlace(str(new)), manifest, ever_pos, tokenizer)
                 move_into_place(new)
         return cls(place)
 
@@ -585,31 +486,12 @@ class NetworkStore:
         with writing(f"network {self.path}"):
             counted = CountingStore(session.store)
             root = zarr.open_group(counted, mode="a")
-            old, new = before.manifest(), change.manifest
-            # Those of the commit before, which arrays no longer have while they are changed.
-            root.attrs.pop(CHECKSUMS, None)
-            remove_repeats(root)
-            # Before anything else is there: what deleting costs grows with what a session has changed.
-            for identity in {run.identity for run in old.runs} - {run.identity for run in new.runs}:
-                del root[f"runs/{identity}"]
+            remove_replaced(root, before, change)
             objects = WrittenObjects()
             for fork in written:
                 objects = objects.plus(merge_written(session, fork))
-            concepts, features, ledger = old.concepts, old.features, before.ledger()
-            if change.rewritten:
-                for name in (*_REWRITTEN, *(ORIGIN_ARRAYS if change.origins is not None else ())):
-                    del root[name]
-                concepts = features = 0
-                ledger = []
-            write_vocabulary(root, change.vocabulary, concepts, features)
-            _write_ledger(root, change.ledger, ledger)
-            if change.origins is not None:
-                append_origins(root, change.origins, None if change.rewritten else before.origins())
-            if change.rewritten:
-                create_array(root, ASSIGNED, np.zeros(0, np.int32))
-            _write_assigned(root, change.placement.assigned)
-            kept = {run.identity for run in new.runs} & {run.identity for run in old.runs}
-            _write_header(root, new, change.repeats, {identity: before.commit_of(identity) for identity in kept})
+            write_change(root, before, change)
+            new = change.manifest
             message = f"{new.sequences} sequences, {new.connections} connections"
             message += f"; {change.note}" if change.note else ""
             if self.held is not None:
@@ -632,232 +514,6 @@ class NetworkStore:
         return WrittenObjects(len(manifests) + _COMMIT_FILES, sum(manifests))
 
 
-class CommitChange:
-    """Content of a commit, except its runs.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        Counts, sizes and runs.
-    vocabulary : Vocabulary
-        Dictionaries; only as much of them as the manifest says is written.
-    ledger : list of LedgerEntry
-        All entries.
-    placement : Placement
-        Where neurons belong; its splits and load are those of the manifest.
-    rewritten : bool
-        Whether dictionaries, ledger, origins and placement are others than before, not only longer.
-    origins : Origins, optional
-        Where the sequences come from; as before by default.
-    note : str
-        Further text of the commit's message.
-    repeats : StoredRepeats, optional
-        What was written of all counts of profile ``best``.
-    """
-
-    def __init__(
-        self,
-        manifest: Manifest,
-        vocabulary: Vocabulary,
-        ledger: list[LedgerEntry],
-        placement: Placement,
-        *,
-        rewritten: bool = False,
-        origins: Origins | None = None,
-        note: str = "",
-        repeats: StoredRepeats | None = None,
-    ) -> None:
-        self.rewritten = rewritten
-        self.origins = origins
-        self.note = note
-        self.repeats = repeats
-        self.manifest = manifest
-        self.placement = placement
-        self.vocabulary = vocabulary.truncated(manifest.concepts, manifest.features, manifest.sequences - 1)
-        self.ledger = list(ledger)
-
-
-class CommitReader:
-    """Reads one commit of a network; made by `NetworkStore.open`."""
-
-    def __init__(self, path: Path, commit: str, session: icechunk.Session) -> None:
-        self.path = path
-        self.commit = commit
-        self._read_from = session.store
-        with reading(f"network {path}"):
-            self._opened_root = zarr.open_group(self._store, mode="r")
-            attributes = dict(self._root.attrs)
-        if attributes.get("format") != FORMAT or attributes.get("version") not in _VERSIONS:
-            raise StoreFormatError(
-                f"{path} is {attributes.get('format')!r} version {attributes.get('version')!r}",
-                f"{FORMAT!r} version {', '.join(map(str, _VERSIONS))}",
-                "open it with the version of giaann_dask that wrote it",
-            )
-        stored: Any = attributes.get("manifest")
-        # First: its errors name what is wrong with the manifest.
-        self._manifest = Manifest.from_dict(stored, f"network {path}")
-        checksum = checksum_of_json(stored)
-        if attributes.get(_CHECKSUM, checksum) != checksum:
-            raise StoreDamagedError(f"the manifest of network {path} is not what was written")
-        self._run_commits = read_run_commits(attributes, checksum)
-        self._repeats = read_repeats(attributes, checksum)
-        self.repeated_connections = repeated_connections(attributes)
-
-    @property
-    def _store(self) -> icechunk.IcechunkStore:
-        use_icechunk()
-        return self._read_from
-
-    @property
-    def _root(self) -> zarr.Group:
-        use_icechunk()
-        return self._opened_root
-
-    def manifest(self) -> Manifest:
-        """Return the manifest.
-
-        Raises
-        ------
-        StoreForkedError
-            In a process that was forked from one that used Icechunk, here and in all methods.
-        """
-        use_icechunk()
-        return self._manifest
-
-    def commit_of(self, identity: str) -> str:
-        """Return the identity of the commit that wrote a run, which is this one or an earlier one."""
-        return self._run_commits.get(identity, self.commit)
-
-    def zarr_store(self) -> icechunk.IcechunkStore:
-        """Return the Zarr store of the commit, which is read-only."""
-        return self._store
-
-    def ever_pos(self) -> EverPos:
-        """Return the ever-POS lexicon."""
-        with reading(f"network {self.path}"):
-            return EverPos.from_dict(read_json(self._root, "ever_pos"))
-
-    def tokenizer(self) -> SubwordTokenizer | None:
-        """Return the tokenizer of a network of subwords; None for words."""
-        with reading(f"network {self.path}"):
-            return open_content(read_json(self._root, _TOKENIZER)) if _TOKENIZER in self._root else None
-
-    def vocabulary(self) -> Vocabulary:
-        """Return the dictionaries as they were in memory at the commit."""
-        with reading(f"network {self.path}"):
-            found = read_vocabulary(self._root, self._manifest.sequences)
-        expected = (self._manifest.concepts, *(self._manifest.features,) * 3)
-        flags = len(found.delimiter), len(found.probable_since)
-        sizes = (len(found.concepts), len(found.features), *flags)
-        if sizes != expected:
-            raise StoreDamagedError(f"the dictionaries of {self.path} have sizes {sizes}", f"{expected}")
-        return found
-
-    def saved_vocabulary(self) -> Vocabulary:
-        """Return the dictionaries as of the last trained sequence, from which inference starts."""
-        m = self._manifest
-        return self.vocabulary().truncated(m.saved_concepts, m.saved_features, m.last_trained)
-
-    def stored_runs(self) -> set[str]:
-        """Return the identities of all runs in the commit; the manifest names the same."""
-        with reading(f"network {self.path}"):
-            return set(cast(zarr.Group, self._root["runs"]).group_keys())
-
-    def ledger(self) -> list[LedgerEntry]:
-        """Return the parts of text that the commit has counted."""
-        with reading(f"network {self.path}"):
-            return read_entries(self._root)
-
-    def placement(self) -> Placement:
-        """Return where neurons belong."""
-        manifest = self._manifest
-        with reading(f"network {self.path}"):
-            assigned = read_array(self._root, ASSIGNED)
-        load = np.array(manifest.load, np.int64)
-        return Placement(manifest.first_regions, assigned, load, manifest.splits)
-
-    def run(self, identity: str) -> PackedRegionRun:
-        """Return the encoded chunks of a run, as they are stored."""
-        return PackedRegionRun(self.connections(identity), self.neurons(identity), self.postings(identity))
-
-    def connections(self, identity: str) -> PackedRun:
-        """Return the encoded connections of a run alone."""
-        return self._table(identity, "connections")
-
-    def neurons(self, identity: str) -> PackedRun:
-        """Return the encoded strengths of the neurons of a run alone."""
-        return self._table(identity, "neurons")
-
-    def postings(self, identity: str) -> PackedRun | None:
-        """Return the encoded postings of a run alone; None where the network has no index."""
-        return self._table(identity, "postings") if self._manifest.specification.trace else None
-
-    def origins(self) -> Origins | None:
-        """Return where the sequences of the commit come from; None where the network has no index."""
-        if not self._manifest.specification.trace:
-            return None
-        with reading(f"network {self.path}"):
-            return read_origins(self._root)
-
-    def entries(self, identity: str) -> tuple[StoredEntries, StoredEntries]:
-        """Return the connections and the neurons of a run, read on demand."""
-        connections, neurons = (self._entries(identity, name) for name in ("connections", "neurons"))
-        return connections, neurons
-
-    def _entries(self, identity: str, table: str) -> StoredEntries:
-        return StoredEntries(self._store, f"runs/{identity}/{table}/")
-
-    def rows(self, identity: str, table: str = "connections") -> RowReader:
-        """Return a reader of the rows of a run's ``connections``, ``neurons`` or ``postings``.
-
-        Raises
-        ------
-        StoreDamagedError
-            If the run is missing or does not decode.
-        """
-        return self._row_reader(self._entries(identity, table), identity, table)
-
-    def repeats(self) -> StoredRepeats | None:
-        """Return what is stored about all counts of profile ``best``; None where they have to be read instead."""
-        return self._repeats
-
-    def repeat_rows(self, region: int) -> RowReader:
-        """Return a reader of the repeats of the contexts of a region, where `repeats` has some.
-
-        Raises
-        ------
-        StoreDamagedError
-            If they are missing or do not decode.
-        """
-        assert self._repeats is not None, "the commit has no repeats"
-        path = self._repeats.path(region)
-        return self._row_reader(StoredEntries(self._store, f"{path}/{REPEATS}/"), path, REPEATS)
-
-    def _row_reader(self, entries: StoredEntries, identity: str, table: str) -> RowReader:
-        with reading(f"network {self.path}"):
-            if not entries.read([GROUP_KEY]):
-                raise self._missing(identity, table)
-            return RowReader(entries.read)
-
-    def _table(self, identity: str, name: str) -> PackedRun:
-        with reading(f"network {self.path}"):
-            try:
-                entries = StoredEntries(self._store, f"runs/{identity}/{name}/").read_all()
-            except icechunk.IcechunkError:
-                # What is not there cannot be listed.
-                if f"runs/{identity}/{name}" in self._root:
-                    raise
-                entries = {}
-            if not entries:
-                raise self._missing(identity, name)
-            return PackedRun.from_entries(entries)
-
-    def _missing(self, identity: str, name: str) -> StoreDamagedError:
-        return StoreDamagedError(
-            f"network {self.path} has no {name} of run {identity}", "every run that its manifest names", RESTORE
-        )
-
-
 def resolve_reference(repository: icechunk.Repository, name: str) -> str:
     """Return the identity of a commit that is given as such, or as a tag or branch; an unknown name as it is."""
     if _IDENTITY.fullmatch(name):
@@ -877,56 +533,12 @@ def _removed_on_failure(path: Path) -> Iterator[None]:
         raise
 
 
-def _write_empty(
-    repository: icechunk.Repository, manifest: Manifest, ever_pos: EverPos, tokenizer: SubwordTokenizer | None
-) -> None:
-    """Write an empty network into an empty repository."""
-    session = repository.writable_session(BRANCH)
-    root = zarr.open_group(session.store, mode="a")
-    root.create_group("runs")
-    write_vocabulary(root, Vocabulary(), 0, 0)
-    _write_ledger(root, [], [])
-    if manifest.specification.trace:
-        append_origins(root, Origins(), None)
-    create_array(root, ASSIGNED, np.zeros(0, np.int32))
-    write_json(root, "ever_pos", ever_pos.as_dict())
-    if tokenizer is not None:
-        write_json(root, _TOKENIZER, tokenizer.content)
-    _write_header(root, manifest)
+def _commit_empty(place: StorePlace, manifest: Manifest, ever_pos: EverPos, tokenizer: SubwordTokenizer | None) -> None:
+    """Make a repository with the commit of an empty network."""
+    session = place.repository(make=True).writable_session(BRANCH)
+    write_empty(zarr.open_group(session.store, mode="a"), manifest, ever_pos, tokenizer)
     session.commit("created")
-
-
-def _write_header(
-    root: zarr.Group,
-    manifest: Manifest,
-    repeats: StoredRepeats | None = None,
-    run_commits: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    """Write the attributes of a commit after its arrays."""
-    values = manifest.as_dict()
-    checksum = checksum_of_json(values)
-    sums = {} if repeats is None else repeats.seal(checksum, manifest.connections)
-    sums |= seal_run_commits(run_commits, checksum)
-    version = VERSION if manifest.begun_with is None else VERSION_JOINED
-    version = VERSION_PRUNED if manifest.pruned_below else version
-    sealed: dict[str, Any] = {_CHECKSUM: checksum, CHECKSUMS: seal_arrays(root)}
-    root.attrs.update({"format": FORMAT, "version": version, "manifest": values, **sealed, **sums})
 
 
 def _message_checksum(info: icechunk.SnapshotInfo) -> int:
     return checksum_of(info.message.encode())
-
-
-def _write_assigned(root: zarr.Group, assigned: npt.NDArray[np.int32]) -> None:
-    """Append the regions of new columns; old columns may have one now that had none."""
-    append_values(root, ASSIGNED, assigned[len(read_array(root, ASSIGNED)) :])
-    rewrite_changed(root, ASSIGNED, assigned)
-
-
-def _write_ledger(root: zarr.Group, ledger: list[LedgerEntry], stored: list[LedgerEntry]) -> None:
-    """Append new entries and rewrite those that have grown."""
-    for position, (old, new) in enumerate(zip(stored, ledger, strict=False)):
-        if old != new:
-            cast(Any, root["ledger_sequences"])[position] = new.sequences
-            cast(Any, root["ledger_complete"])[position] = new.complete
-    append_entries(root, ledger[len(stored) :])

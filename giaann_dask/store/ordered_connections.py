@@ -25,8 +25,8 @@ from giaann_dask.runs.packing import RowReader, unpack
 from giaann_dask.runs.renaming import Renaming, rename_run, rename_sources
 from giaann_dask.runs.run import Run
 from giaann_dask.storage import reading
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import StoredRun
-from giaann_dask.store.network_store import CommitReader
 
 # Strengths that are converted in one go.
 _WRITTEN = 1 << 16

@@ -16,9 +16,9 @@ from giaann_dask.keys import Integers, pack_neuron, unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.storage import reading
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.connection_table import ConnectionTable, best_of_pairs
 from giaann_dask.store.export import table_of
-from giaann_dask.store.network_store import CommitReader
 from giaann_dask.store.ordered_connections import read_runs
 
 

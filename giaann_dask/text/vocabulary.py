@@ -7,7 +7,7 @@ sequence can be reconstructed. With subwords, the dictionary of features is comp
 flags are stored by sequence numbers, too.
 
 Does not cover: applying the flags to sentences (`segmentation`) and storing them
-(`giaann_dask.store.network_store`).
+(`giaann_dask.store.commits`).
 """
 
 from __future__ import annotations

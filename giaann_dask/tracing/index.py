@@ -19,7 +19,7 @@ from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import RowReader
 from giaann_dask.runs.postings import Postings, read_postings
 from giaann_dask.storage import reading
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 
 BEGINNING = -1
 """Key of the beginning of a sentence as part of a context."""

@@ -12,7 +12,8 @@ import numpy as np
 
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.representations import Summarised, Summary
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.tracing.index import ConnectionKey, TraceIndex
 from giaann_dask.tracing.training_text import FoundText, TrainingText

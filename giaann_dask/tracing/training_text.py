@@ -20,7 +20,7 @@ import numpy.typing as npt
 from giaann_dask.encoding.sources import CorpusRange, SourceOptions, Unit, open_corpus, read_units
 from giaann_dask.errors import GiaannError
 from giaann_dask.keys import Integers
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.block_tagging import make_builder, tag_part
 from giaann_dask.text.detokenizer import detokenize
 from giaann_dask.text.inputs import DATASET_PREFIX

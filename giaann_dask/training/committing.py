@@ -4,7 +4,7 @@ A commit has three steps: `Regions.snapshot` when its last round is submitted, `
 integrated, and `Regions.settle`, with which regions continue from the store.
 
 Runs that are not stored yet are packed and written on the workers that have them in memory; afterwards the lineage of
-later runs begins at the store. The format is in `giaann_dask.store.network_store`.
+later runs begins at the store. The format is in `giaann_dask.store.commits`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from giaann_dask.cluster.regions import RunPlace, open_run, run_key
 from giaann_dask.events import RegionMeasured
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RunSize
+from giaann_dask.store.commits import CommitChange
 from giaann_dask.store.manifest import Manifest, StoredRun
-from giaann_dask.store.network_store import CommitChange, NetworkStore
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.origins import Origins
 from giaann_dask.store.stored_repeats import StoredRepeats
 from giaann_dask.text.ledger import Ledger

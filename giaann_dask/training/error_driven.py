@@ -39,7 +39,7 @@ from giaann_dask.keys import pack_neuron
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.memory_inputs import Source

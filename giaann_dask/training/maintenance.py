@@ -19,8 +19,9 @@ from giaann_dask.errors import OptionError, StoreFullError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.representations import format_bytes
 from giaann_dask.runs.packing import RUN_ARRAYS
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import StoredRun
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.training.committing import Progress, commit_regions, load_regions
 from giaann_dask.training.regions import Regions

@@ -37,9 +37,10 @@ from giaann_dask.inference.continuation import GenerationOptions
 from giaann_dask.inference.state.activation import StateEntries
 from giaann_dask.keys import pack_target
 from giaann_dask.spec import Specification
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.connection_table import ConnectionTable
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.scanning import find_best_columns, read_columns
 from giaann_dask.text.ever_pos import EverPos
 

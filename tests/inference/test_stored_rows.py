@@ -14,7 +14,7 @@ from giaann_dask.inference.generation import generate_text
 from giaann_dask.inference.rows import stored
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.rows.stored import StoredRows
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.run_io import StoredEntries
 from giaann_dask.training.options import TrainingOptions
 

@@ -24,7 +24,8 @@ from giaann_dask.inference.continuation import GeneratedToken
 from giaann_dask.inference.rows import stored
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import select_rows
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import StoredEntries
 from giaann_dask.training.options import TrainingOptions
 

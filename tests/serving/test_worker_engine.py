@@ -25,7 +25,8 @@ from giaann_dask.inference.rows.remote import RowOptions
 from giaann_dask.inference.token_events import PromptWords, TokenEvent
 from giaann_dask.serving.engine import CompletionOptions, Part, open_engine
 from giaann_dask.serving.worker_engine import _Session, open_worker_engine
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.network_store import NetworkStore
 
 pytestmark = pytest.mark.cluster
 PROMPTS = [f"The {adjective} {noun} carried the" for adjective in ADJECTIVES[:4] for noun in NOUNS[:5]]

@@ -18,8 +18,9 @@ from giaann_dask.errors import StoreDamagedError, StoreFormatError, StoreFullErr
 from giaann_dask.runs.placement import FIRST_REGIONS, Split
 from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.spec import Specification
+from giaann_dask.store.commits import rewrite_changed
 from giaann_dask.store.manifest import Manifest, StoredRun
-from giaann_dask.store.network_store import NetworkStore, rewrite_changed
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import write_run
 from giaann_dask.text.blocks import STATUS_NAMES
 from giaann_dask.text.ever_pos import EverPos

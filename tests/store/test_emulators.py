@@ -16,9 +16,10 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.errors import OptionError, StoreMissingError, StoreRefusedError, StoreWriteError
 from giaann_dask.object_urls import StorageOptions, object_path
+from giaann_dask.store.commits import CommitChange
 from giaann_dask.store.lease import Lease
 from giaann_dask.store.locking import locked
-from giaann_dask.store.network_store import CommitChange, NetworkStore
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.places import StorePlace
 
 pytest.importorskip("obstore", reason="needs obstore")

@@ -187,7 +187,7 @@ def test_a_commit_that_came_first_is_kept(requests: Requests, client: Client) ->
     first, second = NetworkStore(network.path), NetworkStore(network.path)
     head = first.open(first.head())
     sessions = [store.begin() for store in (first, second)]
-    from giaann_dask.store.network_store import CommitChange
+    from giaann_dask.store.commits import CommitChange
 
     change = CommitChange(head.manifest(), head.vocabulary(), head.ledger(), head.placement())
     kept = first.commit(sessions[0], [], head, change)

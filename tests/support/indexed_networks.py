@@ -15,7 +15,7 @@ from giaann_dask.runs.postings import read_postings
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
 from giaann_dask.spec_profiles import CONTEXT_NAMES
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.segmentation import EncodedBlock
 from support.summed_increments import connect_summed
 

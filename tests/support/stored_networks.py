@@ -10,8 +10,9 @@ import numpy as np
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
+from giaann_dask.store.commits import CommitChange
 from giaann_dask.store.manifest import Manifest, StoredRun
-from giaann_dask.store.network_store import CommitChange, NetworkStore
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import write_run
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry

@@ -19,7 +19,7 @@ from giaann_dask.cluster.locality import COUNTS
 from giaann_dask.events import Committed, DataMoved, Event, RoundIntegrated, SequencesEvaluated
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.run import RegionRun, Run
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.run_io import StoredEntries
 from giaann_dask.text.reading import ReadOptions
 from giaann_dask.training import data_moves, trainer

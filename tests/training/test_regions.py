@@ -23,8 +23,9 @@ from giaann_dask.events import Event, MemoryMeasured
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.placement import UNASSIGNED, Placement
 from giaann_dask.runs.run import RegionRun, Run
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest, StoredRun
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.reading import ReadOptions
 from giaann_dask.training import tasks
 from giaann_dask.training.maintenance import compact_network

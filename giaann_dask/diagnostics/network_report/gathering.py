@@ -17,8 +17,9 @@ from giaann_dask.dask_types import register
 from giaann_dask.diagnostics.network_report.counting import Figures, NeuronSums, add_figures, count_connections
 from giaann_dask.increments.contexts import word_key
 from giaann_dask.inference.generation import word_and_column
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.ordered_connections import read_region
 from giaann_dask.text.vocabulary import Vocabulary
 

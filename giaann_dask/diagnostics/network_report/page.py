@@ -30,7 +30,8 @@ from giaann_dask.inference.best.evaluation import ScoreReport
 from giaann_dask.inference.evaluation.evaluation import EvaluationReport
 from giaann_dask.representations import format_bytes
 from giaann_dask.storage import write_file
-from giaann_dask.store.network_store import CommitReader, NetworkStore
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.places import StorePlace
 
 if TYPE_CHECKING:

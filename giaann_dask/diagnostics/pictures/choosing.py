@@ -18,8 +18,8 @@ from giaann_dask.errors import EmptyInputError, OptionError, parameter
 from giaann_dask.increments.contexts import CONTEXTS, EXTENDS
 from giaann_dask.keys import pack_neuron
 from giaann_dask.spec import Specification
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.connection_table import ConnectionTable, Neuron
-from giaann_dask.store.network_store import CommitReader
 from giaann_dask.store.scanning import find_best_columns, find_columns, read_columns, require_columns
 from giaann_dask.text.ever_pos import PARTS, EverPos
 

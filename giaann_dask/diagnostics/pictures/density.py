@@ -17,7 +17,7 @@ from giaann_dask.diagnostics.pictures.schemes import Theme, theme_of
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.lazy import import_optional
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.scanning import column_pairs, read_regions, require_columns
 
 if TYPE_CHECKING:

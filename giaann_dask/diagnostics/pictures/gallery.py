@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 
 if TYPE_CHECKING:
     from distributed import Client

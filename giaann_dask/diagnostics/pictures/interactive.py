@@ -21,8 +21,8 @@ from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.prediction import Prediction, colour_state, find_step, graph_of
 from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry, Theme, theme_of
 from giaann_dask.lazy import import_optional
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.connection_table import Neuron
-from giaann_dask.store.network_store import CommitReader
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -30,9 +30,9 @@ from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.sequence import StepTrace
 from giaann_dask.keys import pack_neuron, unpack_neuron, unpack_target
 from giaann_dask.runs.run import Run
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.connection_table import Neuron
 from giaann_dask.store.export import table_of
-from giaann_dask.store.network_store import CommitReader
 from giaann_dask.store.scanning import require_columns
 from giaann_dask.text.detokenizer import detokenize
 from giaann_dask.text.vocabulary import Vocabulary

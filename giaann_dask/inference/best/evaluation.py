@@ -34,7 +34,7 @@ from giaann_dask.inference.best.scores import BEST, PooledModel, PoolingOptions,
 from giaann_dask.inference.best.span_kernel import MOST_RANK
 from giaann_dask.inference.best.tables import PooledTables, build_tables
 from giaann_dask.representations import Summarised, Summary, format_count
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 

@@ -29,7 +29,7 @@ from giaann_dask.inference.best.word_scores import score_text
 from giaann_dask.inference.continuation import Continuation, GeneratedToken, GenerationOptions, ScoredWord
 from giaann_dask.inference.token_events import PreparedText, TokenEvent, WorkerOpening
 from giaann_dask.runs.run import Run
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -23,7 +23,7 @@ from giaann_dask.inference.rows.stored import StoredRows
 from giaann_dask.keys import Integers, unpack_target
 from giaann_dask.runs.packing import RowReader
 from giaann_dask.storage import reading
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 
 
 class StoredTables:

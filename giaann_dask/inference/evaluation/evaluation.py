@@ -43,7 +43,7 @@ from giaann_dask.inference.rows.remote import RowOptions
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.spec import Specification
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary

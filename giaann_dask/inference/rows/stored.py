@@ -13,7 +13,7 @@ from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import RowReader
 from giaann_dask.runs.run import Row, Run
 from giaann_dask.storage import reading
-from giaann_dask.store.network_store import CommitReader
+from giaann_dask.store.commits import CommitReader
 
 # Rows of a region after which it is decoded as a whole, which takes as long as reading about so many.
 _ROWS_READ = 12

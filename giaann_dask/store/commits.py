@@ -1,0 +1,454 @@
+"""Write the content of a commit into its Zarr group, and read it.
+
+A commit has the specification, the dictionaries, the ledger of counted text, the placement of columns, the manifest and
+the runs. `network_store` has the repository of commits, and `run_io` writes the runs on workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, cast
+
+import icechunk
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from giaann_dask.errors import StoreDamagedError, StoreFormatError
+from giaann_dask.runs.packed_arrays import GROUP_KEY
+from giaann_dask.runs.packing import PackedRegionRun, PackedRun, RowReader
+from giaann_dask.runs.placement import Placement
+from giaann_dask.storage import (
+    CHECKSUMS,
+    RESTORE,
+    append_values,
+    checksum_of_json,
+    create_array,
+    read_array,
+    read_json,
+    reading,
+    seal_arrays,
+    write_json,
+)
+from giaann_dask.store.icechunk_process import use_icechunk
+from giaann_dask.store.manifest import Manifest
+from giaann_dask.store.origins import ORIGIN_ARRAYS, Origins, append_origins, read_origins
+from giaann_dask.store.run_commits import read_run_commits, seal_run_commits
+from giaann_dask.store.run_io import StoredEntries
+from giaann_dask.store.stored_repeats import TABLE as REPEATS
+from giaann_dask.store.stored_repeats import StoredRepeats, read_repeats, remove_repeats, repeated_connections
+from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
+from giaann_dask.text.strings import append_strings, read_strings
+from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
+from giaann_dask.text.vocabulary import Vocabulary
+
+FORMAT = "giaann-dask network"
+# Version 3 is that of networks that began with fewer regions than their specification says, which readers of version 2
+# would look for in the wrong places, version 4 that of pruned ones, which readers of version 3 would train. All others
+# are version 2.
+VERSION = 2
+VERSION_JOINED = 3
+VERSION_PRUNED = 4
+_VERSIONS = (VERSION, VERSION_JOINED, VERSION_PRUNED)
+# The placement's table of first regions by column.
+ASSIGNED = "first_region"
+# Arrays that only grow, but where documents were removed.
+_REWRITTEN = (
+    *("concepts_text", "concepts_end", "features_text", "features_end", "delimiter", "probable_since"),
+    *("ledger_identity", "ledger_sequences", "ledger_complete", ASSIGNED),
+)
+# The checksum of the manifest among the attributes.
+_CHECKSUM = "checksum"
+# What divides text into subwords, where these are the tokens.
+_TOKENIZER = "tokenizer"
+# Of subwords alone: since when each is known as a delimiter.
+_DELIMITER_SINCE = "delimiter_since"
+
+
+def write_vocabulary(root: zarr.Group, vocabulary: Vocabulary, concepts: int, features: int) -> None:
+    """Append the entries of a vocabulary beyond the stored sizes, and update changed flags.
+
+    Parameters
+    ----------
+    root : zarr.Group
+        Of the network.
+    vocabulary : Vocabulary
+        As of the commit.
+    concepts, features : int
+        Stored sizes.
+    """
+    append_strings(root, "concepts", vocabulary.concepts[concepts:])
+    append_strings(root, "features", vocabulary.features[features:])
+    delimiter = np.array(vocabulary.delimiter, np.bool_)
+    append_values(root, "delimiter", delimiter[features:])
+    since = np.array(vocabulary.probable_since, np.int64)
+    append_values(root, "probable_since", since[features:])
+    rewrite_changed(root, "probable_since", since)
+    if vocabulary.delimiter_since is None:
+        return
+    later = np.array(vocabulary.delimiter_since, np.int64)
+    if _DELIMITER_SINCE in root:
+        rewrite_changed(root, "delimiter", delimiter)
+        rewrite_changed(root, _DELIMITER_SINCE, later)
+    else:
+        create_array(root, _DELIMITER_SINCE, later)
+
+
+def read_vocabulary(root: zarr.Group, sequences: int) -> Vocabulary:
+    """Return the stored dictionaries after so many counted sequences.
+
+    Raises
+    ------
+    StoreDamagedError
+        If one of their arrays is missing or cannot be read.
+    """
+    concepts, features = (read_strings(root, name) for name in ("concepts", "features"))
+    delimiter = read_array(root, "delimiter").tolist()
+    since = read_array(root, "probable_since").tolist()
+    later = read_array(root, _DELIMITER_SINCE).tolist() if _DELIMITER_SINCE in root else None
+    return Vocabulary(concepts, features, delimiter, since, sequences, later)
+
+
+def rewrite_changed(root: zarr.Group, name: str, values: npt.NDArray[Any]) -> None:
+    """Make an array that is as long equal to some values, from the first that differs to the last."""
+    changed = np.flatnonzero(read_array(root, name) != values)
+    if len(changed):
+        first, last = int(changed[0]), int(changed[-1]) + 1
+        cast(Any, root[name])[first:last] = values[first:last]
+
+
+class CommitChange:
+    """Content of a commit, except its runs.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        Counts, sizes and runs.
+    vocabulary : Vocabulary
+        Dictionaries; only as much of them as the manifest says is written.
+    ledger : list of LedgerEntry
+        All entries.
+    placement : Placement
+        Where neurons belong; its splits and load are those of the manifest.
+    rewritten : bool
+        Whether dictionaries, ledger, origins and placement are others than before, not only longer.
+    origins : Origins, optional
+        Where the sequences come from; as before by default.
+    note : str
+        Further text of the commit's message.
+    repeats : StoredRepeats, optional
+        What was written of all counts of profile ``best``.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        vocabulary: Vocabulary,
+        ledger: list[LedgerEntry],
+        placement: Placement,
+        *,
+        rewritten: bool = False,
+        origins: Origins | None = None,
+        note: str = "",
+        repeats: StoredRepeats | None = None,
+    ) -> None:
+        self.rewritten = rewritten
+        self.origins = origins
+        self.note = note
+        self.repeats = repeats
+        self.manifest = manifest
+        self.placement = placement
+        self.vocabulary = vocabulary.truncated(manifest.concepts, manifest.features, manifest.sequences - 1)
+        self.ledger = list(ledger)
+
+
+class CommitReader:
+    """Reads one commit of a network; made by `NetworkStore.open`."""
+
+    def __init__(self, path: Path, commit: str, session: icechunk.Session) -> None:
+        self.path = path
+        self.commit = commit
+        self._read_from = session.store
+        with reading(f"network {path}"):
+            self._opened_root = zarr.open_group(self._store, mode="r")
+            attributes = dict(self._root.attrs)
+        if attributes.get("format") != FORMAT or attributes.get("version") not in _VERSIONS:
+            raise StoreFormatError(
+                f"{path} is {attributes.get('format')!r} version {attributes.get('version')!r}",
+                f"{FORMAT!r} version {', '.join(map(str, _VERSIONS))}",
+                "open it with the version of giaann_dask that wrote it",
+            )
+        stored: Any = attributes.get("manifest")
+        # First: its errors name what is wrong with the manifest.
+        self._manifest = Manifest.from_dict(stored, f"network {path}")
+        checksum = checksum_of_json(stored)
+        if attributes.get(_CHECKSUM, checksum) != checksum:
+            raise StoreDamagedError(f"the manifest of network {path} is not what was written")
+        self._run_commits = read_run_commits(attributes, checksum)
+        self._repeats = read_repeats(attributes, checksum)
+        self.repeated_connections = repeated_connections(attributes)
+
+    @property
+    def _store(self) -> icechunk.IcechunkStore:
+        use_icechunk()
+        return self._read_from
+
+    @property
+    def _root(self) -> zarr.Group:
+        use_icechunk()
+        return self._opened_root
+
+    def manifest(self) -> Manifest:
+        """Return the manifest.
+
+        Raises
+        ------
+        StoreForkedError
+            In a process that was forked from one that used Icechunk, here and in all methods.
+        """
+        use_icechunk()
+        return self._manifest
+
+    def commit_of(self, identity: str) -> str:
+        """Return the identity of the commit that wrote a run, which is this one or an earlier one."""
+        return self._run_commits.get(identity, self.commit)
+
+    def zarr_store(self) -> icechunk.IcechunkStore:
+        """Return the Zarr store of the commit, which is read-only."""
+        return self._store
+
+    def ever_pos(self) -> EverPos:
+        """Return the ever-POS lexicon."""
+        with reading(f"network {self.path}"):
+            return EverPos.from_dict(read_json(self._root, "ever_pos"))
+
+    def tokenizer(self) -> SubwordTokenizer | None:
+        """Return the tokenizer of a network of subwords; None for words."""
+        with reading(f"network {self.path}"):
+            return open_content(read_json(self._root, _TOKENIZER)) if _TOKENIZER in self._root else None
+
+    def vocabulary(self) -> Vocabulary:
+        """Return the dictionaries as they were in memory at the commit."""
+        with reading(f"network {self.path}"):
+            found = read_vocabulary(self._root, self._manifest.sequences)
+        expected = (self._manifest.concepts, *(self._manifest.features,) * 3)
+        flags = len(found.delimiter), len(found.probable_since)
+        sizes = (len(found.concepts), len(found.features), *flags)
+        if sizes != expected:
+            raise StoreDamagedError(f"the dictionaries of {self.path} have sizes {sizes}", f"{expected}")
+        return found
+
+    def saved_vocabulary(self) -> Vocabulary:
+        """Return the dictionaries as of the last trained sequence, from which inference starts."""
+        m = self._manifest
+        return self.vocabulary().truncated(m.saved_concepts, m.saved_features, m.last_trained)
+
+    def stored_runs(self) -> set[str]:
+        """Return the identities of all runs in the commit; the manifest names the same."""
+        with reading(f"network {self.path}"):
+            return set(cast(zarr.Group, self._root["runs"]).group_keys())
+
+    def ledger(self) -> list[LedgerEntry]:
+        """Return the parts of text that the commit has counted."""
+        with reading(f"network {self.path}"):
+            return read_entries(self._root)
+
+    def placement(self) -> Placement:
+        """Return where neurons belong."""
+        manifest = self._manifest
+        with reading(f"network {self.path}"):
+            assigned = read_array(self._root, ASSIGNED)
+        load = np.array(manifest.load, np.int64)
+        return Placement(manifest.first_regions, assigned, load, manifest.splits)
+
+    def run(self, identity: str) -> PackedRegionRun:
+        """Return the encoded chunks of a run, as they are stored."""
+        return PackedRegionRun(self.connections(identity), self.neurons(identity), self.postings(identity))
+
+    def connections(self, identity: str) -> PackedRun:
+        """Return the encoded connections of a run alone."""
+        return self._table(identity, "connections")
+
+    def neurons(self, identity: str) -> PackedRun:
+        """Return the encoded strengths of the neurons of a run alone."""
+        return self._table(identity, "neurons")
+
+    def postings(self, identity: str) -> PackedRun | None:
+        """Return the encoded postings of a run alone; None where the network has no index."""
+        return self._table(identity, "postings") if self._manifest.specification.trace else None
+
+    def origins(self) -> Origins | None:
+        """Return where the sequences of the commit come from; None where the network has no index."""
+        if not self._manifest.specification.trace:
+            return None
+        with reading(f"network {self.path}"):
+            return read_origins(self._root)
+
+    def entries(self, identity: str) -> tuple[StoredEntries, StoredEntries]:
+        """Return the connections and the neurons of a run, read on demand."""
+        connections, neurons = (self._entries(identity, name) for name in ("connections", "neurons"))
+        return connections, neurons
+
+    def _entries(self, identity: str, table: str) -> StoredEntries:
+        return StoredEntries(self._store, f"runs/{identity}/{table}/")
+
+    def rows(self, identity: str, table: str = "connections") -> RowReader:
+        """Return a reader of the rows of a run's ``connections``, ``neurons`` or ``postings``.
+
+        Raises
+        ------
+        StoreDamagedError
+            If the run is missing or does not decode.
+        """
+        return self._row_reader(self._entries(identity, table), identity, table)
+
+    def repeats(self) -> StoredRepeats | None:
+        """Return what is stored about all counts of profile ``best``; None where they have to be read instead."""
+        return self._repeats
+
+    def repeat_rows(self, region: int) -> RowReader:
+        """Return a reader of the repeats of the contexts of a region, where `repeats` has some.
+
+        Raises
+        ------
+        StoreDamagedError
+            If they are missing or do not decode.
+        """
+        assert self._repeats is not None, "the commit has no repeats"
+        path = self._repeats.path(region)
+        return self._row_reader(StoredEntries(self._store, f"{path}/{REPEATS}/"), path, REPEATS)
+
+    def _row_reader(self, entries: StoredEntries, identity: str, table: str) -> RowReader:
+        with reading(f"network {self.path}"):
+            if not entries.read([GROUP_KEY]):
+                raise self._missing(identity, table)
+            return RowReader(entries.read)
+
+    def _table(self, identity: str, name: str) -> PackedRun:
+        with reading(f"network {self.path}"):
+            try:
+                entries = StoredEntries(self._store, f"runs/{identity}/{name}/").read_all()
+            except icechunk.IcechunkError:
+                # What is not there cannot be listed.
+                if f"runs/{identity}/{name}" in self._root:
+                    raise
+                entries = {}
+            if not entries:
+                raise self._missing(identity, name)
+            return PackedRun.from_entries(entries)
+
+    def _missing(self, identity: str, name: str) -> StoreDamagedError:
+        return StoreDamagedError(
+            f"network {self.path} has no {name} of run {identity}", "every run that its manifest names", RESTORE
+        )
+
+
+def write_empty(
+    root: zarr.Group, manifest: Manifest, ever_pos: EverPos, tokenizer: SubwordTokenizer | None = None
+) -> None:
+    """Write the content of a network without sequences into an empty group.
+
+    Parameters
+    ----------
+    root : zarr.Group
+        The group.
+    manifest : Manifest
+        Of an empty network.
+    ever_pos : EverPos
+        Ever-POS lexicon.
+    tokenizer : SubwordTokenizer, optional
+        Of a network of subwords.
+    """
+    root.create_group("runs")
+    write_vocabulary(root, Vocabulary(), 0, 0)
+    _write_ledger(root, [], [])
+    if manifest.specification.trace:
+        append_origins(root, Origins(), None)
+    create_array(root, ASSIGNED, np.zeros(0, np.int32))
+    write_json(root, "ever_pos", ever_pos.as_dict())
+    if tokenizer is not None:
+        write_json(root, _TOKENIZER, tokenizer.content)
+    _write_header(root, manifest)
+
+
+def remove_replaced(root: zarr.Group, before: CommitReader, change: CommitChange) -> None:
+    """Remove what a commit does not keep of the one before; call it before anything is written.
+
+    Parameters
+    ----------
+    root : zarr.Group
+        Of the session, with the content of the commit before.
+    before : CommitReader
+        That commit.
+    change : CommitChange
+        Content of the new one.
+    """
+    # Those of the commit before, which arrays no longer have while they are changed.
+    root.attrs.pop(CHECKSUMS, None)
+    remove_repeats(root)
+    # What deleting costs grows with what a session has changed.
+    for identity in {run.identity for run in before.manifest().runs} - {run.identity for run in change.manifest.runs}:
+        del root[f"runs/{identity}"]
+
+
+def write_change(root: zarr.Group, before: CommitReader, change: CommitChange) -> None:
+    """Write the content of a commit except its runs.
+
+    Parameters
+    ----------
+    root : zarr.Group
+        Of the session, into which the new runs have been merged.
+    before, change
+        As `remove_replaced` takes them.
+    """
+    old, new = before.manifest(), change.manifest
+    concepts, features, ledger = old.concepts, old.features, before.ledger()
+    if change.rewritten:
+        for name in (*_REWRITTEN, *(ORIGIN_ARRAYS if change.origins is not None else ())):
+            del root[name]
+        concepts = features = 0
+        ledger = []
+    write_vocabulary(root, change.vocabulary, concepts, features)
+    _write_ledger(root, change.ledger, ledger)
+    if change.origins is not None:
+        append_origins(root, change.origins, None if change.rewritten else before.origins())
+    if change.rewritten:
+        create_array(root, ASSIGNED, np.zeros(0, np.int32))
+    _write_assigned(root, change.placement.assigned)
+    kept = {run.identity for run in new.runs} & {run.identity for run in old.runs}
+    _write_header(root, new, change.repeats, {identity: before.commit_of(identity) for identity in kept})
+
+
+def _write_header(
+    root: zarr.Group,
+    manifest: Manifest,
+    repeats: StoredRepeats | None = None,
+    run_commits: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Write the attributes of a commit after its arrays."""
+    values = manifest.as_dict()
+    checksum = checksum_of_json(values)
+    sums = {} if repeats is None else repeats.seal(checksum, manifest.connections)
+    sums |= seal_run_commits(run_commits, checksum)
+    version = VERSION if manifest.begun_with is None else VERSION_JOINED
+    version = VERSION_PRUNED if manifest.pruned_below else version
+    sealed: dict[str, Any] = {_CHECKSUM: checksum, CHECKSUMS: seal_arrays(root)}
+    root.attrs.update({"format": FORMAT, "version": version, "manifest": values, **sealed, **sums})
+
+
+def _write_assigned(root: zarr.Group, assigned: npt.NDArray[np.int32]) -> None:
+    """Append the regions of new columns; old columns may have one now that had none."""
+    append_values(root, ASSIGNED, assigned[len(read_array(root, ASSIGNED)) :])
+    rewrite_changed(root, ASSIGNED, assigned)
+
+
+def _write_ledger(root: zarr.Group, ledger: list[LedgerEntry], stored: list[LedgerEntry]) -> None:
+    """Append new entries and rewrite those that have grown."""
+    for position, (old, new) in enumerate(zip(stored, ledger, strict=False)):
+        if old != new:
+            cast(Any, root["ledger_sequences"])[position] = new.sequences
+            cast(Any, root["ledger_complete"])[position] = new.complete
+    append_entries(root, ledger[len(stored) :])
