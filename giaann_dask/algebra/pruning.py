@@ -7,7 +7,7 @@ or have documents forgotten. Regions are read and written in blocks of rows by t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.increments.contexts import EXTENDS
 from giaann_dask.keys import Integers, unpack_target
-from giaann_dask.runs.merging import merge_into_blocks
 from giaann_dask.runs.packing import PackedRegionRun, pack, pack_blocks
 from giaann_dask.runs.run import Run, select_connections
+from giaann_dask.runs.summing import sum_in_blocks
+from giaann_dask.runs.target_sets import run_of_blocks
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.training import tasks
@@ -174,10 +175,15 @@ def lowest_strength(strengths: Integers, counts: Integers, keep: float) -> int:
 def count_strengths(has_columns: bool, *runs: PackedRegionRun) -> tuple[Integers, Integers]:
     """Return the distinct strengths of a region's connections that may be left out, and how many have each (a task)."""
     found = []
-    for block in merge_into_blocks([run.connections for run in runs], tasks.decode_table):
+    for block in _blocks(runs):
         strength = block.strength if has_columns else block.strength[_may_go(block)]
         found.append(np.unique(strength.astype(np.int64), return_counts=True))
     return _add_counts(found)
+
+
+def _blocks(runs: Sequence[PackedRegionRun]) -> Iterator[Run]:
+    """Yield the sum of the connections of a region's runs in blocks of rows."""
+    return (run_of_blocks([block]) for block in sum_in_blocks([run.connections for run in runs]))
 
 
 def _add_counts(found: list[Any]) -> tuple[Integers, Integers]:
@@ -194,7 +200,7 @@ def prune_runs(minimum: int, has_columns: bool, *runs: PackedRegionRun) -> Packe
     """Return the sum of a region's runs without the connections below a strength, in encoded form (a task)."""
 
     def pruned() -> Iterator[Run]:
-        for block in merge_into_blocks([run.connections for run in runs], tasks.decode_table):
+        for block in _blocks(runs):
             yield select_connections(block, _kept(block, minimum, has_columns))
 
     none = pack(Run.empty())

@@ -22,16 +22,17 @@ from giaann_dask.algebra.parts import add_parts, divide_parts, require_sum, subm
 from giaann_dask.cluster import attempt, results, task_key
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.encoding.sources import SourceOptions
-from giaann_dask.errors import OptionError, StoreDamagedError
+from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.increments.contexts import word_key
 from giaann_dask.keys import Integers, unpack_neuron, unpack_target
-from giaann_dask.runs.merging import merge_encoded, merge_into_blocks
-from giaann_dask.runs.packing import PackedRegionRun, pack, pack_blocks
+from giaann_dask.runs.merging import merge_encoded
+from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.postings import SequenceNumbers, renumber_postings
 from giaann_dask.runs.renaming import close_gaps, find_names
-from giaann_dask.runs.run import RegionRun, Run, select_connections
+from giaann_dask.runs.run import RegionRun
+from giaann_dask.runs.summing import sum_in_blocks
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.export import digest_of
 from giaann_dask.store.locking import locked
@@ -335,9 +336,8 @@ def subtract(wholes: int, sequences: SequenceNumbers | None, *runs: PackedRegion
     """
     tables = []
     for name in ("connections", "neurons"):
-        whole = [getattr(run, name) for run in runs[:wholes]]
-        negative = [_negated(tasks.decode_table(getattr(run, name))) for run in runs[wholes:]]
-        tables.append(pack_blocks(map(_without_zeros, merge_into_blocks([*whole, *negative], tasks.decode_table))))
+        whole, less = ([getattr(run, name) for run in part] for part in (runs[:wholes], runs[wholes:]))
+        tables.append(pack_targets(sum_in_blocks(whole, less)))
     connections, neurons = tables
     indexes = [run.postings for run in runs[:wholes] if run.postings is not None]
     if not indexes:
@@ -345,28 +345,6 @@ def subtract(wholes: int, sequences: SequenceNumbers | None, *runs: PackedRegion
     postings = merge_encoded(indexes, tasks.decode_table)
     postings = postings if sequences is None else renumber_postings(postings, sequences)
     return PackedRegionRun(connections, neurons, pack(postings, gaps=True))
-
-
-def _negated(run: Run) -> Run:
-    return replace(run, strength=-run.strength.astype(np.int64))
-
-
-def _without_zeros(run: Run) -> Run:
-    """Return the connections of a run whose strengths are not 0; raise an error where one is negative.
-
-    Examples
-    --------
-    >>> run = Run(np.array([3, 5]), np.array([0, 1, 3]), np.array([1, 1, 2]), np.array([0, 0, 4]))
-    >>> _without_zeros(run).source.tolist(), _without_zeros(run).target.tolist()
-    ([5], [2])
-    """
-    if len(run) and run.strength.min() < 0:
-        raise StoreDamagedError(
-            f"{int((run.strength < 0).sum()):,} connections would have a negative strength",
-            "documents whose connections are all in the network",
-            "check that the network was trained on all tokens of these very documents",
-        )
-    return select_connections(run, run.strength != 0)
 
 
 def used_names(packed: RegionRun | PackedRegionRun) -> tuple[Integers, Integers]:

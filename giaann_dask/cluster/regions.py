@@ -17,9 +17,10 @@ from giaann_dask.cluster.sharing import naming_worker, open_commit
 from giaann_dask.cluster.waiting import current_client, query_scheduler, task_key
 from giaann_dask.dask_types import register
 from giaann_dask.errors import StoreMissingError
-from giaann_dask.runs.merging import merge_encoded, merge_into_blocks, plan_compaction
-from giaann_dask.runs.packing import PackedRegionRun, pack_blocks, unpack
+from giaann_dask.runs.merging import merge_encoded, plan_compaction
+from giaann_dask.runs.packing import PackedRegionRun, pack_targets, unpack
 from giaann_dask.runs.run import Run
+from giaann_dask.runs.summing import sum_in_blocks
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
 
@@ -131,9 +132,9 @@ def sum_runs(*runs: PackedRegionRun) -> PackedRegionRun:
     count_used(runs)
     postings = [run.postings for run in runs if run.postings is not None]
     return PackedRegionRun(
-        pack_blocks(merge_into_blocks([run.connections for run in runs], unpack)),
-        pack_blocks(merge_into_blocks([run.neurons for run in runs], unpack)),
-        pack_blocks(merge_into_blocks(postings, unpack), gaps=True) if postings else None,
+        pack_targets(sum_in_blocks([run.connections for run in runs])),
+        pack_targets(sum_in_blocks([run.neurons for run in runs])),
+        pack_targets(sum_in_blocks(postings), gaps=True) if postings else None,
     )
 
 

@@ -3,7 +3,8 @@
 Any number of runs are merged in one pass, in blocks of rows that fit a processor's caches. Within a block, two sorted
 tables at a time are merged by two pointers: rows that only one side has are copied, and rows that both have are
 merged by target key, with their strengths added as 64-bit integers. So the result does not depend on the order or the
-grouping of the runs. Runs are compacted by the logarithmic method. `counting` counts connections without merging.
+grouping of the runs. Runs are compacted by the logarithmic method. `summing` adds runs that
+are packed again, and `counting` counts connections without merging.
 
 The arrays of a run may be read-only, as those deserialised from network messages are.
 """
@@ -101,15 +102,6 @@ def merge_encoded(runs: Sequence[Encoded], decode: Callable[[Encoded], Run]) -> 
     if len(decoded) < 2:
         return decoded[0] if decoded else Run.empty()
     return _join(_merge_by_blocks(decoded), decoded)
-
-
-def merge_into_blocks(runs: Sequence[Encoded], decode: Callable[[Encoded], Run]) -> Iterator[Run]:
-    """Yield the sum of runs in blocks of rows, at least one, so that it never takes memory as a whole.
-
-    Parameters and errors are those of `merge_encoded`. The blocks are runs, of some 64 thousand connections or of one
-    row, whose sources ascend from block to block.
-    """
-    yield from _merge_by_blocks(_decode_some(runs, decode) or [Run.empty()])
 
 
 def _decode_some(runs: Sequence[Encoded], decode: Callable[[Encoded], Run]) -> list[Run]:

@@ -93,6 +93,7 @@ _LIMITS = {
 }
 # The arrays of a table of a run.
 RUN_ARRAYS = tuple(_LIMITS)
+_ROW_ARRAYS = ("source_column", "source_feature", "row_targets")
 
 
 @register_arrays
@@ -260,23 +261,128 @@ def unpack_block(packed: PackedRun) -> TargetBlock:
 
 def _decode(packed: PackedRun) -> tuple[dict[str, npt.NDArray[Any]], Mapping[str, int]]:
     """Return the arrays of a run, whose lengths and values can be those of one, and its header."""
+    layouts, header = _checked_layouts(packed)
+    arrays = {name: decode_array(name, packed.entries)[0] for name in layouts}
+    for name, array in arrays.items():
+        _check_values(name, array)
+    return arrays, header
+
+
+def _checked_layouts(packed: PackedRun) -> tuple[dict[str, ArrayLayout], Mapping[str, int]]:
+    """Return the layouts of the arrays of a run, whose lengths agree, and its header."""
     header = read_header(packed.entries)
-    arrays, used = {}, 1
-    for name in _LIMITS:
-        arrays[name], entries = decode_array(name, packed.entries)
-        used += entries
+    layouts = {name: read_layout(name, packed.entries) for name in _LIMITS}
+    used = 1 + sum(1 + layout.chunks for layout in layouts.values())
     require_intact(used == len(packed.entries), f"a run has {len(packed.entries)} entries", f"{used}")
-    rows, targets = len(arrays["source_column"]), len(arrays["target_column"])
-    found = (rows, targets + len(arrays["strength_change"]))
+    rows, targets = layouts["source_column"].length, layouts["target_column"].length
+    found = (rows, targets + layouts["strength_change"].length)
     require_intact(found == (header["rows"], header["connections"]), f"a run has {found} rows and connections")
     for name in ("source_feature", "row_targets"):
-        require_intact(len(arrays[name]) == rows, f"{name} of a run has {len(arrays[name])} values", f"{rows}")
+        require_intact(layouts[name].length == rows, f"{name} of a run has {layouts[name].length} values", f"{rows}")
     for name in ("target_feature", "target_branch", "target_segments", "strength"):
-        require_intact(len(arrays[name]) == targets, f"{name} of a run has {len(arrays[name])} values", f"{targets}")
-    for name, limit in _LIMITS.items():
-        largest = int(arrays[name].max(initial=0))
-        require_intact(largest < limit, f"{name} of a run has the value {largest}", f"less than {limit}")
-    return arrays, header
+        length = layouts[name].length
+        require_intact(length == targets, f"{name} of a run has {length} values", f"{targets}")
+    return layouts, header
+
+
+def _check_values(name: str, values: npt.NDArray[Any]) -> None:
+    """Check that no value of an array of a run is too large."""
+    if np.iinfo(values.dtype).max >= _LIMITS[name]:
+        largest = int(values.max(initial=0))
+        require_intact(
+            largest < _LIMITS[name], f"{name} of a run has the value {largest}", f"less than {_LIMITS[name]}"
+        )
+
+
+class BlockReader:
+    """Read a packed run from beginning to end in blocks of rows, without decoding it as a whole.
+
+    Sources and numbers of targets are decoded at once, and of each other array one chunk at a time.
+
+    Parameters
+    ----------
+    packed : PackedRun
+        What `pack` returned, here or in another process.
+
+    Raises
+    ------
+    StoreDamagedError, StoreFormatError
+        As `unpack`, here or when a block is taken.
+    """
+
+    def __init__(self, packed: PackedRun) -> None:
+        layouts, header = _checked_layouts(packed)
+        self._bits, self._gaps = header["strength_bits"], header["version"] == VERSION_GAPS
+        rows = {name: _Values(layouts[name], packed.entries).take(header["rows"]) for name in _ROW_ARRAYS}
+        self.source = pack_neuron(rows["source_column"], rows["source_feature"])
+        self.row_targets = rows["row_targets"].astype(np.int64)
+        targets = layouts["target_column"].length
+        intact = bool(np.all(self.source[1:] > self.source[:-1])) and int(self.row_targets.max(initial=0)) <= targets
+        require_intact(intact and int(self.row_targets.sum()) == targets, "the rows of a run contradict each other")
+        self._values = {name: _Values(layouts[name], packed.entries) for name in _LIMITS if name not in _ROW_ARRAYS}
+        self._taken = 0
+
+    def take(self, rows: int) -> TargetBlock:
+        """Return the next rows; targets and strengths that contradict each other are not noticed.
+
+        Parameters
+        ----------
+        rows : int
+            No more than there are left.
+        """
+        from giaann_dask.runs.target_sets import TargetBlock, TargetSets
+
+        part = slice(self._taken, self._taken + rows)
+        self._taken = part.stop
+        row_targets = self.row_targets[part]
+        targets = int(row_targets.sum())
+        *fields, segments, strength = (self._values[name].take(targets) for name in (*TARGET_ARRAYS, "strength"))
+        further = int(np.bitwise_count(segments).sum(dtype=np.int64)) - targets
+        change = self._values["strength_change"].take(further)
+        key = target_key(*fields)
+        sets = TargetSets(
+            row_targets,
+            _from_gaps(key, row_targets) if self._gaps else key,
+            segments.astype(np.uint32),
+            strength.astype(np.int64),
+            change.astype(np.uint64),
+        )
+        return TargetBlock(self.source[part], sets, self._bits)
+
+    def finish(self) -> None:
+        """Check that all has been taken.
+
+        Raises
+        ------
+        StoreDamagedError
+            If there are connections of no row.
+        """
+        left = sum(values.left for values in self._values.values())
+        require_intact(not left, f"a run has {left} values of no row")
+
+
+class _Values:
+    """Values of an array, chunk after chunk."""
+
+    def __init__(self, layout: ArrayLayout, entries: Mapping[str, bytes]) -> None:
+        self._layout, self._entries = layout, entries
+        self._chunk, self._decoded, self.left = np.zeros(0, layout.dtype), 0, layout.length
+
+    def take(self, count: int) -> npt.NDArray[Any]:
+        """Return the next values, as a view of a chunk where they lie in one."""
+        require_intact(0 <= count <= self.left, f"{self._layout.name} of a run has too few values")
+        self.left -= count
+        parts = []
+        while True:
+            parts.append(self._chunk[:count])
+            self._chunk = self._chunk[count:]
+            count -= len(parts[-1])
+            if not count:
+                break
+            self._chunk = decode_chunk(self._layout, self._decoded, self._entries)
+            _check_values(self._layout.name, self._chunk)
+            self._decoded += 1
+        return parts[-1] if len(parts) == 1 else np.concatenate(parts)
 
 
 def unpack_rows(packed: PackedRun) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

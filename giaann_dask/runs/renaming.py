@@ -200,20 +200,52 @@ def rename_block(
     region = regions_of(source)
     rows = np.lexsort((source, region))
     counts = sets.row_targets[rows]
-    order, further = np.empty(len(key), np.int64), np.bitwise_count(sets.segments).astype(np.int64) - 1
-    _order_rows((np.cumsum(sets.row_targets) - sets.row_targets)[rows], counts, key, order)
-    changes, ends = np.cumsum(further) - further, np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    ends, further = np.concatenate([[0], np.cumsum(counts)]), np.empty(len(rows) + 1, np.int64)
+    given = key, sets.segments, sets.strength, sets.change
+    keys, strength = np.empty_like(key), np.empty_like(key)
+    segments, change = np.empty_like(sets.segments), np.empty_like(sets.change)
+    _order_targets(rows, sets.row_targets, given, (keys, segments, strength, change), further)
     found = {}
     for each in np.unique(region).tolist():
         first, last = np.searchsorted(region[rows], [each, each + 1])
-        targets = order[ends[first] : ends[last]]
-        length = further[targets]
-        place = np.repeat(changes[targets] - (np.cumsum(length) - length), length) + np.arange(length.sum())
-        part = TargetSets(
-            counts[first:last], key[targets], sets.segments[targets], sets.strength[targets], sets.change[place]
-        )
+        at, changes = slice(ends[first], ends[last]), slice(further[first], further[last])
+        part = TargetSets(counts[first:last], keys[at], segments[at], strength[at], change[changes])
         found[each] = TargetBlock(source[rows[first:last]], part, block.bits)
     return found
+
+
+_TARGETS = nb.types.Tuple((nb.int64[::1], nb.uint32[::1], nb.int64[::1], nb.uint64[::1]))
+
+
+@compiled(nb.void(nb.int64[::1], nb.int64[::1], _TARGETS, _TARGETS, nb.int64[::1]))
+def _order_targets(rows, row_targets, targets, ordered, ends):  # type: ignore[no-untyped-def]
+    """Write the targets of rows, one row after the other, each sorted by key, and where the changes of each row end."""
+    key, segments, strength, change = targets
+    begins, changes = np.zeros(len(rows) + 1, np.int64), np.zeros(len(key) + 1, np.int64)
+    for row in range(len(rows)):
+        begins[row + 1] = begins[row] + row_targets[row]
+    for item in range(len(key)):
+        further, mask = np.int64(-1), np.int64(segments[item])
+        while mask:
+            further += 1
+            mask &= mask - 1
+        changes[item + 1] = changes[item] + further
+    filled = ends[0] = np.int64(0)
+    changed = np.int64(0)
+    for number in range(len(rows)):
+        begin, end = begins[rows[number]], begins[rows[number] + 1]
+        ascends = True
+        for item in range(begin + 1, end):
+            ascends &= key[item - 1] < key[item]
+        order = np.empty(0, np.int64) if ascends else np.argsort(key[begin:end])
+        for at in range(end - begin):
+            item = begin + at if ascends else begin + order[at]
+            ordered[0][filled], ordered[1][filled], ordered[2][filled] = key[item], segments[item], strength[item]
+            filled += 1
+            for each in range(changes[item], changes[item + 1]):
+                ordered[3][changed] = change[each]
+                changed += 1
+        ends[number + 1] = changed
 
 
 @compiled(nb.void(*(nb.int64[::1],) * 4))

@@ -23,7 +23,7 @@ Strengths: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 _LOW = (1 << SEGMENT_SHIFT) - 1
 _NO_TARGET = np.iinfo(np.int64).max
 _LARGEST = np.iinfo(np.int64).max
-# The position of the only bit of a 32-bit number, found by a multiplication with a De Bruijn sequence.
+# Positions of the only bit of 32-bit numbers, found by a multiplication with a De Bruijn sequence.
 _DE_BRUIJN = 0x077CB531
 _POSITION = np.zeros(32, np.int64)
 _POSITION[[((_DE_BRUIJN << bit) & 0xFFFFFFFF) >> 27 for bit in range(32)]] = np.arange(32)
@@ -225,6 +225,13 @@ def _collect(
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def bit_position(bit: int) -> int:
+    """Return the position of the only bit of a 32-bit number, in compiled code."""
+    position: int = _POSITION[((bit * _DE_BRUIJN) & 0xFFFFFFFF) >> 27]
+    return position
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _place_segments(key: Integers, segments: npt.NDArray[np.uint32], first: int, end: int, places: Integers) -> bool:
     """Count the connections of a row by segment; return False if its targets do not ascend."""
     places[:] = 0
@@ -235,7 +242,7 @@ def _place_segments(key: Integers, segments: npt.NDArray[np.uint32], first: int,
             return False
         previous = key[item]
         while mask:
-            places[_POSITION[(((mask & -mask) * _DE_BRUIJN) & 0xFFFFFFFF) >> 27]] += 1
+            places[bit_position(mask & -mask)] += 1
             mask &= mask - 1
     return True
 
@@ -272,7 +279,7 @@ def _spread(
         while item < end:
             mask, value = np.int64(segments[item]), first_strength[item]
             while True:
-                segment = _POSITION[(((mask & -mask) * _DE_BRUIJN) & 0xFFFFFFFF) >> 27]
+                segment = bit_position(mask & -mask)
                 at = places[segment]
                 places[segment] = at + 1
                 target[at] = (segment << SEGMENT_SHIFT) | key[item]

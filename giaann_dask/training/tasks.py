@@ -24,11 +24,12 @@ from giaann_dask.increments.context_increments import connect_contexts
 from giaann_dask.increments.repeats import RegionRepeats, join_repeats, region_repeats
 from giaann_dask.runs.column_placement import ColumnUsage, column_usage, place_columns
 from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
-from giaann_dask.runs.merging import merge_encoded, merge_into_blocks
-from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack, pack_blocks, pack_targets, unpack, unpack_rows
+from giaann_dask.runs.merging import merge_encoded
+from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack, pack_targets, unpack, unpack_rows
 from giaann_dask.runs.pair_tables import PairRegionRun, PairTable, join_pairs, pair_run, sum_pairs
 from giaann_dask.runs.placement import Placement, Split, choose_pivot, row_weights, split_run
 from giaann_dask.runs.run import RegionRun, Run, RunSize
+from giaann_dask.runs.summing import sum_in_blocks
 from giaann_dask.spec import PlacementKind, Specification
 from giaann_dask.storage import reading
 from giaann_dask.store.run_io import write_run, write_tables
@@ -238,12 +239,12 @@ def compact(*runs: AnyRun) -> PackedRegionRun:
     if pairs and len(pairs) == len(tables):
         connections = pack_targets(sum_pairs(pairs))
     else:
-        connections = pack_blocks(merge_into_blocks(_with_pairs_summed(tables), decode_table))
+        connections = pack_targets(sum_in_blocks(_with_pairs_summed(tables)))
     postings = [run.postings for run in runs if run.postings is not None]
     return PackedRegionRun(
         connections,
-        pack_blocks(merge_into_blocks([run.neurons for run in runs], decode_table)),
-        pack_blocks(merge_into_blocks(postings, decode_table), gaps=True) if postings else None,
+        pack_targets(sum_in_blocks([run.neurons for run in runs])),
+        pack_targets(sum_in_blocks(postings), gaps=True) if postings else None,
     )
 
 

@@ -14,11 +14,12 @@ from support.examples import examples
 
 from giaann_dask.errors import StoreDamagedError, StrengthOverflowError
 from giaann_dask.keys import pack_target
-from giaann_dask.runs import merging
+from giaann_dask.runs import merging, summing
 from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
-from giaann_dask.runs.merging import merge_encoded, merge_into_blocks, merge_runs
-from giaann_dask.runs.packing import PackedRun, ReadEntries, pack, pack_blocks, unpack
+from giaann_dask.runs.merging import merge_encoded, merge_runs
+from giaann_dask.runs.packing import PackedRun, ReadEntries, pack, pack_targets, unpack
 from giaann_dask.runs.run import Run, RunSize, narrow_strength
+from giaann_dask.runs.summing import sum_in_blocks
 
 Plain = dict[tuple[int, int], int]
 
@@ -78,14 +79,39 @@ def test_blocks_are_the_sum_however_long_they_are(plains: list[Plain], block: in
     forms = [pack(run) if number < packed else run for number, run in enumerate(runs) if isinstance(run, Run)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(merging, "_BLOCK", block)
-        blocks = list(merge_into_blocks(forms, decoded))
+        patch.setattr(summing, "_BLOCK", block)
+        blocks = list(sum_in_blocks(forms))
+        less = list(sum_in_blocks([*forms, *runs], forms))
         total = merge_encoded(forms, decoded)
     expected = to_run(added(plains))
     assert parts(total) == parts(expected)
     assert np.concatenate([part.source for part in blocks]).tolist() == expected.source.tolist()
     longest = max(Counter(source for plain in plains for source, _ in plain).values(), default=0)
-    assert all(len(part) < block + max(longest, 1) for part in blocks)
-    assert pack_blocks(blocks, 3).entries == pack(expected, 3).entries
+    assert all(part.connections < block + max(longest, 1) for part in blocks)
+    assert pack_targets(blocks, 3).entries == pack_targets(less, 3).entries == pack(expected, 3).entries
+
+
+def test_blocks_do_not_become_negative_or_too_large() -> None:
+    one, other, huge = to_run({(1, 2): 3, (1, 4): 1}), to_run({(1, 2): 4, (1, 5): 1}), to_run({(1, 2): (1 << 63) - 4})
+    with pytest.raises(StoreDamagedError, match="2 connections would have a negative strength"):
+        list(sum_in_blocks([one], [pack(other)]))
+    with pytest.raises(StrengthOverflowError, match="more than 64 bits"):
+        list(sum_in_blocks([huge, other]))
+    assert [len(block.source) for block in sum_in_blocks([one], [one])] == [0]
+
+
+def test_damaged_runs_are_not_added() -> None:
+    """Also those whose chunks are intact but contradict each other."""
+    run, less = pack(to_run({(1, 2): 3, (1, 4): 1})), pack(to_run({(1, 2): 3}))
+    for changed in (
+        {**run.entries, "strength/c/0": b""},
+        {**run.entries, "more": b""},
+        {name: entry for name, entry in run.entries.items() if name != "row_targets/zarr.json"},
+        {**run.entries, **{name: entry for name, entry in less.entries.items() if name.startswith("strength/")}},
+        {**run.entries, **{name: entry for name, entry in less.entries.items() if name.startswith("row_targets/")}},
+    ):
+        with pytest.raises(StoreDamagedError):
+            list(sum_in_blocks([PackedRun(changed, 1, 2, 0), less]))
 
 
 def decoded(run: Run | PackedRun) -> Run:

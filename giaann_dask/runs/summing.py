@@ -1,0 +1,334 @@
+"""Add up runs, or subtract some from others, in the order in which runs are packed, without spreading their segments.
+
+Any number of runs are added in one pass, in blocks of rows that fit a processor's caches: a target that only one run
+has is copied with all its segments, and targets that several have are added segment by segment, as 64-bit integers. So
+the result does not depend on the order or the grouping of the runs, which are never decoded as a whole. `merging` adds
+decoded runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numba as nb
+import numpy as np
+
+from giaann_dask.errors import StoreDamagedError, StrengthOverflowError, parameter
+from giaann_dask.keys import Integers
+from giaann_dask.lazy import compiled
+from giaann_dask.runs.packed_arrays import require_intact
+from giaann_dask.runs.packing import BlockReader, PackedRun
+from giaann_dask.runs.run import Run
+from giaann_dask.runs.target_sets import TargetBlock, TargetSets, bit_position, block_of_run
+from giaann_dask.spec import MAXIMUM_SEGMENTS
+
+# Targets that are added in one go: with their sums they fit into a processor's second-level cache.
+_BLOCK = 1 << 16
+_LARGEST = np.iinfo(np.int64).max
+_NARROW = np.iinfo(np.int32).max
+
+
+class _Rows(Protocol):
+    """Rows of a run that are read one block after the other."""
+
+    @property
+    def source(self) -> Integers:
+        """Source neurons, ascending."""
+
+    @property
+    def row_targets(self) -> Integers:
+        """Numbers of distinct targets of the sources, or of connections."""
+
+    def take(self, rows: int) -> TargetBlock:
+        """Return the next rows."""
+
+    def finish(self) -> None:
+        """Check that there is nothing left."""
+
+
+class _DecodedRows:
+    """Rows of a decoded run, which are collected by target when they are taken."""
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._taken = run, 0
+        self.source, self.row_targets = run.source, np.diff(run.pointer)
+
+    def take(self, rows: int) -> TargetBlock:
+        run, begin, end = self._run, self._taken, self._taken + rows
+        self._taken = end
+        first, last = run.pointer[begin], run.pointer[end]
+        part = Run(run.source[begin:end], run.pointer[begin : end + 1] - first, run.target[first:last],
+                   run.strength[first:last])  # fmt: skip
+        return block_of_run(part)
+
+    def finish(self) -> None:
+        pass
+
+
+def sum_in_blocks(runs: Sequence[PackedRun | Run], less: Sequence[PackedRun | Run] = ()) -> Iterator[TargetBlock]:
+    """Yield the sum of runs without that of others, in blocks of rows.
+
+    Parameters
+    ----------
+    runs : sequence of PackedRun or Run
+        What is added, in any order.
+    less : sequence of PackedRun or Run
+        What is subtracted. Connections whose strengths become 0 are left out.
+
+    Yields
+    ------
+    TargetBlock
+        At least one, of some 64 thousand targets or of one row; sources ascend from block to block.
+
+    Raises
+    ------
+    StoreDamagedError
+        If a run is damaged, or a strength would become negative.
+    StrengthOverflowError
+        If a sum does not fit into 64 bits.
+    """
+    parts = [(each, sign) for side, sign in ((runs, 1), (less, -1)) for each in side if each.rows]
+    if not parts:
+        yield block_of_run(Run.empty())
+        return
+    inputs: list[_Rows] = [
+        BlockReader(each) if isinstance(each, PackedRun) else _DecodedRows(each) for each, _ in parts
+    ]
+    signs = np.array([sign for _, sign in parts], np.int64)
+    edges = _edges(inputs)
+    cuts = [np.concatenate([[0], np.searchsorted(each.source, edges), [len(each.source)]]) for each in inputs]
+    for begin, end in pairwise(range(len(edges) + 2)):
+        blocks = [each.take(int(cut[end] - cut[begin])) for each, cut in zip(inputs, cuts, strict=True)]
+        yield _sum_blocks(blocks, signs)
+    for each in inputs:
+        each.finish()
+
+
+def _edges(inputs: Sequence[_Rows]) -> Integers:
+    """Return the source neurons at which blocks of about `_BLOCK` targets end, without the last one."""
+    size = sum(int(each.row_targets.sum()) for each in inputs)
+    if size <= _BLOCK:
+        return np.zeros(0, np.int64)
+    source = np.concatenate([each.source for each in inputs])
+    order = np.argsort(source, kind="stable")
+    before = np.cumsum(np.concatenate([each.row_targets for each in inputs])[order])
+    # Rows of one source may lie on both sides of an edge; all of them belong to the block that begins there.
+    return np.unique(source[order[np.searchsorted(before, np.arange(_BLOCK, size, _BLOCK), "right")]])
+
+
+def _sum_blocks(blocks: Sequence[TargetBlock], signs: Integers) -> TargetBlock:
+    """Return the sum of blocks of the same range of sources, with the signs of their strengths."""
+    source = np.concatenate([block.source for block in blocks])
+    order = np.argsort(source, kind="stable")
+    sets = [block.sets for block in blocks]
+    given = (
+        np.concatenate([each.key for each in sets]),
+        np.concatenate([each.segments for each in sets]),
+        np.concatenate([each.strength for each in sets]),
+        np.concatenate([each.change for each in sets]).view(np.int64),
+    )
+    row_targets = np.concatenate([each.row_targets for each in sets])
+    sign = np.repeat(signs, [len(block.source) for block in blocks])
+    rows, targets, changes = len(source), len(given[0]), len(given[3])
+    # Sums have no more targets and no more segments than what is added.
+    made = (np.empty(rows, np.int64), np.empty(rows, np.int64))
+    columns = (np.empty(targets, np.int64), np.empty(targets, np.uint32), np.empty(targets, np.int64))
+    further, state = np.empty(changes + targets, np.int64), np.zeros(6, np.int64)
+    _sum_rows((source, row_targets, sign, order), given, made, columns, further, state)
+    rows, targets, changes, largest, negative, status = state.tolist()
+    _require(status, negative)
+    wide = largest > _NARROW or (len(blocks) == 1 and blocks[0].bits == 64 and signs[0] == 1)
+    key, segments, strength = columns
+    sums = TargetSets(
+        made[1][:rows], key[:targets], segments[:targets], strength[:targets], further[:changes].view(np.uint64)
+    )
+    return TargetBlock(made[0][:rows], sums, 64 if wide else 32)
+
+
+def _require(status: int, negative: int) -> None:
+    """Raise the error of a status of `_sum_rows`, or of negative strengths."""
+    require_intact(status != 1, "the targets, segments and strengths of a run contradict each other")
+    if status == 2:
+        raise StrengthOverflowError(
+            "adding two runs makes a strength of more than 64 bits",
+            f"sums up to {_LARGEST}",
+            f"train a new network, in Python with fewer {parameter('strength_bits')}",
+        )
+    if negative:
+        raise StoreDamagedError(
+            f"{negative:,} connections would have a negative strength",
+            "documents whose connections are all in the network",
+            "check that the network was trained on all tokens of these very documents",
+        )
+
+
+_ARRAY = nb.types.Array(nb.int64, 1, "C", readonly=True)
+_MASKS = nb.types.Array(nb.uint32, 1, "C", readonly=True)
+_SUMS = nb.types.Tuple((nb.int64[::1], nb.uint32[::1], nb.int64[::1]))
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _copy_row(given: Any, begin: int, end: int, changed: int, columns: Any, further: Any, state: Any) -> None:
+    """Copy the targets of a row that one run alone has."""
+    key, segments, strength, change = given
+    made, filled, largest = state[1], state[2], state[3]
+    previous = np.int64(-1)
+    intact = True
+    for item in range(begin, end):
+        mask, value = np.int64(segments[item]), strength[item]
+        intact &= key[item] > previous and mask != 0 and value > 0
+        previous = key[item]
+        columns[0][made], columns[1][made], columns[2][made] = key[item], segments[item], value
+        made += 1
+        largest = max(largest, value)
+        mask &= mask - 1
+        while mask:
+            further[filled] = change[changed]
+            value += ((change[changed] >> 1) & _LARGEST) ^ -(change[changed] & 1)
+            intact &= value > 0
+            largest = max(largest, value)
+            filled += 1
+            changed += 1
+            mask &= mask - 1
+    state[1], state[2], state[3] = made, filled, largest
+    if not intact:
+        state[5] = 1
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _add_target(mask: int, item: int, changed: int, sign: int, given: Any, sums: Any, state: Any) -> int:
+    """Add the strengths of a target to sums by segment; return where the changes of the next target begin."""
+    segments, strength, change = given[1], given[2], given[3]
+    value, rest, first = strength[item], np.int64(segments[item]), True
+    while rest:
+        if not first:
+            value += ((change[changed] >> 1) & _LARGEST) ^ -(change[changed] & 1)
+            changed += 1
+        first = False
+        if value <= 0:
+            state[5] = 1
+        bit = rest & -rest
+        segment = bit_position(bit)
+        before = sums[segment] if mask & bit else np.int64(0)
+        total = before + sign * value
+        # Both differ in sign from their sum only where that has wrapped.
+        if (before ^ total) & ((sign * value) ^ total) < 0:
+            state[5] = 2
+        sums[segment] = total
+        rest &= rest - 1
+    return changed
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _write_target(key: int, mask: int, sums: Any, columns: Any, further: Any, state: Any) -> None:
+    """Write a target with its sums, without the segments whose sum is 0."""
+    made, filled = state[1], state[2]
+    kept, last = np.int64(0), np.int64(0)
+    while mask:
+        bit = mask & -mask
+        mask &= mask - 1
+        value = sums[bit_position(bit)]
+        if value == 0:
+            continue
+        if value < 0:
+            state[4] += 1
+        if kept:
+            further[filled] = ((value - last) << 1) ^ ((value - last) >> 63)
+            filled += 1
+        else:
+            columns[2][made] = value
+        kept, last = kept | bit, value
+        state[3] = max(state[3], value)
+    if kept:
+        columns[0][made], columns[1][made] = key, kept
+        state[1] = made + 1
+    state[2] = filled
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _merge_rows(
+    heads: Any, ends: Any, changes: Any, signs: Any, given: Any, columns: Any, further: Any, state: Any
+) -> None:
+    """Add rows of one source neuron target by target."""
+    key, segments = given[0], given[1]
+    sums = np.empty(MAXIMUM_SEGMENTS, np.int64)
+    previous = np.int64(-1)
+    while True:
+        lowest = np.int64(_LARGEST)
+        for part in range(len(heads)):
+            if heads[part] < ends[part]:
+                lowest = min(lowest, key[heads[part]])
+        if lowest == _LARGEST:
+            break
+        if lowest <= previous:
+            state[5] = 1
+        previous = lowest
+        mask = np.int64(0)
+        for part in range(len(heads)):
+            item = heads[part]
+            if item < ends[part] and key[item] == lowest:
+                changes[part] = _add_target(mask, item, changes[part], signs[part], given, sums, state)
+                mask |= np.int64(segments[item])
+                heads[part] = item + 1
+        if mask == 0:
+            state[5] = 1
+        _write_target(lowest, mask, sums, columns, further, state)
+
+
+@compiled(
+    nb.void(
+        nb.types.UniTuple(_ARRAY, 4),
+        nb.types.Tuple((_ARRAY, _MASKS, _ARRAY, _ARRAY)),
+        nb.types.UniTuple(nb.int64[::1], 2),
+        _SUMS,
+        nb.int64[::1],
+        nb.int64[::1],
+    )
+)
+def _sum_rows(rows: Any, given: Any, made: Any, columns: Any, further: Any, state: Any) -> None:
+    """Add the rows of several runs.
+
+    Parameters
+    ----------
+    rows : tuple
+        Source, number of targets and sign of each row, and the order of the rows by source.
+    given : tuple
+        Keys, segments, strengths and changes of all targets, row after row.
+    made, columns, further : tuple of ndarray
+        Filled: sources and numbers of targets of the sum; keys, segments and strengths; changes.
+    state : ndarray
+        Filled: numbers of rows, targets and changes of the sum; the largest strength; how many strengths are negative;
+        1 where the arrays contradict each other and 2 where a sum has more than 64 bits.
+    """
+    source, counts, sign, order = rows
+    segments = given[1]
+    begins, changes = np.empty(len(source) + 1, np.int64), np.empty(len(source) + 1, np.int64)
+    begins[0] = changes[0] = 0
+    for row in range(len(source)):
+        further_here = np.int64(0)
+        begins[row + 1] = begins[row] + counts[row]
+        for item in range(begins[row], begins[row + 1]):
+            mask = np.int64(segments[item])
+            mask &= mask - 1
+            while mask:
+                further_here += 1
+                mask &= mask - 1
+        changes[row + 1] = changes[row] + further_here
+    at = 0
+    while at < len(source):
+        end = at + 1
+        while end < len(source) and source[order[end]] == source[order[at]]:
+            end += 1
+        before, row = state[1], order[at]
+        if end == at + 1 and sign[row] == 1:
+            _copy_row(given, begins[row], begins[row + 1], changes[row], columns, further, state)
+        else:
+            same = order[at:end]
+            _merge_rows(begins[same], begins[same + 1], changes[same], sign[same], given, columns, further, state)
+        # A row without targets stays unless something was subtracted from it.
+        if state[1] > before or sign[order[at:end]].min() > 0:
+            made[0][state[0]], made[1][state[0]] = source[row], state[1] - before
+            state[0] += 1
+        at = end
