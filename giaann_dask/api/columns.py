@@ -289,7 +289,7 @@ class Column(Summarised):
                 raise StoreExistsError(f"{store} holds a Zarr array", "a new place", "name another folder") from error
             for name, meaning in _MEANINGS.items():
                 create_array(group, name, getattr(table, name)).attrs["meaning"] = meaning
-            group.attrs.update(
+            group.update_attributes(
                 {
                     "concept": self.name,
                     "column": self.index,

@@ -90,7 +90,7 @@ class RecordingStore(WrapperStore[_Store]):
 def seal_group(group: zarr.Group, attributes: Mapping[str, Any], digests: Mapping[str, str]) -> None:
     """Write the attributes of a group with the digests of its chunks, the shapes of its arrays and a digest of all."""
     with_files = {**attributes, _FILES: dict(digests), "shapes": _shapes(group)}
-    group.attrs.update({**with_files, _OTHERS: _digest_of(with_files)})
+    group.update_attributes({**with_files, _OTHERS: _digest_of(with_files)})
 
 
 def open_checked_group(store: Store, where: str) -> tuple[zarr.Group, dict[str, Any]]:

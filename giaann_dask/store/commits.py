@@ -436,7 +436,7 @@ def _write_header(
     version = VERSION if manifest.begun_with is None else VERSION_JOINED
     version = VERSION_PRUNED if manifest.pruned_below else version
     sealed: dict[str, Any] = {_CHECKSUM: checksum, CHECKSUMS: seal_arrays(root)}
-    root.attrs.update({"format": FORMAT, "version": version, "manifest": values, **sealed, **sums})
+    root.update_attributes({"format": FORMAT, "version": version, "manifest": values, **sealed, **sums})
 
 
 def _write_assigned(root: zarr.Group, assigned: npt.NDArray[np.int32]) -> None:
