@@ -10,6 +10,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dask._task_spec import Task
@@ -47,6 +48,8 @@ pytest.importorskip("moto.server", reason="needs moto's server")
 pytest.importorskip("obstore", reason="needs obstore")
 
 
+# Few regions: what a network in a bucket costs is requests, some for each of them.
+FEW = gd.Specification(**RULE)
 SEEDED = gd.GenerationOptions(tokens=8, sampling=gd.SamplingOptions(seed=1))
 
 
@@ -108,11 +111,11 @@ def export(network: gd.Network, folder: Path, name: str) -> bytes:
 @pytest.mark.cluster
 def test_training_in_a_bucket_equals_training_in_a_folder(requests: Requests, tmp_path: Path) -> None:
     # Networks of profile v1 are in buckets in all other tests.
-    profile, place = "best", "s3://bucket/networks/best"
+    rule, place = gd.Specification(profile="best", **RULE), "s3://bucket/networks/best"
     with gd.connect(workers=2) as workers:
         for text in (sample_test_text(), write_village(tmp_path / "village.txt", 20)):
-            network = gd.train(text, place, client=workers, profile=profile)
-            folder = gd.train(text, tmp_path / "net", client=workers, profile=profile)
+            network = gd.train(text, place, client=workers, specification=rule)
+            folder = gd.train(text, tmp_path / "net", client=workers, specification=rule)
         asked = {"client": workers, "options": SEEDED}
         answers = [each.generate("The old miller carried", **asked).text for each in (network, folder)]
         assert answers[0] == answers[1]
@@ -139,7 +142,8 @@ def test_a_corpus_in_a_bucket_equals_one_in_a_folder(requests: Requests, client:
     assert blocks[0].column.tobytes() == blocks[1].column.tobytes()
     assert stored.ledger() == local.ledger()
     networks = [
-        gd.train(source, tmp_path / name, client=client) for name, source in (("a", place), ("b", sample_text()))
+        gd.train(source, tmp_path / name, client=client, specification=FEW)
+        for name, source in (("a", place), ("b", sample_text()))
     ]
     assert export(networks[0], tmp_path, "x") == export(networks[1], tmp_path, "y")
     assert networks[0].evaluate(place, client=client, options=gd.EvaluationOptions(maximum_sequences=3)).inferred
@@ -164,13 +168,10 @@ def test_an_unfinished_corpus_in_a_bucket_is_written_again(requests: Requests, c
 
 
 def test_requests_of_a_commit_and_of_an_answer_are_bounded(requests: Requests, client: Client, tmp_path: Path) -> None:
-    rule = gd.Specification(regions=2)
-    gd.train(write_village(tmp_path / "village.txt", 20), "s3://bucket/counted", client=client, specification=rule)
+    gd.train(write_village(tmp_path / "village.txt", 20), "s3://bucket/counted", client=client, specification=FEW)
     begun = len(requests.lines)
     events: list[Event] = []
-    report = gd.train(
-        sample_test_text(), "s3://bucket/counted", client=client, specification=rule, observer=events.append
-    ).training_report
+    report = gd.train(sample_test_text(), "s3://bucket/counted", client=client, observer=events.append).training_report
     # Two runs, their counts, the arrays of the network that have grown, and Icechunk's own files; the lease.
     assert requests.since(begun, "PUT") - 1 == report.commit_requests < 80
     (committed,) = [event for event in events if isinstance(event, Committed)]
@@ -183,7 +184,7 @@ def test_requests_of_a_commit_and_of_an_answer_are_bounded(requests: Requests, c
 
 
 def test_a_commit_that_came_first_is_kept(requests: Requests, client: Client) -> None:
-    network = gd.train(sample_test_text(), "s3://bucket/contested", client=client)
+    network = gd.train(sample_test_text(), "s3://bucket/contested", client=client, specification=FEW)
     first, second = NetworkStore(network.path), NetworkStore(network.path)
     head = first.open(first.head())
     sessions = [store.begin() for store in (first, second)]
@@ -286,7 +287,7 @@ def test_a_place_without_a_network(requests: Requests, capsys: pytest.CaptureFix
 
 
 def test_a_network_is_not_created_twice(requests: Requests, client: Client) -> None:
-    network = gd.train(sample_test_text(), "s3://bucket/once", client=client)
+    network = gd.train(sample_test_text(), "s3://bucket/once", client=client, specification=FEW)
     store = NetworkStore(network.path)
     reader = store.open(store.head())
     with pytest.raises(StoreExistsError):
@@ -323,7 +324,11 @@ def test_a_bucket_that_cannot_be_written(requests: Requests, capsys: pytest.Capt
 
 @pytest.mark.cluster
 def test_storage_options_replace_the_environment_and_are_shown_nowhere(
-    requests: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    requests: Requests,
+    client: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     secret = "JXq7-hidden"
     endpoint = os.environ["AWS_ENDPOINT_URL"]
@@ -339,13 +344,14 @@ def test_storage_options_replace_the_environment_and_are_shown_nowhere(
     # A worker process has neither the environment nor the options, but for what tasks bring.
     with gd.connect(workers=1) as workers:
         corpus = gd.encode("s3://bucket/optional/a.txt", "s3://bucket/apart", client=workers, storage_options=given)
-        network = gd.train(corpus, "s3://bucket/private", client=workers, storage_options=given, observer=events.append)
+        private: dict[str, Any] = {"client": workers, "storage_options": given, "observer": events.append}
+        network = gd.train(corpus, "s3://bucket/private", specification=FEW, **private)
         read = gd.place("s3://bucket/optional/a.txt", given)
         assert network.evaluate([read], client=workers, max_sequences=3).inferred
         keys = workers.run_on_scheduler(lambda dask_scheduler: [str(key) for key in dask_scheduler.tasks])
     logged.removeHandler(said)
     opened = gd.open("s3://bucket/private", storage_options={**given, "path_style": "true"})
-    local = gd.train(sample_test_text(), tmp_path / "local")
+    local = gd.train(sample_test_text(), tmp_path / "local", client=client, specification=FEW)
     assert export(opened, tmp_path, "bucket") == export(local, tmp_path, "folder")
     options = [f"--storage-option={name}={value}" for name, value in given.items()]
     assert run(["inspect", "s3://bucket/private", "--json", *options]) == 0
@@ -390,9 +396,11 @@ def test_text_in_a_bucket(requests: Requests, client: Client, tmp_path: Path) ->
     for name, path in (("a.txt", sample_text()), ("more/b.txt", sample_test_text())):
         objects.put(f"text/{name}", path.read_bytes())
     objects.put("text/c.pdf", b"no text")
-    local = gd.train(gd.Files([sample_text(), sample_test_text()]), tmp_path / "local", client=client)
+    local = gd.train(
+        gd.Files([sample_text(), sample_test_text()]), tmp_path / "local", client=client, specification=FEW
+    )
     for given in ("s3://bucket/text", "s3://bucket/text/**/*.txt"):
-        network = gd.train(given, tmp_path / str(len(given)), client=client)
+        network = gd.train(given, tmp_path / str(len(given)), client=client, specification=FEW)
         assert export(network, tmp_path, "remote") == export(local, tmp_path, "local")
     with pytest.raises(InputMissingError, match="no file at 's3://bucket/text/none"):
         gd.train("s3://bucket/text/none.txt", tmp_path / "none", client=client)
