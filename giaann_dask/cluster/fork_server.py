@@ -39,6 +39,7 @@ MODULES = (
     "giaann_dask.inference.evaluation.evaluation",
     "giaann_dask.runs.target_sets",
     "giaann_dask.worker_setup",
+    "giaann_dask.cluster.preloading",
     "distributed.nanny",
 )
 # As in Dask, so that hash(str) is the same in all workers.

@@ -42,10 +42,13 @@ DEFAULTS = {
         # Dask never replaces a worker whose replacement did not start in time: 15 s by default,
         # which a busy machine can exceed.
         "deploy": {"lost-worker-timeout": "15 minutes"},
-        # Every connection keeps its last messages with their tasks: with Dask's default of 1,000 the driver
-        # process grows for an hour before its size is stable.
         "admin": {
+            # Every connection keeps its last messages with their tasks: with Dask's default of 1,000 the driver
+            # process grows for an hour before its size is stable.
             "low-level-log-length": 50,
+            # How late an event loop is, is logged after seconds; measured 50 times a second, as by default, it takes
+            # more than half of the processor time of an idle cluster.
+            "tick": {"interval": "250ms"},
             # Process statistics, two samples a second: ten minutes instead of an hour.
             "system-monitor": {"log-length": 1200},
         },

@@ -18,6 +18,7 @@ import giaann_dask as gd
 from giaann_dask.cluster import memory_budget
 from giaann_dask.cluster.fork_server import METHOD_VARIABLE, default_method
 from giaann_dask.cluster.memory_budget import adopt_allocator, allocator_environment
+from giaann_dask.text.tagging import make_tagger
 
 LARGEST_INT = (1 << 31) - 1
 
@@ -29,6 +30,7 @@ def describe() -> dict[str, Any]:
         "parent": os.getppid(),
         "threads of the parent": len(list(tasks.iterdir())),
         "imported": [name for name in ("torch", "spacy", "zarr", "numba") if name in sys.modules],
+        "taggers": make_tagger.cache_info().currsize,
         "hash": hash("a word"),
         "environment": dict(os.environ),
     }
@@ -66,6 +68,7 @@ def test_workers_are_forked_from_the_fork_server(monkeypatch: pytest.MonkeyPatch
     assert {one["threads of the parent"] for one in found} == {1}, "forking with threads is not safe"
     # Tensors are not computed there, and spaCy is for pipelines only.
     assert all(one["imported"] == ["zarr", "numba"] for one in found)
+    assert all(one["taggers"] == 1 for one in found), "the lists of words are loaded once for all workers"
     assert len({one["hash"] for one in found}) == 1
 
 

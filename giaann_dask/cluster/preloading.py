@@ -1,0 +1,16 @@
+"""Load, on import, what the first task of every worker would load: numba's type registries and the tagger's word lists.
+
+Only the fork server imports this module (`giaann_dask.cluster.fork_server`), so that the workers that it forks share
+these, the replacement of a killed one too. Each would spend half a second on them otherwise. Nothing is compiled here.
+"""
+
+from __future__ import annotations
+
+from numba.core.registry import cpu_target
+
+from giaann_dask.text.tagging import make_tagger
+
+# Numba does this when a function is first compiled, or read from the cache of compiled code.
+cpu_target.typing_context.refresh()
+cpu_target.target_context.refresh()
+make_tagger("lexicon")
