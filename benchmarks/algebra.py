@@ -110,7 +110,7 @@ def measure_profile(profile: str, texts: list[Path], workers: int, folder: Path)
     found[f"add {len(texts)} networks"] = measure("add", *singles, "--out", folder / "sum", "--workers", workers)
     found["sum equals training"] = same_exports(folder, "sum", "all")
     found["diff"] = measure("diff", folder / "without", folder / "sum", "--workers", workers)
-    found["forget the last text"] = measure("forget", folder / "sum", texts[-1], "--workers", workers)
+    found["forget the last text"] = measure("forget", folder / "sum", "--document", texts[-1], "--workers", workers)
     found["difference equals training"] = same_exports(folder, "sum", "without")
     for text in texts:
         train("steps", [text])

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client, Future
 
+from giaann_dask.algebra.documents import find_documents, require_found
 from giaann_dask.algebra.parts import add_parts, divide_parts, require_sum, submit_parts
 from giaann_dask.cluster import attempt, results, task_key
 from giaann_dask.cluster.sharing import SharedPlace
@@ -113,7 +114,8 @@ def forget_documents(
     store : NetworkStore
         The network, trained on all tokens of its text, with canonical flags or of profile ``best``.
     inputs : sequence of str or MemoryInput
-        The documents, as they were given to training: whole files, or whole texts.
+        The documents, as they were given to training: whole files, or whole texts; or identities of parts of text in
+        the ledger of a network with an index, whose text is read where training read it.
     sources : SourceOptions
         How they are read; with the network's own specification and lexicon.
     renumber : bool
@@ -139,7 +141,9 @@ def forget_documents(
         reader = store.open(store.head())
         require_sum(reader)
         with scratch_place(store.path, "forget") as documents:
-            removed = train_apart(client, reader, documents, inputs, sources, observer)
+            named = find_documents(reader, inputs, sources)
+            removed = train_apart(client, reader, documents, named.inputs, named.sources, observer)
+            require_found(removed.ledger(), named)
             parts = find_parts(reader, removed.ledger())
             commit = _subtract(client, store, reader, removed, parts, renumber=renumber)
             digest_removed = digest_of(removed)

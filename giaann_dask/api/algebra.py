@@ -104,7 +104,7 @@ def add(
 
 def forget(
     network: NetworkLike,
-    inputs: Inputs,
+    documents: Inputs,
     *,
     client: ClientLike | None = None,
     text: TextOptions | None = None,
@@ -120,8 +120,10 @@ def forget(
     ----------
     network : str, Path or Network
         With ``flags="canonical"`` or of profile ``best``.
-    inputs : str, Path, Files or iterable of texts
-        The documents, as they were given to `train`: the text itself is needed, for the network does not store it.
+    documents : str, Path, Files or iterable of texts
+        The documents, as they were given to `train`: the text itself is needed, for the network does not store it. Of a
+        network with an index also identities of parts of text in its ledger (32 hexadecimal digits, several as
+        `Files`), whose text is read where training read it.
     client : Client, cluster or str, optional
         The current client by default, else that of a new local cluster.
     text : TextOptions, optional
@@ -151,7 +153,7 @@ def forget(
         raise OptionError(
             f"{parameter('purge')} with {parameter('branch')} {branch}", "one of them", "purge after a checkout of it"
         )
-    read, chosen = read_inputs(inputs, text)
+    read, chosen = read_inputs(documents, text)
     store = NetworkStore(os.fspath(network), branch or BRANCH)
     reader = store.open(store.head())
     sources = sources_of(reader.manifest().specification, chosen, reader.tokenizer() or reader.ever_pos())

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from giaann_dask.cli.options import (
-    INPUTS,
     LOCAL,
     NETWORK,
     NETWORK_PATH,
+    as_files,
     cluster_options,
     common_options,
     network_path,
@@ -99,7 +99,15 @@ def add(
 
 @click.command(cls=Command)
 @NETWORK
-@INPUTS
+@click.option(
+    "--document",
+    "documents",
+    multiple=True,
+    required=True,
+    callback=as_files,
+    metavar="FILE|ID",
+    help="Text to subtract, named as for train, or its identity in the ledger of a network with an index; repeatable.",
+)
 @click.option(
     "--renumber", is_flag=True, help="Leave out names that no remaining text has, and number the others anew."
 )
@@ -108,11 +116,14 @@ def add(
 @click.option("--certificate", type=click.Path(path_type=Path), metavar="FILE", help="Write what was removed as JSON.")
 @text_options
 @common_options
-def forget(network: Path, inputs: tuple[str, ...], branch: str | None, certificate: Path | None, **values: Any) -> None:
-    """Subtract the text of INPUTS from a network, exactly.
+def forget(
+    network: Path, documents: tuple[str, ...], branch: str | None, certificate: Path | None, **values: Any
+) -> None:
+    """Subtract documents from a network, exactly.
 
-    The network then equals one that was trained without them, to the byte of what is exported. INPUTS are named as
-    for train: the text itself is needed. The network needs canonical flags (train --flags canonical) or profile best.
+    The network then equals one that was trained without them, to the byte of what is exported. The text itself is
+    needed: of an ID, a part of text as trace --json and certificates name it, it is read where training read it. The
+    network needs canonical flags (train --flags canonical) or profile best.
     """
     where = cluster_options(values, LOCAL)
     from giaann_dask.api.algebra import forget as forget_inputs
@@ -122,11 +133,11 @@ def forget(network: Path, inputs: tuple[str, ...], branch: str | None, certifica
     if certificate is not None:
         require_writable(certificate)
     text = read_text_options(values)
-    workload = Workload(inputs, values["text_field"], None)
+    workload = Workload(documents, values["text_field"], None)
     with connect(options=where) as client, progress(workload) as observer:
         report = forget_inputs(
             network,
-            inputs,
+            documents,
             client=client,
             text=text,
             renumber=values["renumber"],

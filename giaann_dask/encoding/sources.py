@@ -21,9 +21,11 @@ from giaann_dask.spec import Specification
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.blocks import FilterOptions, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.inputs import DATASET_PREFIX
 from giaann_dask.text.ledger import LedgerEntry, identify
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.reading import ReadOptions, read_parts
+from giaann_dask.text.remote_inputs import names_url
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.tokens import Part
 
@@ -54,6 +56,8 @@ class SourceOptions:
         Further rules that affect encoded text (see `Specification.text_rules`).
     tokenizer : SubwordTokenizer, optional
         Tokenizer of a subword model; then `ever_pos` is unused.
+    only : frozenset of bytes, optional
+        Identities of the parts of text that are read; all by default.
     """
 
     tagger: str
@@ -62,6 +66,7 @@ class SourceOptions:
     reading: ReadOptions = field(default_factory=ReadOptions)
     rules: Mapping[str, Any] = field(default_factory=dict)
     tokenizer: SubwordTokenizer | None = None
+    only: frozenset[bytes] | None = None
 
     @classmethod
     def of(
@@ -134,6 +139,12 @@ def read_units(inputs: Sequence[Source], options: SourceOptions) -> Iterator[Uni
     GiaannError
         If an input cannot be used; missing inputs are detected before anything is read.
     """
+    for unit in _all_units(inputs, options):
+        if options.only is None or unit.identity in options.only:
+            yield unit
+
+
+def _all_units(inputs: Sequence[Source], options: SourceOptions) -> Iterator[Unit]:
     if not any(is_corpus(name) for name in inputs):
         yield from _text_units(inputs, options)
         return
@@ -296,6 +307,16 @@ def _describe_file(source: str, tagger: str, reading: tuple[tuple[str, Any], ...
     changed = {name: value for name, value in reading if value != getattr(plain, name)}
     name = os.path.abspath(source) if os.path.exists(source) else source
     return json.dumps({"name": name, "tagger": tagger, **changed})
+
+
+def reading_of(place: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of reading that the description of a place has."""
+    return {name: value for name, value in place.items() if name in _READING}
+
+
+def is_rereadable(name: str) -> bool:
+    """Return whether the name of a place is that of something that can be read again."""
+    return os.path.isabs(name) or names_url(name) or name.startswith(DATASET_PREFIX)
 
 
 # Factor of the group size for corpora, which are read that much faster than text.

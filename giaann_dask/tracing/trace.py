@@ -39,6 +39,8 @@ class TracedSentence:
         Its words; None where the text is gone.
     missing : str
         Why there is no text, else empty.
+    part : str
+        Identity of its part of text in the ledger, which `giaann_dask.forget` takes.
     units : int
         What it added, in strength units; of profile ``best`` how often the word follows the context in it.
     share : float
@@ -52,6 +54,7 @@ class TracedSentence:
     offset: int | None
     text: str | None
     missing: str
+    part: str
     units: int
     share: float
 

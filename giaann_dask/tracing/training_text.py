@@ -7,7 +7,6 @@ a changed file is never shown as what was trained.
 from __future__ import annotations
 
 import json
-import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,16 +16,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.encoding.sources import CorpusRange, SourceOptions, Unit, open_corpus, read_units
+from giaann_dask.encoding.sources import (
+    CorpusRange,
+    SourceOptions,
+    Unit,
+    is_rereadable,
+    open_corpus,
+    read_units,
+    reading_of,
+)
 from giaann_dask.errors import GiaannError
 from giaann_dask.keys import Integers
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.block_tagging import make_builder, tag_part
 from giaann_dask.text.detokenizer import detokenize
-from giaann_dask.text.inputs import DATASET_PREFIX
 from giaann_dask.text.memory_inputs import MemoryInput, Source
 from giaann_dask.text.reading import ReadOptions
-from giaann_dask.text.remote_inputs import names_url
 from giaann_dask.text.subword_blocks import join_words
 from giaann_dask.text.tokens import Part, TaggedText
 
@@ -54,6 +59,8 @@ class FoundText(NamedTuple):
         Its words; None where the text is gone.
     missing : str
         Why there is no text, else empty.
+    part : str
+        Identity of its part of text in the ledger, 32 hexadecimal digits, by which ``forget`` finds it.
     """
 
     place: str
@@ -62,6 +69,7 @@ class FoundText(NamedTuple):
     offset: int | None = None
     text: str | None = None
     missing: str = ""
+    part: str = ""
 
 
 class TrainingText:
@@ -91,7 +99,8 @@ class TrainingText:
         place = json.loads(self._origins.place(part) or "{}")
         name = place.get("corpus", place.get("name", ""))
         found = self._sentences(part, place, name)
-        return FoundText(name, missing=found) if isinstance(found, str) else found.find(number)
+        text = FoundText(name, missing=found) if isinstance(found, str) else found.find(number)
+        return text._replace(part=self._ledger[part].hex())
 
     def _sentences(self, part: int, place: dict[str, Any], name: str) -> _Sentences | _CorpusSentences | str:
         """Return the sentences of a part of the ledger, or why they are gone."""
@@ -106,7 +115,7 @@ class TrainingText:
 
     def _search(self, part: int, place: dict[str, Any], name: str) -> _Sentences | _CorpusSentences | str:
         problem = ""
-        own = [name] if _is_readable(name) else []
+        own = [name] if is_rereadable(name) else []
         for number, text in enumerate([*self._texts, *own]):
             catalogue = self._catalogue(number if isinstance(text, MemoryInput) else text, text, place)
             try:
@@ -123,7 +132,7 @@ class TrainingText:
 
     def _catalogue(self, key: int | str, text: Source, place: dict[str, Any]) -> _Catalogue:
         tagger = place.get("tagger", "lexicon")
-        options = {name: value for name, value in place.items() if name not in ("name", "corpus", "tagger")}
+        options = reading_of(place)
         identity = (key, json.dumps([tagger, options], sort_keys=True))
         found = self._catalogues.get(identity)
         if found is None:
@@ -132,11 +141,6 @@ class TrainingText:
             )
             found = self._catalogues[identity] = _Catalogue(text, sources)
         return found
-
-
-def _is_readable(name: str) -> bool:
-    """Return whether a place names something that can be read more than once."""
-    return os.path.isabs(name) or names_url(name) or name.startswith(DATASET_PREFIX)
 
 
 class _Catalogue:

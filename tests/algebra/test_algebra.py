@@ -426,18 +426,45 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "connections: " in out
     assert " -> " in out
     certificate = tmp_path / "certificate.json"
-    code, out, _ = call("forget", total, sample_test_text(), "--purge", "--certificate", certificate)
+    code, out, _ = call("forget", total, "--document", sample_test_text(), "--purge", "--certificate", certificate)
     assert code == 0
     made = json.loads(certificate.read_text(encoding="utf-8"))
     assert call("digest", one)[1].strip() == call("digest", total)[1].strip() == made["digest"]
     assert call("digest", two)[1].strip() == made["digest_removed"]
     assert made["sequences"] == 40
-    code, out, err = call("forget", total, sample_test_text())
+    code, out, err = call("forget", total, "--document", sample_test_text())
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     code, _, err = call("add", one, total, "--out", tmp_path / "x")
     assert (code, "--overlap" in err) == (2, True)
     assert not (tmp_path / "x").exists()
+
+
+def test_documents_are_named_by_their_identity(client: Client, tmp_path: Path) -> None:
+    """Their text is read where training read it, and is refused with a reason where it is gone."""
+    rule, files = gd.Specification(profile="best", trace=True, regions=1), []
+    for number, text in enumerate(DOCUMENTS[:2]):
+        files.append(tmp_path / f"{number}.txt")
+        files[-1].write_text(text, encoding="utf-8")
+    both = gd.train(gd.Files(map(str, files)), tmp_path / "both", client=client, specification=rule)
+    alone = gd.train(files[0], tmp_path / "alone", client=client, specification=rule)
+    plain = gd.train(DOCUMENTS[:1], tmp_path / "plain", client=client, profile="best")
+    identity = both._reader.ledger()[-1].identity.hex()
+    sentence = alone.trace(" ".join(DOCUMENTS[0].split()[:4]), max_tokens=1).tokens[0].connections[0].sentences[0]
+    assert sentence.part == alone._reader.ledger()[0].identity.hex()
+    for network, named, reason in (
+        (both, [identity, str(files[0])], "1 identities and 1 inputs"),
+        (both, ["ab" * 16], "holds no part of text with the identity abab"),
+        (plain, [plain._reader.ledger()[0].identity.hex()], "no place is known of"),
+    ):
+        with pytest.raises(OptionError, match=reason):
+            gd.forget(network, gd.Files(named), client=client)
+    files[1].write_text("Another text stands here now, as long as that one was.", encoding="utf-8")
+    with pytest.raises(OptionError, match="does not hold the text of 1 documents any more"):
+        gd.forget(both, identity, client=client)
+    files[1].write_text(DOCUMENTS[1], encoding="utf-8")
+    report = gd.forget(both, identity, client=client)
+    assert (report.parts, report.digest) == ((identity,), alone.digest())
 
 
 @only_best

@@ -163,7 +163,7 @@ class ScriptedEngine(Engine):
     def trace(self, connections: Sequence[ConnectionKey], sentences: int) -> list[TracedConnection]:
         if not self.traces:
             return super().trace(connections, sentences)
-        found = TracedSentence(7, "books/<a>.txt", 1, 3, 1200, "The <b>miller</b> sings.", "", 4, 0.5)
+        found = TracedSentence(7, "books/<a>.txt", 1, 3, 1200, "The <b>miller</b> sings.", "", "ab" * 16, 4, 0.5)
         return [TracedConnection("", "", key.segment, key.branch, 0.0, 8, 2, (found,)) for key in connections]
 
     def close(self) -> None:
