@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from giaann_dask.encoding.sources import SourceOptions, is_rereadable, reading_of
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.inputs import Files
 from giaann_dask.text.ledger import LedgerEntry
@@ -82,7 +82,7 @@ def find_documents(reader: CommitReader, documents: Sequence[Source], sources: S
         where = f"text that was read from {gone[0]}" if gone else "text that no place is known of"
         raise OptionError(
             f"documents by identity, with {where}",
-            "a network with an index (train --trace) of files or corpora, which records their places",
+            f"a network that was trained on files or corpora with {parameter('trace')}, which records their places",
             "name the file of the document",
         )
     how = {(place.get("tagger", sources.tagger), json.dumps(reading_of(place))) for place in found.values()}
