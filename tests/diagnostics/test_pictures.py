@@ -327,7 +327,6 @@ def test_films_need_ffmpeg(prediction: Prediction, tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("order", ["appearance", "region"])
 def test_a_density_has_all_connections(networks: dict[str, CommitReader], order: str) -> None:
-    pytest.importorskip("datashader", reason="densities need the extra pictures")
     reader = networks["v1"]
     table = gd.Network(reader.path).table()
     density = count_density(reader, DensityOptions(order=order))
@@ -506,7 +505,7 @@ def test_requests_that_contradict_themselves_are_refused(
 
 
 def test_heavy_libraries_are_loaded_when_needed() -> None:
-    heavy = {"matplotlib", "networkx", "bokeh", "datashader", "pandas", "PIL"}
+    heavy = {"matplotlib", "networkx", "bokeh", "pandas", "PIL"}
     folder = Path(schemes.__file__).parent.parent
     for path in (*folder.glob("*.py"), *folder.glob("pictures/*.py"), *folder.glob("network_report/*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:

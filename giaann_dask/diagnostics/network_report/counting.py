@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
+from giaann_dask.diagnostics.pictures.density import count_cells
 from giaann_dask.increments.contexts import EXTENDS
 from giaann_dask.keys import Integers, unpack_neuron, unpack_target
 from giaann_dask.runs.run import Run
@@ -192,7 +193,7 @@ def count_connections(run: Run, specification: Specification, columns: int) -> F
         sent=_by_column(source, weights, columns),
         received=_by_column(aim, weights, columns),
         inside=int((source == aim).sum()),
-        density=_cells(source, aim, columns),
+        density=count_cells(source, aim, columns, min(columns, DENSITY_CELLS)),
     )
 
 
@@ -234,11 +235,3 @@ def _padded(one: Integers, other: Integers) -> Integers:
 def _by_column(column: Integers, strength: Floats, columns: int) -> Floats:
     count = np.bincount(column, minlength=columns).astype(np.float64)
     return np.stack([count, np.bincount(column, strength, columns).astype(np.float64)])
-
-
-def _cells(source: Integers, target: Integers, columns: int) -> Integers:
-    cells = min(columns, DENSITY_CELLS)
-    if not cells:
-        return np.zeros((0, 0), np.int64)
-    flat = (target * cells // columns) * cells + source * cells // columns
-    return np.bincount(flat, minlength=cells * cells).reshape(cells, cells)

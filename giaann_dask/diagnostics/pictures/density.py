@@ -1,12 +1,11 @@
 """Draw a whole network as a density: the number of connections between concept columns.
 
 Connections are counted by pairs of columns, region by region. Columns are in the order of their first appearance or by
-region, and the scale is logarithmic. Datashader and matplotlib draw the picture.
+region, and the scale is logarithmic. Matplotlib draws the picture.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +15,8 @@ from giaann_dask.diagnostics.pictures.choosing import require_connections
 from giaann_dask.diagnostics.pictures.schemes import Theme, theme_of
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.keys import Integers, pack_neuron
-from giaann_dask.lazy import import_optional
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.scanning import column_pairs, read_regions, require_columns
+from giaann_dask.store.scanning import columns_of, read_regions, require_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,8 +106,6 @@ def count_density(reader: CommitReader, options: DensityOptions | None = None) -
         If the network has no columns.
     EmptyInputError
         If it has no connections.
-    MissingDependencyError
-        If datashader is not installed.
     """
     options = options or DensityOptions()
     require_columns(reader)
@@ -125,24 +121,30 @@ def count_density(reader: CommitReader, options: DensityOptions | None = None) -
         held = regions[order]
         first = np.flatnonzero(np.concatenate([[True], held[1:] != held[:-1]]))
         begins = tuple(zip(first.tolist(), held[first].tolist(), strict=True))
-    pairs = (column_pairs(run, concepts)[:2] for run in read_regions(reader))
-    return Density(_added_up(pairs, place, min(options.cells, concepts)), concepts, options.order, begins)
-
-
-def _added_up(pairs: Iterable[tuple[Integers, Integers]], place: Integers, cells: int) -> Integers:
-    """Return the connections of pairs of columns by cell, a region at a time."""
-    shader, pandas = import_optional("datashader", "pictures"), import_optional("pandas", "pictures")
-    concepts = len(place)
-    # The lower edge of the first column and the upper one of the last are the edges of the picture.
-    edges = (-0.5, concepts - 0.5)
-    canvas = shader.Canvas(plot_width=cells, plot_height=cells, x_range=edges, y_range=edges)
+    cells = min(options.cells, concepts)
     total = np.zeros((cells, cells), np.int64)
-    for pair, count in pairs:
-        points = {"source": place[pair // concepts], "target": place[pair % concepts], "connections": count}
-        found = canvas.points(pandas.DataFrame(points), "source", "target", shader.sum("connections"))
-        # Sums of whole numbers below 2 ** 53 are exact in float64; cells without any are no numbers.
-        total += np.nan_to_num(found.to_numpy()).astype(np.int64)
-    return total
+    for run in read_regions(reader):
+        source, target = columns_of(run)
+        total += count_cells(place[source], place[target], concepts, cells)
+    return Density(total, concepts, options.order, begins)
+
+
+def count_cells(source: Integers, target: Integers, columns: int, cells: int) -> Integers:
+    """Return connections by target and source cell, int64, shape ``(cells, cells)``; cells share out the columns.
+
+    Parameters
+    ----------
+    source, target : ndarray
+        Place of the source and target column of each connection, int64.
+    columns : int
+        Number of columns.
+    cells : int
+        Cells along each axis, no more than columns.
+    """
+    if not cells:
+        return np.zeros((0, 0), np.int64)
+    flat = (target * cells // columns) * cells + source * cells // columns
+    return np.bincount(flat, minlength=cells * cells).reshape(cells, cells)
 
 
 def draw_density(density: Density, options: DensityOptions | None = None) -> Figure:
