@@ -68,7 +68,7 @@ _TOKENIZER = "tokenizer"
 _DELIMITER_SINCE = "delimiter_since"
 
 
-def write_vocabulary(root: zarr.Group, vocabulary: Vocabulary, concepts: int, features: int) -> None:
+def _write_vocabulary(root: zarr.Group, vocabulary: Vocabulary, concepts: int, features: int) -> None:
     """Append the entries of a vocabulary beyond the stored sizes, and update changed flags.
 
     Parameters
@@ -97,7 +97,7 @@ def write_vocabulary(root: zarr.Group, vocabulary: Vocabulary, concepts: int, fe
         create_array(root, _DELIMITER_SINCE, later)
 
 
-def read_vocabulary(root: zarr.Group, sequences: int) -> Vocabulary:
+def _read_vocabulary(root: zarr.Group, sequences: int) -> Vocabulary:
     """Return the stored dictionaries after so many counted sequences.
 
     Raises
@@ -233,7 +233,7 @@ class CommitReader:
     def vocabulary(self) -> Vocabulary:
         """Return the dictionaries as they were in memory at the commit."""
         with reading(f"network {self.path}"):
-            found = read_vocabulary(self._root, self._manifest.sequences)
+            found = _read_vocabulary(self._root, self._manifest.sequences)
         expected = (self._manifest.concepts, *(self._manifest.features,) * 3)
         flags = len(found.delimiter), len(found.probable_since)
         sizes = (len(found.concepts), len(found.features), *flags)
@@ -363,7 +363,7 @@ def write_empty(
         Of a network of subwords.
     """
     root.create_group("runs")
-    write_vocabulary(root, Vocabulary(), 0, 0)
+    _write_vocabulary(root, Vocabulary(), 0, 0)
     _write_ledger(root, [], [])
     if manifest.specification.trace:
         append_origins(root, Origins(), None)
@@ -411,7 +411,7 @@ def write_change(root: zarr.Group, before: CommitReader, change: CommitChange) -
             del root[name]
         concepts = features = 0
         ledger = []
-    write_vocabulary(root, change.vocabulary, concepts, features)
+    _write_vocabulary(root, change.vocabulary, concepts, features)
     _write_ledger(root, change.ledger, ledger)
     if change.origins is not None:
         append_origins(root, change.origins, None if change.rewritten else before.origins())
