@@ -8,7 +8,7 @@ package stay ordinary exceptions.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 # Around the name of a parameter in the text of an error; no text of a user holds it.
@@ -77,6 +77,48 @@ class GiaannError(Exception):
 
 class OptionError(GiaannError, ValueError):
     """An option has a value that cannot be used."""
+
+
+def require_option(valid: bool, name: str, value: object, expected: str) -> None:
+    """Raise an `OptionError` that names a parameter when its value is not valid.
+
+    Parameters
+    ----------
+    valid : bool
+        Whether it is.
+    name : str
+        Of the parameter, as Python spells it.
+    value : object
+        As received.
+    expected : str
+        What it may be.
+
+    Examples
+    --------
+    >>> require_option(0 >= 1, "top_k", 0, "1 or more")
+    Traceback (most recent call last):
+    giaann_dask.errors.OptionError: top_k is 0; expected 1 or more; set top_k to such a value
+    """
+    if not valid:
+        raise OptionError(f"{parameter(name)} is {value!r}", expected, f"set {parameter(name)} to such a value")
+
+
+def require_one_of(name: str, value: object, allowed: Collection[str]) -> None:
+    """Raise an `OptionError` that names a parameter when its value is not one of those allowed.
+
+    Parameters
+    ----------
+    name : str
+        Of the parameter, as Python spells it.
+    value : object
+        As received.
+    allowed : collection of str
+        The values that it may have.
+    """
+    if value not in allowed:
+        raise OptionError(
+            f"{parameter(name)} is {value!r}", " or ".join(allowed), f"set {parameter(name)} to one of them"
+        )
 
 
 class ConceptMissingError(OptionError, KeyError):

@@ -18,7 +18,7 @@ import zarr
 
 from giaann_dask.api import frames
 from giaann_dask.cluster.regions import region_holders
-from giaann_dask.errors import OptionError, StoreExistsError, parameter
+from giaann_dask.errors import OptionError, StoreExistsError, parameter, require_option
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.runs.run import RegionRun
@@ -201,10 +201,7 @@ class Column(Summarised):
         OptionError
             If the count is below 1.
         """
-        if count < 1:
-            raise OptionError(
-                f"{parameter('count')} is {count}", "1 or more", f"set {parameter('count')} to such a value"
-            )
+        require_option(count >= 1, "count", count, "1 or more")
         table = self.connections
         keys, at = np.unique(pack_neuron(table.tgt_col, table.tgt_feat), return_inverse=True)
         strength = np.bincount(at, table.strength, len(keys))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from giaann_dask.device import DEVICE_NAMES, DeviceName
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError, parameter, require_one_of, require_option
 
 Protocol = Literal["tcp", "ucx"]
 PROTOCOLS = ("tcp", "ucx")
@@ -79,41 +79,32 @@ class ClusterOptions:
         given = [f"{parameter(name)} {value}" for name, value in named.items() if value is not None]
         if len(given) > 1:
             raise OptionError(f"{' and '.join(given)} were given", "one of them", "leave the others out")
-        if self.workers is not None and self.workers < 0:
-            raise OptionError(
-                f"{parameter('workers')} is {self.workers}", "0 or more", f"set {parameter('workers')} to such a value"
-            )
-        if self.threads < 1:
-            raise OptionError(
-                f"{parameter('threads')} is {self.threads}", "1 or more", f"set {parameter('threads')} to such a value"
-            )
+        require_option(self.workers is None or self.workers >= 0, "workers", self.workers, "0 or more")
+        require_option(self.threads >= 1, "threads", self.threads, "1 or more")
         if self.hang_timeout_s is not None and self.hang_timeout_s < 1:
             raise OptionError(
                 f"{parameter('hang_timeout_s')} is {self.hang_timeout_s:g} seconds",
                 "1 or more",
                 f"set {parameter('hang_timeout_s')} to such a value",
             )
-        if self.dashboard is not None and not re.fullmatch(r"(.*:)?\d{1,5}", self.dashboard):
-            raise OptionError(
-                f"{parameter('dashboard')} is {self.dashboard!r}",
-                "an address such as :8787",
-                f"set {parameter('dashboard')} to such a value",
-            )
+        require_option(
+            self.dashboard is None or re.fullmatch(r"(.*:)?\d{1,5}", self.dashboard) is not None,
+            "dashboard",
+            self.dashboard,
+            "an address such as :8787",
+        )
         for name, value, allowed in (
             ("protocol", self.protocol, PROTOCOLS),
             ("device", self.device, DEVICE_NAMES),
         ):
-            if value not in allowed:
-                raise OptionError(
-                    f"{parameter(name)} is {value!r}", " or ".join(allowed), f"set {parameter(name)} to one of them"
-                )
+            require_one_of(name, value, allowed)
         # Reading the property checks the text.
-        if self.memory_bytes is not None and self.memory_bytes < 1 << 26:
-            raise OptionError(
-                f"{parameter('memory_limit')} is {self.memory_limit}",
-                "at least 64MiB",
-                f"set {parameter('memory_limit')} to such a value",
-            )
+        require_option(
+            self.memory_bytes is None or self.memory_bytes >= 1 << 26,
+            "memory_limit",
+            self.memory_limit,
+            "64MiB or more",
+        )
 
     @property
     def distributes(self) -> bool:

@@ -17,7 +17,7 @@ import numba as nb
 import numpy as np
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import require_option
 from giaann_dask.increments.contexts import CHAIN, CONTEXTS, EXTENDS, NONE, TokenStream, word_key
 from giaann_dask.keys import Integers, pack_target
 from giaann_dask.runs.merging import merge_runs
@@ -67,12 +67,7 @@ def count_contexts(
     >>> counts.words, int(counts.run.strength.max())
     (('a', 'b'), 2)
     """
-    if block_tokens < 1:
-        raise OptionError(
-            f"{parameter('block_tokens')} is {block_tokens}",
-            "at least 1",
-            f"set {parameter('block_tokens')} to such a value",
-        )
+    require_option(block_tokens >= 1, "block_tokens", block_tokens, "1 or more")
     run = merge_runs([_to_run(*pairs) for pairs in _pairs(stream, kinds, block_tokens)])
     used = np.unique(stream.index)
     return ContextCounts(run, _sorted_words(stream.words[number] for number in used.tolist()))

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import require_option
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
 from giaann_dask.keys import Integers
@@ -44,12 +44,7 @@ class BatchOptions:
 
     def __post_init__(self) -> None:
         for name, least in (("slots", 1), ("held_bytes", 0)):
-            if getattr(self, name) < least:
-                raise OptionError(
-                    f"{parameter(name)} is {getattr(self, name)}",
-                    f"{least} or more",
-                    f"set {parameter(name)} to such a value",
-                )
+            require_option(getattr(self, name) >= least, name, getattr(self, name), f"{least} or more")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

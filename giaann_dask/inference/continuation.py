@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from giaann_dask.device import DeviceName
-from giaann_dask.errors import OptionError, PromptError, parameter
+from giaann_dask.errors import OptionError, PromptError, parameter, require_option
 from giaann_dask.inference.profiles import RequestedRules, fitting_rules, require_v1
 from giaann_dask.inference.rows.remote import RowOptions
 from giaann_dask.inference.state.options import InferenceOptions
@@ -62,12 +62,7 @@ class SamplingOptions:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature <= 10:
-            raise OptionError(
-                f"{parameter('temperature')} is {self.temperature}",
-                "0 to 10",
-                f"set {parameter('temperature')} to such a value",
-            )
+        require_option(0 <= self.temperature <= 10, "temperature", self.temperature, "0 to 10")
         if self.seed is not None and not 0 <= self.seed <= MOST_SEED:
             raise OptionError(
                 f"{parameter('seed')} is {self.seed}",
@@ -160,12 +155,7 @@ class GenerationOptions:
     def __post_init__(self) -> None:
         check_tagger(self.tagger)
         for name, least in (("tokens", 1), ("runners_up", 1), ("reasons", 0)):
-            if getattr(self, name) < least:
-                raise OptionError(
-                    f"{parameter(name)} is {getattr(self, name)}",
-                    f"{least} or more",
-                    f"set {parameter(name)} to such a value",
-                )
+            require_option(getattr(self, name) >= least, name, getattr(self, name), f"{least} or more")
 
     def seeded(self) -> GenerationOptions:
         """Return these options with the seed that counts; see `SamplingOptions.seeded`."""

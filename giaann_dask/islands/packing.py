@@ -19,7 +19,14 @@ from giaann_dask.algebra.removal import find_parts, submit_differences
 from giaann_dask.cluster import attempt, query_scheduler, result, results, task_key
 from giaann_dask.encoding.sources import SourceOptions, read_units
 from giaann_dask.encoding.stream import EncodingStream, StreamedBlock, StreamOptions
-from giaann_dask.errors import BundleError, OptionError, SpecificationError, StoreDamagedError, parameter
+from giaann_dask.errors import (
+    BundleError,
+    OptionError,
+    SpecificationError,
+    StoreDamagedError,
+    parameter,
+    require_option,
+)
 from giaann_dask.events import BlockEncoded, Observer, ignore
 from giaann_dask.islands.bundle import BundleWriter, Group, writing_bundle
 from giaann_dask.islands.counting import CountedGroup, count_block_apart
@@ -98,12 +105,7 @@ class PackOptions:
     group_characters: int = 262_144
 
     def __post_init__(self) -> None:
-        if self.group_characters < 1:
-            raise OptionError(
-                f"{parameter('group_characters')} is {self.group_characters}",
-                "at least 1",
-                f"set {parameter('group_characters')} to such a value",
-            )
+        require_option(self.group_characters >= 1, "group_characters", self.group_characters, "1 or more")
 
 
 class _Counted(NamedTuple):

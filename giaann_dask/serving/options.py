@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, field
 
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError, parameter, require_option
 from giaann_dask.text.strings import text_fault
 
 
@@ -134,10 +134,7 @@ class ServingOptions:
     def __post_init__(self) -> None:
         _require_least(self, 1, "connections")
         _require_positive(self, "timeout_s", "drain_s", "head_s")
-        if not 0 <= self.port <= 65535:
-            raise OptionError(
-                f"{parameter('port')} is {self.port}", "0 to 65535", f"set {parameter('port')} to such a value"
-            )
+        require_option(0 <= self.port <= 65535, "port", self.port, "0 to 65535")
         if self.api_key is not None and (not self.api_key or not self.api_key.isascii() or " " in self.api_key):
             # The key itself is not shown.
             raise OptionError(
@@ -172,20 +169,10 @@ class ServingOptions:
 
 def _require_least(options: object, least: int, *names: str) -> None:
     for name in names:
-        if getattr(options, name) < least:
-            raise OptionError(
-                f"{parameter(name)} is {getattr(options, name)}",
-                f"{least} or more",
-                f"set {parameter(name)} to such a value",
-            )
+        require_option(getattr(options, name) >= least, name, getattr(options, name), f"{least} or more")
 
 
 def _require_positive(options: object, *names: str) -> None:
     for name in names:
         # Not a number is refused too.
-        if not 0 < getattr(options, name) < float("inf"):
-            raise OptionError(
-                f"{parameter(name)} is {getattr(options, name)}",
-                "more than 0",
-                f"set {parameter(name)} to such a value",
-            )
+        require_option(0 < getattr(options, name) < float("inf"), name, getattr(options, name), "more than 0")

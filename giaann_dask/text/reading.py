@@ -29,6 +29,7 @@ from giaann_dask.errors import (
     InputMissingError,
     OptionError,
     parameter,
+    require_option,
 )
 from giaann_dask.lazy import import_optional
 from giaann_dask.text.conllu import line_problem, malformed_line
@@ -91,12 +92,7 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         for name in ("part_characters", "line_characters", "group"):
-            if getattr(self, name) < 1:
-                raise OptionError(
-                    f"{parameter(name)} is {getattr(self, name)!r}",
-                    "at least 1",
-                    f"set {parameter(name)} to such a value",
-                )
+            require_option(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
         for name in ("text_field", "split"):
             if not getattr(self, name):
                 raise OptionError(f"{parameter(name)} is empty", "a name", "name one or leave it out")

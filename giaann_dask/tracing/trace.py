@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError, parameter, require_option
 from giaann_dask.representations import Summarised, Summary
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
@@ -270,17 +270,12 @@ def _traced(number: int, found: FoundText, units: int, total: int) -> TracedSent
 
 def check_sentences(sentences: int) -> None:
     """Raise an `OptionError` where a number of sentences is negative."""
-    _require(sentences >= 0, "sentences", sentences, "0 or more")
+    require_option(sentences >= 0, "sentences", sentences, "0 or more")
 
 
 def check_connections(connections: int) -> None:
     """Raise an `OptionError` where no connection is to be traced."""
-    _require(connections >= 1, "connections", connections, "1 or more")
-
-
-def _require(valid: bool, name: str, value: int, expected: str) -> None:
-    if not valid:
-        raise OptionError(f"{parameter(name)} is {value}", expected, f"set {parameter(name)} to such a value")
+    require_option(connections >= 1, "connections", connections, "1 or more")
 
 
 @functools.lru_cache(maxsize=4)

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from giaann_dask.device import DeviceName
 from giaann_dask.encoding.stream import check_limits
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import require_one_of, require_option
 from giaann_dask.training.selection import SelectionOptions
 
 TrainOn = Literal["all", "misses"]
@@ -91,25 +91,7 @@ class TrainingOptions:
             *("commit_sequences", "keep_commits", "region_bytes", "refresh_sequences"),
         ):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise OptionError(
-                    f"{parameter(name)} is {value}", "1 or more", f"set {parameter(name)} to such a value"
-                )
-        if self.hot_bytes is not None and self.hot_bytes < 0:
-            raise OptionError(
-                f"{parameter('hot_bytes')} is {self.hot_bytes}",
-                "0 or more",
-                f"set {parameter('hot_bytes')} to such a value",
-            )
-        if self.commit_seconds <= 0:
-            raise OptionError(
-                f"{parameter('commit_seconds')} is {self.commit_seconds}",
-                "more than 0",
-                f"set {parameter('commit_seconds')} to such a value",
-            )
-        if self.train_on not in TRAIN_ON:
-            raise OptionError(
-                f"{parameter('train_on')} is {self.train_on!r}",
-                " or ".join(TRAIN_ON),
-                f"set {parameter('train_on')} to one of them",
-            )
+            require_option(value is None or value >= 1, name, value, "1 or more")
+        require_option(self.hot_bytes is None or self.hot_bytes >= 0, "hot_bytes", self.hot_bytes, "0 or more")
+        require_option(self.commit_seconds > 0, "commit_seconds", self.commit_seconds, "more than 0")
+        require_one_of("train_on", self.train_on, TRAIN_ON)

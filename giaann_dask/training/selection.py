@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import require_one_of, require_option
 from giaann_dask.keys import Integers
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
@@ -61,22 +61,9 @@ class SelectionOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.order not in get_args(Order):
-            raise OptionError(
-                f"{parameter('order')} is {self.order!r}",
-                ", ".join(get_args(Order)),
-                f"set {parameter('order')} to such a value",
-            )
-        if not 1 <= self.window <= WINDOW_LIMIT:
-            raise OptionError(
-                f"{parameter('window')} is {self.window}",
-                f"1 to {WINDOW_LIMIT}",
-                f"set {parameter('window')} to such a value",
-            )
-        if self.seed < 0:
-            raise OptionError(
-                f"{parameter('seed')} is {self.seed}", "0 or more", f"set {parameter('seed')} to such a value"
-            )
+        require_one_of("order", self.order, get_args(Order))
+        require_option(1 <= self.window <= WINDOW_LIMIT, "window", self.window, f"1 to {WINDOW_LIMIT}")
+        require_option(self.seed >= 0, "seed", self.seed, "0 or more")
 
 
 @register_arrays
@@ -264,8 +251,7 @@ def assign_batches(touches: ColumnTouches, batches: int, options: SelectionOptio
 
 
 def _positive(name: str, value: int) -> int:
-    if value < 1:
-        raise OptionError(f"{parameter(name)} is {value}", "1 or more", f"set {parameter(name)} to such a value")
+    require_option(value >= 1, name, value, "1 or more")
     return value
 
 

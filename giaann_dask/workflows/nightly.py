@@ -20,7 +20,7 @@ from giaann_dask.api.network import Network
 from giaann_dask.api.texts import TextOptions
 from giaann_dask.api.training import new_inputs, train
 from giaann_dask.encoding.unseen_inputs import UnseenInput
-from giaann_dask.errors import InputFormatError, OptionError, parameter
+from giaann_dask.errors import InputFormatError, OptionError, parameter, require_option
 from giaann_dask.events import Observer
 from giaann_dask.spec import Specification
 from giaann_dask.store.corpus import is_corpus
@@ -86,12 +86,7 @@ class NightlyOptions:
             raise OptionError(
                 f"{parameter('keep_commits')} is {self.keep_commits}", "1 or more", "the last commit is always kept"
             )
-        if not 0 <= self.least_top1 <= 1:
-            raise OptionError(
-                f"{parameter('least_top1')} is {self.least_top1}",
-                "a share from 0 to 1",
-                f"set {parameter('least_top1')} to such a value",
-            )
+        require_option(0 <= self.least_top1 <= 1, "least_top1", self.least_top1, "a share from 0 to 1")
         if self.settle_s < 0 or (self.maximum_s is not None and self.maximum_s <= 0):
             raise OptionError(
                 f"{parameter('settle_s')} or {parameter('maximum_s')} is out of range",

@@ -12,7 +12,7 @@ from typing import Any
 from distributed import Client
 
 from giaann_dask.api.network import Network
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import parameter, require_option
 from giaann_dask.events import Observer, ignore
 from giaann_dask.workflows.exits import CheckFailedError
 from giaann_dask.workflows.history import read_lines
@@ -54,12 +54,7 @@ class WeeklyOptions:
     commit: str | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.tolerance <= 1:
-            raise OptionError(
-                f"{parameter('tolerance')} is {self.tolerance}",
-                "a share from 0 to 1",
-                f"set {parameter('tolerance')} to such a value",
-            )
+        require_option(0 <= self.tolerance <= 1, "tolerance", self.tolerance, "a share from 0 to 1")
 
 
 def work(

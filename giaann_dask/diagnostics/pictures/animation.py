@@ -16,7 +16,7 @@ from giaann_dask.diagnostics.pictures.files import check_suffix, write_picture
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.prediction import Prediction, draw_state, graph_of
 from giaann_dask.diagnostics.pictures.schemes import ACTIVATION, Theme, blend, theme_of
-from giaann_dask.errors import MissingDependencyError, OptionError, parameter
+from giaann_dask.errors import MissingDependencyError, require_option
 from giaann_dask.storage import replacing, writing
 
 if TYPE_CHECKING:
@@ -101,10 +101,7 @@ def save_animation(
         If the disk is full.
     """
     path = check_animation(path)
-    if not 0.05 <= seconds <= 60:
-        raise OptionError(
-            f"{parameter('seconds')} is {seconds}", "0.05 to 60", f"set {parameter('seconds')} to such a value"
-        )
+    require_option(0.05 <= seconds <= 60, "seconds", seconds, "0.05 to 60")
     options = options or DrawOptions(colour="activation")
     frames = draw_frames(prediction, options)
     if path.suffix.lower() == ".mp4":

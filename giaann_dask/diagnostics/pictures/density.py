@@ -13,7 +13,7 @@ import numpy as np
 
 from giaann_dask.diagnostics.pictures.choosing import require_connections
 from giaann_dask.diagnostics.pictures.schemes import Theme, theme_of
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import require_one_of, require_option
 from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.scanning import columns_of, read_regions, require_columns
@@ -56,16 +56,10 @@ class DensityOptions:
     dark: bool = False
 
     def __post_init__(self) -> None:
-        if self.order not in ORDERS:
-            raise OptionError(
-                f"{parameter('order')} is {self.order!r}", ", ".join(ORDERS), f"set {parameter('order')} to one of them"
-            )
+        require_one_of("order", self.order, ORDERS)
         for name, low, high in (("cells", 16, 2000), ("width_inches", 4, 40)):
             value = getattr(self, name)
-            if not low <= value <= high:
-                raise OptionError(
-                    f"{parameter(name)} is {value!r}", f"{low} to {high}", f"set {parameter(name)} to such a value"
-                )
+            require_option(low <= value <= high, name, value, f"{low} to {high}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError, parameter, require_one_of, require_option
 
 COLOURS = ("default", "segments", "branches", "parts", "delimiters", "activation")
 _LIMITS = (("maximum_columns", 1, 12), ("maximum_features", 0, 40), ("maximum_connections", 1, 5000))
@@ -51,16 +51,8 @@ class DrawOptions:
     def __post_init__(self) -> None:
         for name, low, high in (*_LIMITS, ("width_inches", 5, 40)):
             value = getattr(self, name)
-            if not low <= value <= high:
-                raise OptionError(
-                    f"{parameter(name)} is {value!r}", f"{low} to {high}", f"set {parameter(name)} to such a value"
-                )
-        if self.colour not in COLOURS:
-            raise OptionError(
-                f"{parameter('colour')} is {self.colour!r}",
-                ", ".join(COLOURS),
-                f"set {parameter('colour')} to one of them",
-            )
+            require_option(low <= value <= high, name, value, f"{low} to {high}")
+        require_one_of("colour", self.colour, COLOURS)
         if len(self.concepts) > self.maximum_columns:
             received, expected = f"{len(self.concepts)} concepts", f"at most {self.maximum_columns}"
             raise OptionError(received, expected, f"name fewer of them or raise {parameter('maximum_columns')}")

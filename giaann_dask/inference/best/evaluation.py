@@ -22,7 +22,7 @@ from giaann_dask.cluster import result, task_key
 from giaann_dask.dask_types import register
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions, check_limits
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError, parameter, require_option
 from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated, ignore
 from giaann_dask.increments.context_counts import count_contexts
 from giaann_dask.increments.context_increments import stream_tokens
@@ -83,12 +83,7 @@ class ScoringOptions:
         check_limits(self.maximum_sequences, self.first_sequence)
         if self.baseline not in (None, NGRAM):
             raise OptionError(f"{parameter('baseline')} is {self.baseline!r}", NGRAM, "choose it, or leave it out")
-        if self.tokens_per_task < 1:
-            raise OptionError(
-                f"{parameter('tokens_per_task')} is {self.tokens_per_task}",
-                "at least 1",
-                f"set {parameter('tokens_per_task')} to such a value",
-            )
+        require_option(self.tokens_per_task >= 1, "tokens_per_task", self.tokens_per_task, "1 or more")
         if not self.top_k or not all(1 <= k <= MOST_RANK for k in self.top_k):
             raise OptionError(
                 f"{parameter('top_k')} is {self.top_k}",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import require_option
 from giaann_dask.increments.contexts import CHAIN, NONE, TokenStream
 from giaann_dask.inference.best.scores import PooledModel, PoolingOptions, TextScores
 from giaann_dask.inference.best.tables import PRIOR_COUNTS, PooledTables
@@ -110,7 +110,4 @@ def _most_frequent(tables: PooledTables, row: int) -> int:
 
 
 def _require_order(order: int) -> None:
-    if not 1 <= order <= MAXIMUM_ORDER:
-        raise OptionError(
-            f"{parameter('order')} is {order}", f"1 to {MAXIMUM_ORDER}", f"set {parameter('order')} to such a value"
-        )
+    require_option(1 <= order <= MAXIMUM_ORDER, "order", order, f"1 to {MAXIMUM_ORDER}")

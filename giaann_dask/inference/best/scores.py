@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import EmptyInputError, OptionError, parameter
+from giaann_dask.errors import EmptyInputError, require_option
 from giaann_dask.increments.contexts import CHAIN, CONTEXTS, NONE, TokenStream
 from giaann_dask.inference.best.kernel import RECENT_KINDS, Evidence, Pooling, Text, add_gradient, distribution
 from giaann_dask.inference.best.span_kernel import score_tokens
@@ -30,12 +30,6 @@ from giaann_dask.keys import Integers
 Floats = npt.NDArray[np.float64]
 
 NAMES = tuple(context.name for context in CONTEXTS[1:])
-
-
-def _require(valid: bool, name: str, value: object, expected: str) -> None:
-    """Raise an OptionError that names the option when it is not valid."""
-    if not valid:
-        raise OptionError(f"{parameter(name)} is {value!r}", expected, f"set {parameter(name)} to such a value")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +66,12 @@ class PoolingOptions:
         for name, length in (("weights", len(NAMES)), ("recent_weights", RECENT_KINDS)):
             values = getattr(self, name)
             valid = len(values) == length and all(abs(value) <= 10 for value in values)
-            _require(valid, name, values, f"{length} numbers from -10 to 10")
-        _require(0 <= self.remembered_tokens <= 1 << 20, "remembered_tokens", self.remembered_tokens, "0 to 1048576")
-        _require(self.fading_tokens > 0, "fading_tokens", self.fading_tokens, "more than 0")
-        _require(0 <= self.chain <= CHAIN, "chain", self.chain, f"0 to {CHAIN}")
+            require_option(valid, name, values, f"{length} numbers from -10 to 10")
+        require_option(
+            0 <= self.remembered_tokens <= 1 << 20, "remembered_tokens", self.remembered_tokens, "0 to 1048576"
+        )
+        require_option(self.fading_tokens > 0, "fading_tokens", self.fading_tokens, "more than 0")
+        require_option(0 <= self.chain <= CHAIN, "chain", self.chain, f"0 to {CHAIN}")
 
     @property
     def pooling(self) -> Pooling:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from giaann_dask.errors import ClusterError, OptionError, parameter
+from giaann_dask.errors import ClusterError, require_one_of, require_option
 from giaann_dask.inference.rows.cache import RowCache, RowCounter, Rows, RowStatistics
 from giaann_dask.inference.rows.messages import NAME, OPERATION, RowProjection, RowRequest, RowResponse
 from giaann_dask.inference.rows.source import RunRows
@@ -81,31 +81,11 @@ class RowOptions:
     request_s: float = 30.0
 
     def __post_init__(self) -> None:
-        if self.mode not in get_args(Mode):
-            raise OptionError(
-                f"{parameter('mode')} is {self.mode!r}",
-                " or ".join(get_args(Mode)),
-                f"set {parameter('mode')} to one of them",
-            )
-        if not 0 < self.replicated_share <= 1:
-            raise OptionError(
-                f"{parameter('replicated_share')} is {self.replicated_share}",
-                "above 0 to 1",
-                f"set {parameter('replicated_share')} to such a value",
-            )
-        if self.cache_bytes < 0:
-            raise OptionError(
-                f"{parameter('cache_bytes')} is {self.cache_bytes}",
-                "0 or more",
-                f"set {parameter('cache_bytes')} to such a value",
-            )
+        require_one_of("mode", self.mode, get_args(Mode))
+        require_option(0 < self.replicated_share <= 1, "replicated_share", self.replicated_share, "above 0 to 1")
+        require_option(self.cache_bytes >= 0, "cache_bytes", self.cache_bytes, "0 or more")
         for name in ("timeout_s", "request_s"):
-            if getattr(self, name) <= 0:
-                raise OptionError(
-                    f"{parameter(name)} is {getattr(self, name)}",
-                    "more than 0",
-                    f"set {parameter(name)} to such a value",
-                )
+            require_option(getattr(self, name) > 0, name, getattr(self, name), "more than 0")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.device import torch
-from giaann_dask.errors import ClusterError, OptionError, parameter
+from giaann_dask.errors import ClusterError, OptionError, parameter, require_option
 from giaann_dask.inference.rows.source import RowSource, as_tensor
 from giaann_dask.inference.sharded.holders import HERE, Holders, by_holder
 from giaann_dask.inference.sharded.state_actor import Call, StateActor
@@ -76,16 +76,8 @@ class StateOptions:
             raise OptionError(
                 f"{parameter('state_bytes')} is {self.state_bytes}", f"{ENTRY_BYTES} or more", "give room for an entry"
             )
-        if self.timeout_s <= 0:
-            raise OptionError(
-                f"{parameter('timeout_s')} is {self.timeout_s}",
-                "more than 0",
-                f"set {parameter('timeout_s')} to such a value",
-            )
-        if self.columns < 0:
-            raise OptionError(
-                f"{parameter('columns')} is {self.columns}", "0 or more", f"set {parameter('columns')} to such a value"
-            )
+        require_option(self.timeout_s > 0, "timeout_s", self.timeout_s, "more than 0")
+        require_option(self.columns >= 0, "columns", self.columns, "0 or more")
 
 
 class Operation(NamedTuple):

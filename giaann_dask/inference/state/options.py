@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import require_one_of, require_option
 
 Timing = Literal["exact", "biased", "none"]
 Activations = Literal["boolf", "boolf+c", "intf+c"]
@@ -56,20 +56,7 @@ class InferenceOptions:
     feed: Feed = "target"
 
     def __post_init__(self) -> None:
-        _require_one_of("timing", self.timing, get_args(Timing))
-        _require_one_of("activations", self.activations, get_args(Activations))
-        _require_one_of("feed", self.feed, get_args(Feed))
-        if not isinstance(self.sequential, bool):
-            raise OptionError(
-                f"{parameter('sequential')} is {self.sequential!r}",
-                "True or False",
-                f"set {parameter('sequential')} to one of them",
-            )
-
-
-def _require_one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Raise an OptionError that names the option when its value is not allowed."""
-    if value not in allowed:
-        raise OptionError(
-            f"{parameter(name)} is {value!r}", " or ".join(allowed), f"set {parameter(name)} to one of them"
-        )
+        require_one_of("timing", self.timing, get_args(Timing))
+        require_one_of("activations", self.activations, get_args(Activations))
+        require_one_of("feed", self.feed, get_args(Feed))
+        require_option(isinstance(self.sequential, bool), "sequential", self.sequential, "True or False")

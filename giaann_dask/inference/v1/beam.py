@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.device import torch
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import require_one_of, require_option
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.activation import ActivationState
 from giaann_dask.inference.state.candidates import Candidates, TokenTimes
@@ -79,18 +79,8 @@ class BeamOptions:
 
     def __post_init__(self) -> None:
         for name, most in (("width", MAXIMUM_WIDTH), ("depth", MAXIMUM_DEPTH)):
-            if not 1 <= getattr(self, name) <= most:
-                raise OptionError(
-                    f"{parameter(name)} is {getattr(self, name)}",
-                    f"1 to {most}",
-                    f"set {parameter(name)} to such a value",
-                )
-        if self.score not in get_args(Score):
-            raise OptionError(
-                f"{parameter('score')} is {self.score!r}",
-                " or ".join(get_args(Score)),
-                f"set {parameter('score')} to one of them",
-            )
+            require_option(1 <= getattr(self, name) <= most, name, getattr(self, name), f"1 to {most}")
+        require_one_of("score", self.score, get_args(Score))
 
     @property
     def searches(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, get_args
 
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError, parameter, require_one_of, require_option
 from giaann_dask.inference.state.options import Feed, Timing
 from giaann_dask.text.attachments import check_kinds
 
@@ -99,7 +99,7 @@ class LegacyOptions:
     burst_all: bool = False
 
     def __post_init__(self) -> None:
-        _require_one_of("timing", self.timing, get_args(Timing))
+        require_one_of("timing", self.timing, get_args(Timing))
         _require_within("decay", self.decay, 0, 1)
         _require_within("penalty", self.penalty, 0, 1)
         _require_within("scale", self.scale, 0, 1e6)
@@ -134,7 +134,7 @@ class CandidateSelection:
     enforce_delimiter: bool = False
 
     def __post_init__(self) -> None:
-        _require_one_of("test", self.test, get_args(ColumnTest))
+        require_one_of("test", self.test, get_args(ColumnTest))
         if self.enforce_delimiter and self.test != "node":
             raise OptionError(
                 f"{parameter('enforce_delimiter')} with the column test", "the node test", "leave one of them out"
@@ -177,7 +177,7 @@ class V2Options:
     auxiliary: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _require_one_of("feed", self.feed, get_args(Feed))
+        require_one_of("feed", self.feed, get_args(Feed))
         object.__setattr__(self, "auxiliary", check_kinds(self.auxiliary))
         if self.auxiliary and not self.dynamics.strengths:
             raise OptionError(
@@ -279,7 +279,7 @@ def settings(
     >>> settings("test", lif=False).dynamics.timing
     'biased'
     """
-    _require_one_of("settings", name, get_args(Settings))
+    require_one_of("settings", name, get_args(Settings))
     if strict_reference and enforce_delimiter:
         raise OptionError(
             f"{parameter('enforce_delimiter')} with {parameter('strict_reference')}",
@@ -297,17 +297,6 @@ def settings(
     return V2Options(dynamics=dynamics, selection=selection, feed=feed)
 
 
-def _require_one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Raise an OptionError that names the option when its value is not allowed."""
-    if value not in allowed:
-        raise OptionError(
-            f"{parameter(name)} is {value!r}", " or ".join(allowed), f"set {parameter(name)} to one of them"
-        )
-
-
 def _require_within(name: str, value: float, least: float, most: float) -> None:
     """Raise an OptionError that names the option when its value is out of range."""
-    if not least <= value <= most:
-        raise OptionError(
-            f"{parameter(name)} is {value!r}", f"{least:g} to {most:g}", f"set {parameter(name)} to such a value"
-        )
+    require_option(least <= value <= most, name, value, f"{least:g} to {most:g}")
