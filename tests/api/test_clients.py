@@ -185,7 +185,7 @@ def test_a_training_that_fails(cluster: LocalCluster, tmp_path: Path) -> None:
 
 
 def test_a_process_that_ends_commits_first(tmp_path: Path) -> None:
-    text = write_village(tmp_path / "village.txt", 1000)
+    text = write_village(tmp_path / "village.txt", 600)
     script = f"""
 import threading, giaann_dask as gd
 from giaann_dask.events import RoundIntegrated
@@ -197,7 +197,10 @@ client = gd.connect(workers=0)
 from support.village import SMALL_PARTS
 options = gd.TrainingOptions(batch_sequences=8, block_characters=1)
 network = {str(tmp_path)!r} + "/net"
-training = gd.train({str(text)!r}, network, text=SMALL_PARTS, options=options, observer=observe, wait=False)
+few = gd.Specification(regions=2)
+training = gd.train(
+    {str(text)!r}, network, text=SMALL_PARTS, specification=few, options=options, observer=observe, wait=False
+)
 assert begun.wait(60)
 """
     path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -205,4 +208,4 @@ assert begun.wait(60)
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False, env=path
     )
     assert done.returncode == 0, done.stderr
-    assert 0 < gd.open(tmp_path / "net").manifest.sequences < 1000
+    assert 0 < gd.open(tmp_path / "net").manifest.sequences < 600

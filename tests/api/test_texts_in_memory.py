@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask.bag
 import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client
-from spacy.tokens import Doc
-from spacy.vocab import Vocab
 
 import giaann_dask as gd
 from giaann_dask.api.texts import as_sources
@@ -22,6 +20,9 @@ from giaann_dask.errors import EmptyInputError, InputFormatError, OptionError
 from giaann_dask.text.conllu import parse_spaced_conllu
 from giaann_dask.text.memory_inputs import conllu_sentences
 from giaann_dask.text.reading import read_parts
+
+if TYPE_CHECKING:
+    from spacy.tokens import Doc
 
 SENTENCES = sample_test_text().read_text(encoding="utf-8").split("\n")
 TEXTS = [line for line in SENTENCES if line.strip()]
@@ -168,6 +169,9 @@ def documents(file: Path) -> list[Doc]:
 
 
 def document(sentences: list[Any]) -> Doc:
+    from spacy.tokens import Doc
+    from spacy.vocab import Vocab
+
     def joined(field: str) -> list[Any]:
         return [value for sentence in sentences for value in getattr(sentence, field)]
 
@@ -211,6 +215,9 @@ def test_spacy_documents_train_as_their_tags_do(profile: Any, client: Client, tm
 
 
 def test_documents_without_annotations(tmp_path: Path, client: Client) -> None:
+    from spacy.tokens import Doc
+    from spacy.vocab import Vocab
+
     bare = Doc(Vocab(), words=["The", "miller", "sings", "."])
     with pytest.raises(InputFormatError, match="no sentences"):
         gd.train([bare], tmp_path / "net")

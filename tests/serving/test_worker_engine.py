@@ -29,7 +29,7 @@ from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
 
 pytestmark = pytest.mark.cluster
-PROMPTS = [f"The {adjective} {noun} carried the" for adjective in ADJECTIVES[:4] for noun in NOUNS[:5]]
+PROMPTS = [f"The {adjective} {noun} carried the" for adjective in ADJECTIVES[:4] for noun in NOUNS[:2]]
 WANTED = CompletionOptions(tokens=12, candidates=2)
 
 
@@ -43,7 +43,7 @@ def client() -> Iterator[Client]:
 def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CommitReader:
     folder: Path = tmp_path_factory.mktemp("net")
     with gd.connect(workers=0) as client:
-        specification = gd.Specification(profile=request.param)
+        specification = gd.Specification(profile=request.param, regions=3)
         gd.train(write_village(folder / "a.txt", 200), folder / "net", client=client, specification=specification)
     store = NetworkStore(folder / "net")
     return store.open(store.head())
@@ -57,10 +57,13 @@ def comparable(parts: list[Part]) -> list[object]:
 def options_of(reader: CommitReader) -> list[CompletionOptions]:
     """Return one request for each prompt: the first with columns, and of profile ``best`` drawn words."""
     if reader.manifest().specification.profile == "best":
-        return [replace(WANTED, tokens=40, sampling=SamplingOptions(temperature=1.0, seed=n)) for n in range(20)]
-    return [replace(WANTED, columns=3), *[WANTED] * 19]
+        return [
+            replace(WANTED, tokens=40, sampling=SamplingOptions(temperature=1.0, seed=n)) for n, _ in enumerate(PROMPTS)
+        ]
+    return [replace(WANTED, columns=3), *[WANTED] * (len(PROMPTS) - 1)]
 
 
+@pytest.fixture(scope="module")
 def known(reader: CommitReader) -> list[list[object]]:
     """Return what an engine in this process answers."""
     with gd.connect(workers=0) as local, closing(open_engine(local, reader, slots=3)) as engine:
@@ -68,21 +71,22 @@ def known(reader: CommitReader) -> list[list[object]]:
         return [comparable(each.result()) for each in running]
 
 
-def test_workers_answer_as_one_process(client: Client, reader: CommitReader) -> None:
+def test_workers_answer_as_one_process(client: Client, reader: CommitReader, known: list[list[object]]) -> None:
     # Regions are replicated in the other test.
     options = gd.GenerationOptions(rows=RowOptions(mode="remote"))
     with closing(open_worker_engine(client, reader, options)) as engine:
         assert engine.trouble() is None
         running = [Collected(engine, *each) for each in zip(PROMPTS, options_of(reader), strict=True)]
-        assert [comparable(each.result()) for each in running] == known(reader)
+        assert [comparable(each.result()) for each in running] == known
         until(lambda: len(engine.statistics().steps) == 2)
         assert min(engine.statistics().steps.values()) > 0, "each worker has done steps"
         with pytest.raises(PromptError):
             Collected(engine, " ", WANTED).result()
 
 
-def test_prompts_of_a_killed_worker_begin_again_on_another(client: Client, reader: CommitReader) -> None:
-    expected = known(reader)
+def test_prompts_of_a_killed_worker_begin_again_on_another(
+    client: Client, reader: CommitReader, known: list[list[object]]
+) -> None:
     asked = [*zip(PROMPTS, options_of(reader), strict=True)]
     with closing(open_worker_engine(client, reader, slots=1)) as engine:
         pids = client.run(os.getpid)
@@ -101,7 +105,7 @@ def test_prompts_of_a_killed_worker_begin_again_on_another(client: Client, reade
         first: Any = engine.start(*asked[0], report)
         started.set()
         found = [part for part in iter(lambda: parts.get(timeout=120), None) if not isinstance(part, Exception)]
-        assert [comparable(each) for each in (found, *(each.result() for each in others))] == expected
+        assert [comparable(each) for each in (found, *(each.result() for each in others))] == known
         assert engine.statistics().regenerated > 0
         # The worker that replaces it continues prompts, too.
         until(lambda: len(engine._present()) == 2 and all(worker.actor for worker in engine._present()))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from spacy.lang.en import English
 
 from giaann_dask.text import english_tokenizer, splitting
 from giaann_dask.text.english_tokenizer import EnglishTokenizer, english_rules, read_rules
 from giaann_dask.text.reading import read_parts
+
+if TYPE_CHECKING:
+    from spacy.lang.en import English
 
 _LETTERS = "abcXYZ019.,;:!?'\"’“”()[]-–—/\\@#$%&*+=<>_~^|°é日√½Ωßʼ…"
 _CHUNKS = ("www.a.com", "http://x.org/y", "Word", "10km", "U.S.", "can't", "3-4", "a-b", "A.B", "vol.", "&c.")
@@ -20,6 +23,8 @@ _CHUNKS = ("www.a.com", "http://x.org/y", "Word", "10km", "U.S.", "can't", "3-4"
 @pytest.fixture(scope="module")
 def reference() -> English:
     """Return spaCy's pipeline with the abbreviations of this package."""
+    from spacy.lang.en import English
+
     pipeline = English()
     for word in splitting._ABBREVIATIONS:
         pipeline.tokenizer.add_special_case(word, [{"ORTH": word}])

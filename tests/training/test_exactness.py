@@ -45,7 +45,7 @@ def test_exports_do_not_depend_on_workers_batches_and_regions(
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "exactness"
     folder.mkdir(exist_ok=True)
-    text = write_village(folder / "village.txt", 2400)
+    text = write_village(folder / "village.txt", 1200)
     name = f"{workers}"
     with gd.connect(workers=workers) as client:
         network = gd.train(
@@ -63,8 +63,8 @@ def test_exports_do_not_depend_on_workers_batches_and_regions(
             ),
         )
         report = network.training_report
-        found = network.evaluate(text, client=client, options=gd.EvaluationOptions(maximum_sequences=150))
-    assert report.trained > 1000
+        found = network.evaluate(text, client=client, options=gd.EvaluationOptions(maximum_sequences=80))
+    assert report.trained > 500
     assert report.column_touches > report.shared_touches
     assert (report.shared_touches > 0) == (workers > 1), "one increment has nothing to overlap with"
     network.export(folder / f"{name}.npz")
@@ -78,9 +78,10 @@ def test_exports_do_not_depend_on_workers_batches_and_regions(
 
 def test_appending_equals_training_at_once(tmp_path: Path) -> None:
     first, second = write_village(tmp_path / "a.txt", 120, 2), write_village(tmp_path / "b.txt", 120, 3)
+    few = gd.Specification(regions=2)
     with gd.connect(workers=0) as client:
-        once = gd.train([first, second], tmp_path / "once", client=client)
-        gd.train(first, tmp_path / "parts", client=client)
+        once = gd.train([first, second], tmp_path / "once", client=client, specification=few)
+        gd.train(first, tmp_path / "parts", client=client, specification=few)
         limit = gd.TrainingOptions(maximum_sequences=140)
         gd.train([first, second], tmp_path / "parts", client=client, options=limit)
         parts = gd.train([second, first], tmp_path / "parts", client=client)
@@ -208,12 +209,15 @@ def test_lexicon_from_the_corpus_itself(two_workers: Client, data_folder: Path, 
 def test_resume_on_other_numbers_of_workers(tmp_path: Path) -> None:
     text = write_village(tmp_path / "village.txt", 450)
     reading = gd.TextOptions(reading=ReadOptions(part_characters=4000))
+    few = gd.Specification(regions=3)
     with gd.connect(workers=0) as client:
-        networks = [gd.train(text, tmp_path / "once", client=client)]
+        networks = [gd.train(text, tmp_path / "once", client=client, specification=few)]
     for workers, limit in ((1, 200), (3, None)):
         options = gd.TrainingOptions(batch_sequences=100, block_characters=4000, maximum_sequences=limit)
         with gd.connect(workers=workers) as client:
-            network = gd.train(text, tmp_path / "parts", client=client, text=reading, options=options)
+            network = gd.train(
+                text, tmp_path / "parts", client=client, specification=few, text=reading, options=options
+            )
             report = network.training_report
         assert 0 < report.sequences < 450
     networks.append(network)
