@@ -20,6 +20,8 @@ from giaann_dask.errors import MissingDependencyError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# What loads each function of `compiled`.
+_COMPILED: list[Callable[[], None]] = []
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -103,6 +105,12 @@ def import_optional(module: str, extra: str) -> ModuleType:
         ) from error
 
 
+def load_compiled() -> None:
+    """Compile all functions of `compiled` in modules that are imported, or load their code where it is cached."""
+    for load in tuple(_COMPILED):
+        load()
+
+
 def compiled(*signatures: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Compile a function with numba for these types when it is first called; compiled code is cached on disk.
 
@@ -120,20 +128,24 @@ def compiled(*signatures: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         dispatcher, lock, ready = numba.njit(cache=True, nogil=True)(function), threading.Lock(), False
 
+        def load() -> None:
+            nonlocal ready
+            with lock:
+                # Another thread may have compiled it in the meantime.
+                if not ready:
+                    for signature in signatures:
+                        dispatcher.compile(signature)
+                    dispatcher.disable_compile()
+                    ready = True
+
         @functools.wraps(function)
         def call(*arguments: P.args, **named: P.kwargs) -> R:
-            nonlocal ready
             if not ready:
-                with lock:
-                    # Another thread may have compiled it in the meantime.
-                    if not ready:
-                        for signature in signatures:
-                            dispatcher.compile(signature)
-                        dispatcher.disable_compile()
-                        ready = True
+                load()
             result: R = dispatcher(*arguments, **named)
             return result
 
+        _COMPILED.append(load)
         return call
 
     return decorate

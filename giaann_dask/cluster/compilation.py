@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster.waiting import ask_workers, results, timeout_s
 from giaann_dask.errors import ClusterError
+from giaann_dask.lazy import load_compiled
 from giaann_dask.user_cache import code_cache
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def load_modules() -> None:
 
 
 async def dask_setup(worker: Worker) -> None:
-    """Compile before this worker joins its cluster; called by Dask as a preload."""
+    """Compile and load compiled code before this worker joins its cluster; called by Dask as a preload."""
     try:
         compiled = await asyncio.to_thread(compile_here)
     except (ClusterError, OSError) as error:
@@ -128,6 +129,7 @@ async def dask_setup(worker: Worker) -> None:
         _LOG.warning("nothing was compiled ahead: %s", error)
         return
     await asyncio.to_thread(load_modules)
+    await asyncio.to_thread(load_compiled)
     _LOG.info("compiled code is in %s%s", code_cache(), "" if compiled else " already")
 
 

@@ -23,6 +23,12 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     script = f"import sys; open({str(ran)!r}, 'a').write(' '.join(sys.argv[1:]) + '\\n')"
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(compilation, "_COMMAND", (sys.executable, "-S", "-c", script))
+
+    def load() -> None:
+        with ran.open("a") as file:
+            file.write("loaded\n")
+
+    monkeypatch.setattr(compilation, "load_compiled", load)
     return ran
 
 
@@ -36,7 +42,7 @@ def test_each_cache_is_filled_once(compiled: Path) -> None:
     # A worker that starts later compiles for the other profiles, too, and does not wait for one that is done.
     asyncio.run(dask_setup(None))  # type: ignore[arg-type]
     assert not compile_here()
-    assert compiled.read_text() == "v1\n\n"
+    assert compiled.read_text() == "v1\n\nloaded\n"
 
 
 def test_a_host_that_cannot_compile_is_named(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
