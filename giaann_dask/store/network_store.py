@@ -60,12 +60,16 @@ _COMMIT_FILES = 3
 # What icechunk remembers of a repository. A commit is read once, so that more would only grow with every commit:
 # each array has a list of chunks of its own, a kilobyte or so in memory for the one or two chunks that it names.
 _CACHED = {
-    "num_snapshot_nodes": 10_000,
     "num_chunk_refs": 4_000,
     "num_transaction_changes": 0,
     "num_bytes_attributes": 1 << 20,
     "num_bytes_chunks": 1 << 20,
 }
+# Groups and arrays of snapshots that it remembers, half a kilobyte each in memory: so many, and more where a snapshot
+# has more. One for which there is no room is read and decoded again for every key that is read, written or deleted.
+_NODES = 10_000
+# Every array with values has a manifest, and few nodes have none.
+_NODES_OF_A_MANIFEST = 2
 
 
 # Identity of a commit: 96 bits in Crockford's base 32. No tag or branch can have such a name.
@@ -146,8 +150,8 @@ class NetworkStore:
                 f"there is no network at {path}", "a place where train has made one", "check the path"
             )
         with reading(f"network {path}"):
-            config = icechunk.RepositoryConfig(caching=icechunk.CachingConfig(**_CACHED))
-            self._opened = icechunk.Repository.open(place.storage(), config=config)
+            self._nodes = _NODES
+            self._opened = icechunk.Repository.open(place.storage(), config=_remembering(_NODES))
 
     @property
     def _repository(self) -> icechunk.Repository:
@@ -160,6 +164,16 @@ class NetworkStore:
         """
         use_icechunk()
         return self._opened
+
+    def _look_up(self, commit: str) -> str:
+        """Let Icechunk remember the snapshot of a commit, and return the identity that it has there."""
+        found = self._repository.lookup_snapshot(commit)
+        nodes = _NODES_OF_A_MANIFEST * len(found.manifests)
+        if nodes > self._nodes:
+            # The next commits will be larger.
+            self._nodes = 2 * nodes
+            self._opened = self._repository.reopen(config=_remembering(self._nodes))
+        return str(found.id)
 
     @classmethod
     def create(
@@ -386,9 +400,9 @@ class NetworkStore:
         """
         commit = self.resolve(commit)
         try:
-            session = self._repository.readonly_session(snapshot_id=commit)
             # What a file of another commit holds is opened under this one's name.
-            found = self._repository.lookup_snapshot(str(session.snapshot_id)).id
+            found = self._look_up(commit)
+            session = self._repository.readonly_session(snapshot_id=commit)
         except (icechunk.IcechunkError, ValueError) as error:
             known = [name for name, _ in self.commits()[:3]]
             if commit in known:
@@ -521,6 +535,11 @@ def resolve_reference(repository: icechunk.Repository, name: str) -> str:
     if name in repository.list_tags():
         return str(repository.lookup_tag(name))
     return str(repository.lookup_branch(name)) if name in repository.list_branches() else name
+
+
+def _remembering(nodes: int) -> icechunk.RepositoryConfig:
+    """Return Icechunk's options for a repository of which so many nodes of snapshots are remembered."""
+    return icechunk.RepositoryConfig(caching=icechunk.CachingConfig(num_snapshot_nodes=nodes, **_CACHED))
 
 
 @contextmanager

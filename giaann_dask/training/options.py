@@ -37,7 +37,8 @@ class TrainingOptions:
         Rounds that may be computed, moved and integrated at the same time, where there is memory for
         them. With fewer than 4, a worker of a quarter of the others' speed lets these run dry.
     commit_seconds : float
-        Time between two commits, at least; there is always one at the end.
+        Time between two commits, at least, and at least as long as the first of them took; there is always one at the
+        end.
     commit_sequences : int, optional
         Commit also when so many sequences are new.
     keep_commits : int, optional

@@ -67,6 +67,10 @@ class BudgetPolicy:
         self._regions.limit_decoded(hot_bytes)
         self._pack_beyond(hot_bytes)
 
+    def can_decode(self, region: int) -> bool:
+        """Return whether there is memory to decode all runs of a region while other regions do the same."""
+        return not self._regions.short or self._regions.decoded_bytes(region) <= _SMALL_BYTES
+
     def split_all(self) -> None:
         """Split regions until none is too large, waiting for their sizes, before the last commit of a training.
 

@@ -141,6 +141,7 @@ class Trainer:
         self._moved = RoundReport()
         self._submitted = self._manifest.sequences
         self._last_commit = (time.perf_counter(), self._submitted)
+        self._committing_s = 0.0
         self._commit = ""
         self._written = WrittenObjects()
         self._peak = MemoryMeasured()
@@ -197,8 +198,7 @@ class Trainer:
         # The last commit counts distinct neurons and connections of each region, which earlier ones did not, and has
         # the regions that were split since.
         if self._uncommitted or not self._manifest.exact or self._regions.splits != self._manifest.splits:
-            if not self._regions.short:
-                self._compact_small_runs()
+            self._compact_small_runs()
             self._commit_runs(self._regions.snapshot(whole=True), last=True)
             self._observer(self._moves.since(max(self._regions.rounds - 1, 0)))
             self._observer(self._memory())
@@ -303,7 +303,8 @@ class Trainer:
         """
         self._submitted += sum(block.mapping.sequences for block in submitted.blocks)
         moment, sequences = self._last_commit
-        late = time.perf_counter() - moment > self._options.commit_seconds
+        # So that a network of many small regions spends no more time on commits than on what they hold.
+        late = time.perf_counter() - moment > max(self._options.commit_seconds, self._committing_s)
         enough = self._options.commit_sequences
         if not submitted.blocks or not (late or (enough is not None and self._submitted - sequences >= enough)):
             return None
@@ -369,6 +370,8 @@ class Trainer:
     def _compact_small_runs(self) -> None:
         """Leave each region with one run where that costs little."""
         for region, runs in self._regions.runs.items():
+            if not self._budgets.can_decode(region):
+                continue
             # Ranks stand for sizes: a run of rank r sums up about 2 ** r rounds.
             weights = [1 << min(run.rank, 62) for run in runs]
             if len(runs) > 1 and sum(weights) - max(weights) >= COMPACT_FRACTION * max(weights):
@@ -410,8 +413,8 @@ class Trainer:
         self._last_commit = (time.perf_counter(), self._last_commit[1])
         trim_memory()
         self._written = self._written.plus(store.written)
-        seconds = time.perf_counter() - started
-        self._observer(Committed(commit, self._manifest.sequences, seconds, *store.written))
+        self._committing_s = time.perf_counter() - started
+        self._observer(Committed(commit, self._manifest.sequences, self._committing_s, *store.written))
 
     def _stays_in_memory(self) -> bool:
         """Return whether the runs stay in memory after the last commit: columns that fit into what owners keep."""
