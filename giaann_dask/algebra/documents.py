@@ -70,7 +70,7 @@ def find_documents(reader: CommitReader, documents: Sequence[Source], sources: S
     if missing := sorted(each.hex() for each in wanted - number.keys()):
         raise OptionError(
             f"network {reader.path} holds no part of text with the identity {missing[0]}",
-            "identities in its ledger, such as those that a certificate lists",
+            "identities in its ledger, such as traces and certificates name",
             "name the file of the document",
         )
     origins = reader.origins()

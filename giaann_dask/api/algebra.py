@@ -131,7 +131,7 @@ def forget(
     renumber : bool
         Leave out names that no remaining text has.
     purge : bool
-        Remove all earlier commits, which still hold the documents, with their files.
+        Remove all earlier commits, tags and other branches, which may hold the documents, with their files.
     branch : str, optional
         Branch that the commit is made on, ``main`` by default; the others keep the documents.
     progress : bool, optional

@@ -111,7 +111,11 @@ def add(
 @click.option(
     "--renumber", is_flag=True, help="Leave out names that no remaining text has, and number the others anew."
 )
-@click.option("--purge", is_flag=True, help="Remove all earlier commits, which still hold the text, with their files.")
+@click.option(
+    "--purge",
+    is_flag=True,
+    help="Remove all earlier commits, tags and other branches, which may hold the text, with their files.",
+)
 @click.option("--branch", metavar="NAME", help="Branch of the network that the commit is made on.  [default: main]")
 @click.option("--certificate", type=click.Path(path_type=Path), metavar="FILE", help="Write what was removed as JSON.")
 @text_options
