@@ -28,7 +28,7 @@ $(READY): pyproject.toml constraints.txt
 
 # Once, and not by every process of the tests at the same time.
 $(COMPILED): $(READY)
-	$(BIN)/giaann-dask compile v1 & $(BIN)/giaann-dask compile v2 best; wait
+	$(BIN)/giaann-dask compile
 	touch $(COMPILED)
 
 demo: $(READY)

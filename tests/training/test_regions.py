@@ -70,7 +70,7 @@ def train(
 )
 def test_splits_change_no_exported_byte(tmp_path: Path, village: tuple[Path, Path, bytes], placement: str) -> None:
     first, second, expected = village
-    small = {"region_bytes": 40_000, "hot_bytes": 0, "commit_sequences": 200, "placement": placement}
+    small = {"region_bytes": 80_000, "hot_bytes": 0, "commit_sequences": 200, "placement": placement}
     train([first], tmp_path / "net", **small)
     before = NetworkStore(tmp_path / "net")
     earlier = before.open(before.head()).placement()
@@ -97,7 +97,7 @@ def test_a_giant_column_is_split_by_feature(tmp_path: Path) -> None:
     # Every sentence has the noun "miller" alone, so all of it is one column with many features.
     choose = np.random.default_rng(1)
     with (tmp_path / "one.conllu").open("w", encoding="utf-8") as file:
-        for _ in range(220):
+        for _ in range(150):
             words = [f"w{number}" for number in choose.integers(0, 200, 11)]
             for place, word in enumerate([*words, "miller"], 1):
                 kind = ("NOUN", "NN") if word == "miller" else ("ADJ", "JJ")
