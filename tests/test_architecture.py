@@ -103,7 +103,7 @@ def test_profiles_of_hypothesis_decide_how_many_examples_are_tried() -> None:
 
 def test_nothing_is_compiled_where_it_is_imported() -> None:
     """The scheduler imports the modules of tasks: types as an argument of njit would keep it busy for half a minute."""
-    options = {"cache", "nogil", "inline", "no_cpython_wrapper", "no_cfunc_wrapper"}
+    options = {"cache", "error_model", "nogil", "inline", "no_cpython_wrapper", "no_cfunc_wrapper"}
     for path in sorted(ROOT.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "njit":

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from giaann_dask.errors import OptionError
+from giaann_dask.inference.best.commit_tables import place_of, read_tables
 from giaann_dask.inference.best.continuation import TextContinuation
-from giaann_dask.inference.best.handle import place_of, read_tables
 from giaann_dask.inference.best.scores import BEST, PooledModel
 from giaann_dask.inference.best.word_scores import score_text
 from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions

@@ -129,33 +129,39 @@ class TokenStream:
         """Return the number of tokens."""
         return len(self.index)
 
-    def sources(self, kind: int) -> Integers:
-        """Return the source key of one kind of context before every token.
+    def sources(self, kind: int, begin: int = 0, end: int | None = None) -> Integers:
+        """Return the source key of one kind of context before every token of a span.
 
         Parameters
         ----------
         kind : int
             Place in `CONTEXTS`.
+        begin, end : int, optional
+            The span; all tokens by default.
 
         Returns
         -------
         ndarray
-            int64, shape ``(tokens,)``. The place before a sentence counts as a neuron of its own, so that
+            int64, shape ``(end - begin,)``. The place before a sentence counts as a neuron of its own, so that
             what a sentence begins with is learnt; where a distance reaches beyond that, the key is `NONE`.
         """
-        valid = np.ones(len(self), np.bool_)
+        span = slice(begin, len(self) if end is None else end)
+        valid = np.ones(span.stop - span.start, np.bool_)
         parts = []
         for view, distance in CONTEXTS[kind].parts:
-            parts.append(self._before(self.keys if view == WORD else self.endings, distance))
+            parts.append(self._before(self.keys if view == WORD else self.endings, distance, span))
             valid &= parts[-1] != NONE
         return np.where(valid, source_key(kind, parts), NONE)
 
-    def _before(self, keys: Integers, distance: int) -> Integers:
-        """Return the value some tokens before each token, within its sentence."""
-        seen = np.full(len(self), NONE, np.int64)
-        seen[distance:] = keys[self.index[: max(len(self) - distance, 0)]]
-        seen[self.place < distance] = NONE
-        seen[self.place == distance - 1] = BOUNDARY
+    def _before(self, keys: Integers, distance: int, span: slice) -> Integers:
+        """Return the value some tokens before each token of a span, within its sentence."""
+        place = self.place[span]
+        seen = np.full(len(place), NONE, np.int64)
+        # Where the text has no token so far back.
+        none = min(max(distance - span.start, 0), len(place))
+        seen[none:] = keys[self.index[max(span.start - distance, 0) : max(span.stop - distance, 0)]]
+        seen[place < distance] = NONE
+        seen[place == distance - 1] = BOUNDARY
         return seen
 
 

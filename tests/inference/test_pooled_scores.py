@@ -18,6 +18,7 @@ from benchmarks.choose_weights import choose_weights
 from giaann_dask.errors import EmptyInputError, OptionError
 from giaann_dask.increments.context_counts import count_contexts
 from giaann_dask.increments.contexts import EXTENDS, TokenStream
+from giaann_dask.inference.best.array_math import exponentials, logarithms_of_more
 from giaann_dask.inference.best.kernel import distribution
 from giaann_dask.inference.best.ngram import backoff_matches, kneser_ney
 from giaann_dask.inference.best.scores import NAMES, PooledModel, PoolingOptions
@@ -122,15 +123,26 @@ def test_words_of_the_document_are_remembered() -> None:
     assert scores[6] < scores[3] - 1, "not in another document"
 
 
+def test_exponentials_and_logarithms_are_those_of_numpy() -> None:
+    rng = np.random.default_rng(0)
+    values = np.concatenate([[0.0, 708.0, -708.0, 1e-300], rng.normal(0, 100, 500).clip(-708, 708)])
+    found, spare = np.empty((2, len(values)))
+    exponentials(np.append(values[1:], -1e300), len(values), found, spare)
+    np.testing.assert_allclose(found, np.exp(np.append(values[1:], -708.0)), rtol=3e-16)
+    logarithms_of_more(np.exp(values / 10), len(values), found, spare)
+    np.testing.assert_allclose(found, np.log1p(np.exp(values / 10)), rtol=3e-16, atol=2e-16)
+
+
 def test_scores_do_not_depend_on_where_scoring_begins() -> None:
     options = PoolingOptions().with_weights(np.full(len(NAMES) + 3, 0.1))
-    model, stream = model_of(synthetic("train")[:60], options), TokenStream.from_documents(synthetic("test")[:10])
-    text, table, pooling = model.text(stream), model.evidence, options.pooling
-    logs, rank = score_tokens(text, table, pooling, 0, len(stream))
-    middle = len(stream) // 3
-    parts = [score_tokens(text, table, pooling, *ends) for ends in ((0, middle), (middle, len(stream)))]
-    assert np.concatenate([part[0] for part in parts]).tobytes() == logs.tobytes()
-    assert np.concatenate([part[1] for part in parts]).tolist() == rank.tolist()
+    options = replace(options, remembered_tokens=20)
+    sentences = [document[0] for document in synthetic("test")[:10]]
+    model, stream = model_of(synthetic("train")[:60], options), TokenStream.from_documents([sentences])
+    logs, rank = score_tokens(model.text(stream), model.evidence, options.pooling, 0, len(stream))
+    text, ends = model.numbered(stream), (0, len(stream) // 3, len(stream) // 2, len(stream))
+    parts = [model.score_span(stream, text, *each) for each in itertools.pairwise(ends)]
+    assert np.concatenate([part.log_probability for part in parts]).tobytes() == logs.tobytes()
+    assert np.concatenate([part.rank for part in parts]).tolist() == rank.tolist()
 
 
 @examples(40)

@@ -12,10 +12,11 @@ import giaann_dask as gd
 from giaann_dask.increments.context_counts import count_contexts
 from giaann_dask.increments.contexts import CHAIN, NONE, TokenStream
 from giaann_dask.increments.repeats import join_repeats, region_repeats
-from giaann_dask.inference.best import handle, scores
+from giaann_dask.inference.best import commit_tables, handle, scores
+from giaann_dask.inference.best.commit_tables import build_tables, place_of, read_tables
 from giaann_dask.inference.best.context_rows import RowCollector, count_longer
 from giaann_dask.inference.best.continuation import TextContinuation
-from giaann_dask.inference.best.handle import TablesHandle, build_tables, place_of, read_tables
+from giaann_dask.inference.best.handle import TablesHandle
 from giaann_dask.inference.best.scores import PooledModel
 from giaann_dask.inference.best.stored_tables import StoredTables
 from giaann_dask.inference.best.tables import PooledTables
@@ -125,7 +126,7 @@ def test_a_prompt_reads_what_it_needs(network: gd.Network, monkeypatch: pytest.M
     reader = reader_of(network)
     expected = from_tables(reader, 5)
     assert reader.repeats() is not None
-    monkeypatch.setattr(handle, "build_tables", lambda *_: pytest.fail("all tables are built"))
+    monkeypatch.setattr(commit_tables, "build_tables", lambda *_: pytest.fail("all tables are built"))
     monkeypatch.setattr(stored, "open_region", lambda *_: pytest.fail("a region is decoded"))
     monkeypatch.setattr(stored, "_ROWS_READ", 1 << 30)
     asked: list[str] = []
@@ -149,7 +150,7 @@ def test_commits_without_sums_are_read_as_a_whole(network: gd.Network, monkeypat
     expected = from_tables(reader_of(network), 5)
     monkeypatch.setattr(CommitReader, "repeats", lambda self: None)
     built = []
-    monkeypatch.setattr(handle, "build_tables", lambda *given: built.append(1) or build_tables(*given))
+    monkeypatch.setattr(commit_tables, "build_tables", lambda *given: built.append(1) or build_tables(*given))
     found = handle.generate_words(None, reader_of(network), PROMPT, gd.GenerationOptions(tokens=5))
     assert found.tokens == expected
     assert built

@@ -27,7 +27,7 @@ from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated, ignor
 from giaann_dask.increments.context_counts import count_contexts
 from giaann_dask.increments.context_increments import stream_tokens
 from giaann_dask.increments.contexts import TokenStream
-from giaann_dask.inference.best.handle import submit_tables
+from giaann_dask.inference.best.commit_tables import CommitTables, opened, submit_tables
 from giaann_dask.inference.best.kernel import Text
 from giaann_dask.inference.best.ngram import backoff_matches, baseline_lines, smoothing
 from giaann_dask.inference.best.scores import BEST, PooledModel, PoolingOptions, ScoreSummary, TextScores, join_scores
@@ -286,7 +286,7 @@ class Scorer:
     client : Client
         Where tasks run.
     tables, stream : Future
-        `PooledTables` and `TokenStream`.
+        `PooledTables` or `CommitTables`, and `TokenStream`.
     size : int
         Tokens of a task.
     """
@@ -316,20 +316,25 @@ class Scorer:
         """Return at which tokens plain backoff is right."""
         task = (self._tables, self._stream)
         key = task_key("backoff", *(future.key for future in task))
-        matches: npt.NDArray[np.bool_] = result(self._client.submit(backoff_matches, *task, key=key))
+        matches: npt.NDArray[np.bool_] = result(self._client.submit(back_off, *task, key=key))
         return matches
 
 
-def prepare_text(tables: PooledTables, stream: TokenStream) -> Text:
-    """Look up the contexts and words of a text, as a task."""
-    return PooledModel(tables).text(stream)
+def back_off(tables: PooledTables | CommitTables, stream: TokenStream) -> npt.NDArray[np.bool_]:
+    """Return at which tokens plain backoff is right, as a task."""
+    return backoff_matches(opened(tables), stream)
+
+
+def prepare_text(tables: PooledTables | CommitTables, stream: TokenStream) -> Text:
+    """Look up the words of a text, as a task."""
+    return PooledModel(opened(tables)).numbered(stream)
 
 
 def score_span(
-    tables: PooledTables, text: Text, stream: TokenStream, span: tuple[int, int], options: PoolingOptions
+    tables: PooledTables | CommitTables, text: Text, stream: TokenStream, span: tuple[int, int], options: PoolingOptions
 ) -> TextScores:
     """Score a span of a text, as a task, given the text before it in its document."""
-    return PooledModel(tables, options).score_span(stream, text, *span)
+    return PooledModel(opened(tables), options).score_span(stream, text, *span)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,38 +1,34 @@
 """Open a commit of profile ``best``, its tables built in this process or on a cluster, and continue prompts.
 
-`giaann_dask.inference.best.tables` defines the tables.
+`giaann_dask.inference.best.commit_tables` opens the tables.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
 import threading
-from collections import deque
-from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from giaann_dask.cluster import result, task_key, wait_all
-from giaann_dask.cluster.regions import open_region, region_places
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.device import one_thread
 from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.inference.batch import BatchOptions
+from giaann_dask.inference.best.commit_tables import CommitTables, place_of, read_tables, submit_tables
 from giaann_dask.inference.best.continuation import TextContinuation
 from giaann_dask.inference.best.scores import BEST, PooledModel
 from giaann_dask.inference.best.stored_tables import StoredTables
-from giaann_dask.inference.best.table_files import has_tables, open_tables
-from giaann_dask.inference.best.tables import PooledTables, build_tables
+from giaann_dask.inference.best.table_files import has_tables
+from giaann_dask.inference.best.tables import PooledTables
 from giaann_dask.inference.best.word_scores import score_text
 from giaann_dask.inference.continuation import Continuation, GeneratedToken, GenerationOptions, ScoredWord
 from giaann_dask.inference.token_events import PreparedText, TokenEvent, WorkerOpening
-from giaann_dask.runs.run import Run
 from giaann_dask.store.commits import CommitReader
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,8 +74,8 @@ class TablesHandle:
     def _tables(self) -> PooledTables:
         if self._client is None:
             return read_tables(*place_of(self._reader))
-        tables: PooledTables = result(submit_tables(self._client, self._reader))
-        return tables
+        opened: CommitTables = result(submit_tables(self._client, self._reader))
+        return opened.tables
 
     def _build(self) -> None:
         try:
@@ -190,39 +186,6 @@ def _from_rows(reader: CommitReader) -> PooledModel | None:
         return None
     stored = StoredTables(reader, _KINDS)
     return PooledModel(stored.words, BEST, stored.of)
-
-
-def place_of(reader: CommitReader) -> tuple[str, str]:
-    """Return the path and the commit of a reader, the arguments of `read_tables`."""
-    return str(reader.path), reader.commit
-
-
-def read_tables(path: str, commit: str) -> PooledTables:
-    """Return the tables of a commit, as a task; see `giaann_dask.inference.best.table_files`."""
-    reader = open_commit(path, commit)
-
-    def build() -> PooledTables:
-        places = [place for _, place in region_places(reader)]
-        return build_tables(_read_ahead(places), reader.saved_vocabulary().features[1:])
-
-    return open_tables(commit, build)
-
-
-def _read_ahead(places: Sequence[tuple[str, str, list[str]]]) -> Iterator[Run]:
-    """Yield the regions at some places; while one is used, the next one is read."""
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        following: deque[concurrent.futures.Future[Run]] = deque()
-        for place in places:
-            following.append(pool.submit(open_region, *place))
-            if len(following) > 1:
-                yield following.popleft().result()
-        while following:
-            yield following.popleft().result()
-
-
-def submit_tables(client: Client, reader: CommitReader) -> Future:
-    """Return the tables of a commit, read on the cluster."""
-    return client.submit(read_tables, *place_of(reader), key=task_key("tables", *place_of(reader)))
 
 
 def words_on_workers(client: Client, reader: CommitReader, options: GenerationOptions) -> WorkerOpening:

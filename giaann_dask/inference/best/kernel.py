@@ -1,9 +1,10 @@
 """Sum all evidence for the next word in one compiled pass over a text.
 
-Before each token, ``log p(w) = log chain(w) + sum over kinds of weight * evidence(w) - log Z``. Words without evidence
-keep the probability that the chain gives them, all scaled alike, so their sum is known without a loop over them: it is
-1 less the sum of the words that have evidence. The pass computes the distribution, its normalisation, the most
-probable word, and the gradient of the token's probability with respect to the weights. The tables are in
+Before each token, ``log p(w) = log chain(w) + sum over kinds of weight * evidence(w) - log Z``. The evidence of the
+word before is added up by itself, so that `best.span_kernel` can compute it once for many tokens. Words without
+evidence keep the probability that the chain gives them, all scaled alike, so their sum is known without a loop over
+them: it is 1 less the sum of the words that have evidence. The pass computes the distribution, its normalisation, the
+most probable word, and the gradient of the token's probability with respect to the weights. The tables are in
 `best.tables`.
 """
 
@@ -16,6 +17,8 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.increments.contexts import CONTEXTS
+from giaann_dask.inference.best.array_math import exponentials, logarithms_of_more
 from giaann_dask.keys import Integers
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -69,14 +72,19 @@ class Pooling(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Work space of one word each, and counters: words visited, and words remembered."""
+    """Work space of one word each, and counters: words visited, and words remembered.
+
+    `near` and `score` are the sums of weighted evidence of the word before and of everything else.
+    """
 
     stamp: Integers
     touched: Integers
     direct: Floats
+    near: Floats
     score: Floats
     recent: Floats
     remembered: Integers
+    values: Floats
     counters: Integers
 
 
@@ -87,6 +95,12 @@ RECENT_PRIOR = 10.0
 LEAST_SHARE = 1e-6
 # Smaller probabilities are computed from logarithms.
 SMALL = 1e-280
+# Kinds of contexts that the word before a token determines, in order.
+NEAR_KINDS = np.array(
+    [kind - 1 for kind, context in enumerate(CONTEXTS) if kind and {distance for _, distance in context.parts} == {1}],
+    np.int64,
+)
+IS_NEAR = np.isin(np.arange(len(CONTEXTS) - 1), NEAR_KINDS)
 
 
 def least_share(share: float) -> float:
@@ -98,8 +112,9 @@ def least_share(share: float) -> float:
 def _work_space(words: int) -> _State:
     """Return the work space for a number of words."""
     numbers, floats = np.empty(words, np.int64), np.zeros(words)
-    recent = np.zeros((RECENT_KINDS, words))
-    return _State(np.full(words, -1), numbers, floats, floats.copy(), recent, numbers.copy(), np.zeros(2, np.int64))
+    recent, values = np.zeros((RECENT_KINDS, words)), np.empty((3, words))
+    stamp, counters = np.full(words, -1), np.zeros(2, np.int64)
+    return _State(stamp, numbers, floats, floats.copy(), floats.copy(), recent, numbers.copy(), values, counters)
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -109,7 +124,7 @@ def _add_word(word: int, now: int, state: _State) -> None:
         state.stamp[word] = now
         state.touched[state.counters[0]] = word
         state.counters[0] += 1
-        state.direct[word] = state.score[word] = 0.0
+        state.direct[word] = state.near[word] = state.score[word] = 0.0
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -125,10 +140,11 @@ def _gather(now: int, text: Text, table: Evidence, weights: Floats, state: _Stat
             left *= table.freed[row]
     for kind in range(rows.shape[1]):
         row, weight = rows[now, kind], weights[kind]
+        score = state.near if IS_NEAR[kind] else state.score
         if row >= 0 and weight != 0.0:
             for entry in range(table.pointer[row], table.pointer[row + 1]):
                 _add_word(table.word[entry], now, state)
-                state.score[table.word[entry]] += weight * table.evidence[entry]
+                score[table.word[entry]] += weight * table.evidence[entry]
     return left
 
 
@@ -149,12 +165,16 @@ def _remember(now: int, text: Text, pooling: Pooling, state: _State) -> None:
             recent[1, word] += 1.0
             if at > 1 and document[at - 2] == document[now] and words[at - 2] == words[now - 2]:
                 recent[2, word] += 1.0
-    for place in range(state.counters[1]):
-        word = state.remembered[place]
-        prior = RECENT_PRIOR * max(text.share[word], LEAST_SHARE)
-        for kind in range(RECENT_KINDS):
-            recent[kind, word] = math.log1p(recent[kind, word] / prior)
-            state.score[word] += pooling.weights[text.rows.shape[1] + kind] * recent[kind, word]
+    count = state.counters[1]
+    for kind in range(RECENT_KINDS):
+        for place in range(count):
+            word = state.remembered[place]
+            state.values[0, place] = recent[kind, word] / (RECENT_PRIOR * max(text.share[word], LEAST_SHARE))
+        logarithms_of_more(state.values[0], count, state.values[1], state.values[2])
+        for place in range(count):
+            word = state.remembered[place]
+            recent[kind, word] = state.values[1, place]
+            state.score[word] += pooling.weights[text.rows.shape[1] + kind] * state.values[1, place]
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -164,8 +184,12 @@ def _normalise(now: int, left: float, text: Text, state: _State) -> tuple[float,
     total, rest, best, best_word = 0.0, 1.0, -1.0, -1
     for place in range(state.counters[0]):
         word = state.touched[place]
+        state.values[0, place] = state.score[word] + state.near[word]
+    exponentials(state.values[0], state.counters[0], state.values[1], state.values[2])
+    for place in range(state.counters[0]):
+        word = state.touched[place]
         rest -= base[word]
-        direct[word] = (direct[word] + left * base[word]) * math.exp(state.score[word])
+        direct[word] = (direct[word] + left * base[word]) * state.values[1, place]
         total += direct[word]
         if direct[word] > best or (direct[word] == best and word < best_word):
             best, best_word = direct[word], word
@@ -215,7 +239,9 @@ def _logarithm(now: int, left: float, text: Text, state: _State) -> float:
     if spoken_for and state.direct[target] > SMALL:
         value = math.log(state.direct[target])
     else:
-        value = math.log(left) + text.log_base[target] + (state.score[target] if spoken_for else 0.0)
+        value = (
+            math.log(left) + text.log_base[target] + (state.score[target] + state.near[target] if spoken_for else 0.0)
+        )
     return value
 
 

@@ -78,7 +78,8 @@ class PoolingOptions:
         """The weights and fading as arrays."""
         weights = np.array((*self.weights, *self.recent_weights), np.float64)
         distance = np.arange(self.remembered_tokens + 1, dtype=np.float64)
-        return Pooling(weights, np.exp(-distance / self.fading_tokens))
+        # Words read long ago count little, but count.
+        return Pooling(weights, np.maximum(np.exp(-distance / self.fading_tokens), np.finfo(np.float64).tiny))
 
     def with_weights(self, values: Floats) -> PoolingOptions:
         """Return the same options with other weights, rounded to thousandths, as they are displayed."""
@@ -219,11 +220,16 @@ class PooledModel:
     def score(self, stream: TokenStream) -> TextScores:
         """Score every token of a text, given the tokens before it in its sentence and document."""
         model = self.for_text(stream)
-        return model.score_span(stream, model.text(stream), 0, len(stream))
+        return model.score_span(stream, model.numbered(stream), 0, len(stream))
 
     def score_span(self, stream: TokenStream, text: Text, begin: int, end: int) -> TextScores:
-        """Score the tokens of a stretch of a text, which `text` returned; the same however it is cut."""
-        logs, rank = score_tokens(text, self.evidence, self.options.pooling, begin, end)
+        """Score the tokens of a stretch of a text, which `numbered` returned; the same however it is cut."""
+        # Two more tokens than are remembered, which say what the first of these came after.
+        first = max(begin - self.options.remembered_tokens - 2, 0)
+        rows = np.full((end - first, self.tables.kinds), NONE, np.int64)
+        rows[begin - first :] = self.tables.find_rows(stream, begin, end)
+        part = text._replace(words=text.words[first:end], document=text.document[first:end], rows=rows)
+        logs, rank = score_tokens(part, self.evidence, self.options.pooling, begin - first, end - first)
         index, words = stream.index[begin:end], text.words[begin:end]
         used, at = np.unique(index, return_inverse=True)
         names = (stream.words[number] for number in used.tolist())
@@ -243,11 +249,13 @@ class PooledModel:
         return dict(zip(names, chance.tolist(), strict=True)), float(others)
 
     def text(self, stream: TokenStream) -> Text:
-        """Return a text with the probabilities of its unknown words added to those of the known ones."""
+        """Return a text with its rows; see `numbered`."""
+        return self.numbered(stream)._replace(rows=self.tables.find_rows(stream))
+
+    def numbered(self, stream: TokenStream) -> Text:
+        """Return a text with the probabilities of its unknown words added to those of the known ones, without rows."""
         unknown, number = self.number_words(stream)
-        return self.words_with(unknown)._replace(
-            words=number[stream.index], document=stream.document, rows=self.tables.find_rows(stream)
-        )
+        return self.words_with(unknown)._replace(words=number[stream.index], document=stream.document)
 
     def words_with(self, unknown: Sequence[str]) -> Text:
         """Return a text without tokens: all known words and some unknown ones, numbered in this order."""

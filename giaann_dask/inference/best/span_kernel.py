@@ -5,8 +5,10 @@ thousands of entries where those of longer contexts have hundreds. What such a r
 else, so it is computed once for all tokens of a span that come after the same word (a *layer*), with its sums. A token
 then costs what its longer contexts and the words read lately need: these change words of the layer one by one.
 
-Every probability before normalisation has the very bits that `best.kernel` computes, so words are ranked alike. Only
-the sum over all words is added up in another order.
+What is read or changed for a word by itself lies in arrays in the order in which words are found, which fit the
+processor's nearest cache, and which loops without branches go over. One number for each word of the vocabulary says
+where that is. Every probability before normalisation has the very bits that `best.kernel` computes, so words are ranked
+alike. Only the sum over all words is added up in another order.
 """
 
 from __future__ import annotations
@@ -18,329 +20,442 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.increments.contexts import CONTEXTS
-from giaann_dask.inference.best.kernel import LEAST_SHARE, RECENT_KINDS, RECENT_PRIOR, SMALL, Evidence, Pooling, Text
+from giaann_dask.inference.best.array_math import exponentials, logarithms_of_more
+from giaann_dask.inference.best.kernel import (
+    IS_NEAR,
+    LEAST_SHARE,
+    NEAR_KINDS,
+    RECENT_PRIOR,
+    SMALL,
+    Evidence,
+    Pooling,
+    Text,
+)
 from giaann_dask.keys import Integers
 
 Floats = npt.NDArray[np.float64]
 
 # Ranks from here on are not told apart.
 MOST_RANK = 1000
-# Kinds of contexts that the word before a token determines, in order.
-NEAR_KINDS = np.array(
-    [kind - 1 for kind, context in enumerate(CONTEXTS) if kind and {distance for _, distance in context.parts} == {1}],
-    np.int64,
-)
-_NEAR = len(NEAR_KINDS)
 # Where less than this share of a layer's sum is left, it is added up again instead of subtracted from.
 _LEFT = 1 / 64
 
 
-class _Layer(NamedTuple):
-    """Words that have evidence from the word before, in the order in which they were found.
+class _Found(NamedTuple):
+    """Words in the order in which they were found, and where each word is among them.
 
     Attributes
     ----------
+    place : ndarray
+        For each word of the vocabulary its place, if that is not below `state[0]`, from which on places count; int64.
     words : ndarray
-        Their numbers, int64, shape ``(words,)``, of which as many are used as there are.
-    shares, bases, factors : ndarray
-        Of each what the chain gives it as if nothing had been given yet, its probability by itself, and the exponential
-        of its weighted evidence; float64, same shape.
+        Words that were found, int64, shape ``(words + 1,)``.
+    state : ndarray
+        Where places begin, and how many words were found; int64, shape ``(2,)``.
+    """
+
+    place: Integers
+    words: Integers
+    state: Integers
+
+
+class _Layer(NamedTuple):
+    """Words that have evidence from the word before.
+
+    Attributes
+    ----------
+    found : _Found
+        These words.
+    shares, bases, scores, factors : ndarray
+        Of each what the chain gives it as if nothing had been given yet, its probability by itself, its weighted
+        evidence, and the exponential of that; float64, shape ``(words + 1,)``.
+    spare : ndarray
+        Work space of the same shape.
     sums : ndarray
         Sums over the words of shares times factors, of bases times factors, and of bases; float64, shape ``(3,)``.
     """
 
-    words: Integers
+    found: _Found
     shares: Floats
     bases: Floats
+    scores: Floats
     factors: Floats
+    spare: Floats
     sums: Floats
 
 
-class _Work(NamedTuple):
-    """Work space of a span.
+class _Touched(NamedTuple):
+    """Words that longer contexts or words read lately have evidence for.
 
     Attributes
     ----------
-    lines : ndarray
-        For each word the fields below, in one line of the processor's cache; float64, shape ``(words, 8)``.
-    recent : ndarray
-        For each word the last token that remembered it, and its counts; float64, shape ``(words, 4)``.
-    touched, remembered : ndarray
-        Words that longer contexts or recent tokens speak for; int64, shape ``(words,)``.
-    counters : ndarray
-        How many of both there are; int64, shape ``(2,)``.
+    found : _Found
+        These words.
+    direct, scores : ndarray
+        Of each what the chain gives it, and its weighted evidence; 0 behind the last word.
+    alone : ndarray
+        The probability before normalisation that the layer alone would give it; -1 outside of the layer.
+    chances, spare : ndarray
+        Its probability before normalisation, and work space. All are float64, shape ``(words + 1,)``.
     """
 
-    lines: Floats
-    recent: Floats
-    touched: Integers
-    remembered: Integers
-    counters: Integers
+    found: _Found
+    direct: Floats
+    scores: Floats
+    alone: Floats
+    chances: Floats
+    spare: Floats
 
 
-# Fields of a line: the token that touched the word last, what longer contexts of the chain give it, the sum of its
-# weighted evidence; the last layer that has it, with its share, its weighted evidence of each near kind, its factor.
-_TOKEN, _DIRECT, _SCORE, _LAYER, _SHARE, _EVIDENCE, _FACTOR = 0, 1, 2, 3, 4, 5, 7
-_FIELDS = 8
-assert _EVIDENCE + _NEAR == _FACTOR
+class _Read(NamedTuple):
+    """Words of a span and of the tokens that are remembered at its beginning.
+
+    Attributes
+    ----------
+    first : int
+        The first of these tokens.
+    words, priors : ndarray
+        The distinct words, ascending, and the count that each is given in advance; int64 and float64, of one shape.
+    number : ndarray
+        For each token the place of its word among these; int64.
+    begin, before : ndarray
+        For each token the first token of its document, and the last one before it with the same word, or -1; int64.
+    counts : ndarray
+        Of each word, how often it was read lately, fading; after the same word; after the same two; float64, shape
+        ``(3, words)``.
+    some, values : ndarray
+        Work space: int64, shape ``(words,)``, and float64, shape ``(3, words)``.
+    """
+
+    first: int
+    words: Integers
+    priors: Floats
+    number: Integers
+    begin: Integers
+    before: Integers
+    counts: Floats
+    some: Integers
+    values: Floats
+
+
+class _Entries(NamedTuple):
+    """Entries of the rows of the tokens of a span.
+
+    Attributes
+    ----------
+    begin, end : ndarray
+        Entries of each row; int64, shape ``(tokens, kinds)``.
+    freed : ndarray
+        Mass that the chain leaves to shorter contexts; float64, shape ``(tokens, chain)``.
+    """
+
+    begin: Integers
+    end: Integers
+    freed: Floats
 
 
 class _Place(NamedTuple):
-    """Token that is scored, with the number and the length of its layer, and the mass that the chain leaves.
-
-    Attributes
-    ----------
-    now, number, length : int
-        The token; its layer, numbered from 1; words of the layer.
-    near, left : float
-        Mass left to contexts of one word, and to words by themselves.
-    """
+    """Token that is scored, and the masses that the chain leaves to contexts of one word and to words by themselves."""
 
     now: int
-    number: int
-    length: int
     near: float
     left: float
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _work_space(words: int) -> tuple[_Layer, _Work]:
-    """Return the work space for a number of words."""
-    numbers, floats = np.zeros(words, np.int64), np.zeros(words)
-    layer = _Layer(numbers, floats, floats.copy(), floats.copy(), np.zeros(3))
-    lines, recent = np.full((words, _FIELDS), -1.0), np.full((words, 1 + RECENT_KINDS), -1.0)
-    return layer, _Work(lines, recent, np.zeros(words + 1, np.int64), numbers.copy(), np.zeros(2, np.int64))
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _none_found(words: int) -> _Found:
+    return _Found(np.full(words, -1), np.zeros(words + 1, np.int64), np.zeros(2, np.int64))
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _enter(word: int, number: int, count: int, layer: _Layer, lines: Floats) -> int:
-    """Add a word to a layer; return how many it has."""
-    if lines[word, _LAYER] == number:
-        return count
-    lines[word, _LAYER] = number
-    for field in range(_SHARE, _FACTOR):
-        lines[word, field] = 0.0
-    layer.words[count] = word
-    return count + 1
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _forget(found: _Found) -> None:
+    """Let words be found anew."""
+    found.state[0] += found.state[1]
+    found.state[1] = 0
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _fill_layer(
-    now: int, number: int, text: Text, table: Evidence, weights: Floats, layer: _Layer, lines: Floats
-) -> int:
-    """Collect the evidence of the word before a token; return how many words have any."""
-    count, row = 0, text.rows[now, 0]
-    if table.chain and row >= 0:
-        for entry in range(table.pointer[row], table.pointer[row + 1]):
-            count = _enter(table.word[entry], number, count, layer, lines)
-            lines[table.word[entry], _SHARE] = table.discounted[entry]
-    for place in range(_NEAR):
-        row, weight = text.rows[now, NEAR_KINDS[place]], weights[NEAR_KINDS[place]]
-        if row >= 0 and weight != 0.0:
-            for entry in range(table.pointer[row], table.pointer[row + 1]):
-                count = _enter(table.word[entry], number, count, layer, lines)
-                lines[table.word[entry], _EVIDENCE + place] = weight * table.evidence[entry]
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _enter(word: int, found: _Found, begin: int, count: int) -> tuple[int, int]:
+    """Return where a word is, which is added if it is new, and how many words there are then."""
+    # Without a branch, which the processor could not foresee.
+    fresh = found.place[word] < begin
+    at = count if fresh else found.place[word] - begin
+    found.place[word] = begin + at
+    found.words[count] = word
+    return at, count + fresh
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _find_entries(rows: Integers, table: Evidence, weights: Floats) -> _Entries:
+    """Look up all rows at once, so that the processor waits for many of them at the same time."""
+    tokens, kinds = rows.shape
+    begin, end = np.zeros((tokens, kinds), np.int64), np.zeros((tokens, kinds), np.int64)
+    freed = np.ones((tokens, kinds))
+    for now in range(tokens):
+        for kind in range(kinds):
+            row = rows[now, kind]
+            if row >= 0 and (kind < table.chain or weights[kind] != 0.0):
+                begin[now, kind], end[now, kind] = table.pointer[row], table.pointer[row + 1]
+                if kind < table.chain:
+                    freed[now, kind] = table.freed[row]
+    return _Entries(begin, end, freed)
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _touch_entries(now: int, entries: _Entries, table: Evidence) -> float:
+    """Read one entry of each row of a token, so that the processor waits for all of them at the same time."""
+    total: float = 0.0
+    for kind in range(entries.begin.shape[1]):
+        entry = entries.begin[now, kind]
+        if entry < entries.end[now, kind]:
+            total += table.word[entry] + table.evidence[entry]
+    return total
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _fill_layer(now: int, entries: _Entries, text: Text, table: Evidence, weights: Floats, layer: _Layer) -> None:
+    """Collect the evidence of the word before a token."""
+    _forget(layer.found)
+    begin, count = layer.found.state[0], 0
+    if table.chain:
+        for entry in range(entries.begin[now, 0], entries.end[now, 0]):
+            at, more = _enter(table.word[entry], layer.found, begin, count)
+            layer.shares[at], layer.scores[at] = table.discounted[entry], 0.0
+            count = more
+    for kind in NEAR_KINDS:
+        weight = weights[kind]
+        if weight != 0.0:
+            for entry in range(entries.begin[now, kind], entries.end[now, kind]):
+                at, more = _enter(table.word[entry], layer.found, begin, count)
+                if more > count:
+                    layer.shares[at], layer.scores[at] = 0.0, 0.0
+                layer.scores[at] += weight * table.evidence[entry]
+                count = more
+    layer.found.state[1] = count
+    exponentials(layer.scores, count, layer.factors, layer.spare)
     layer.sums[:] = 0.0
     for at in range(count):
-        word = layer.words[at]
-        share, base, factor = lines[word, _SHARE], text.base[word], math.exp(_near_score(word, _NEAR, lines))
-        lines[word, _FACTOR] = factor
-        layer.shares[at], layer.bases[at], layer.factors[at] = share, base, factor
-        layer.sums[0] += share * factor
+        base, factor = text.base[layer.found.words[at]], layer.factors[at]
+        layer.bases[at] = base
+        layer.sums[0] += layer.shares[at] * factor
         layer.sums[1] += base * factor
         layer.sums[2] += base
-    return count
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _near_score(word: int, stage: int, lines: Floats) -> float:
-    """Return the sum of the weighted evidence of the first near kinds for a word of the present layer."""
-    score = 0.0
-    for place in range(stage):
-        score += lines[word, _EVIDENCE + place]
-    return score
-
-
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _touch(word: int, now: int, number: int, stage: int, work: _Work) -> None:
-    """Add a word to those that are evaluated by themselves, with the evidence of the first near kinds."""
-    lines = work.lines
-    if lines[word, _TOKEN] != now:
-        lines[word, _TOKEN] = now
-        work.touched[work.counters[0]] = word
-        work.counters[0] += 1
-        lines[word, _DIRECT] = 0.0
-        lines[word, _SCORE] = _near_score(word, stage, lines) if lines[word, _LAYER] == number else 0.0
-
-
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _gather(now: int, number: int, text: Text, table: Evidence, weights: Floats, work: _Work) -> tuple[float, float]:
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _gather(now: int, entries: _Entries, table: Evidence, weights: Floats, touched: _Touched) -> tuple[float, float]:
     """Collect the evidence of longer contexts in the order of `best.kernel`; return the masses left, see `_Place`."""
-    rows, lines, touched, left, stage, count = text.rows, work.lines, work.touched, 1.0, 0, 0
+    found, left = touched.found, 1.0
+    touched.direct[: found.state[1]] = 0.0
+    touched.scores[: found.state[1]] = 0.0
+    _forget(found)
+    begin, count = found.state[0], 0
     for kind in range(table.chain - 1, 0, -1):
-        row = rows[now, kind]
-        if row >= 0:
-            for entry in range(table.pointer[row], table.pointer[row + 1]):
-                word = table.word[entry]
-                # Without a branch, which the processor could not foresee.
-                fresh = lines[word, _TOKEN] != now
-                touched[count] = word
-                count += fresh
-                lines[word, _TOKEN] = now
-                lines[word, _SCORE] = 0.0
-                lines[word, _DIRECT] = (0.0 if fresh else lines[word, _DIRECT]) + left * table.discounted[entry]
-            left *= table.freed[row]
-    for kind in range(rows.shape[1]):
-        row, weight = rows[now, kind], weights[kind]
-        if stage < _NEAR and kind == NEAR_KINDS[stage]:
-            for place in range(count):
-                word = touched[place]
-                lines[word, _SCORE] += lines[word, _EVIDENCE + stage] if lines[word, _LAYER] == number else 0.0
-            stage += 1
-        elif row >= 0 and weight != 0.0:
-            for entry in range(table.pointer[row], table.pointer[row + 1]):
-                word = table.word[entry]
-                fresh = lines[word, _TOKEN] != now
-                touched[count] = word
-                count += fresh
-                lines[word, _TOKEN] = now
-                begun = _near_score(word, stage, lines) if lines[word, _LAYER] == number else 0.0
-                lines[word, _DIRECT] = 0.0 if fresh else lines[word, _DIRECT]
-                lines[word, _SCORE] = (begun if fresh else lines[word, _SCORE]) + weight * table.evidence[entry]
-    work.counters[0] = count
-    row = rows[now, 0]
-    return left, (left * table.freed[row] if table.chain and row >= 0 else left)
+        for entry in range(entries.begin[now, kind], entries.end[now, kind]):
+            at, count = _enter(table.word[entry], found, begin, count)
+            touched.direct[at] += left * table.discounted[entry]
+        left *= entries.freed[now, kind]
+    for kind in range(entries.begin.shape[1]):
+        weight = weights[kind]
+        if weight != 0.0 and not IS_NEAR[kind]:
+            for entry in range(entries.begin[now, kind], entries.end[now, kind]):
+                at, count = _enter(table.word[entry], found, begin, count)
+                touched.scores[at] += weight * table.evidence[entry]
+    found.state[1] = count
+    return left, (left * entries.freed[now, 0] if table.chain else left)
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _remember(now: int, number: int, text: Text, pooling: Pooling, work: _Work) -> None:
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _read_tokens(text: Text, first: int, end: int) -> _Read:
+    """Return the words of some tokens."""
+    present = np.full(len(text.base), -1)
+    begin, before = np.empty(end - first, np.int64), np.empty(end - first, np.int64)
+    for at in range(first, end):
+        same = at > first and text.document[at - 1] == text.document[at]
+        begin[at - first] = begin[at - first - 1] if same else at
+        before[at - first] = present[text.words[at]]
+        present[text.words[at]] = at
+    words = np.flatnonzero(present >= 0)
+    present[words] = np.arange(len(words))
+    number, priors = present[text.words[first:end]], np.empty(len(words))
+    for at in range(len(words)):
+        priors[at] = RECENT_PRIOR * max(text.share[words[at]], LEAST_SHARE)
+    counts, some, values = np.zeros((3, len(words))), np.zeros(len(words) + 1, np.int64), np.empty((3, len(words)))
+    return _Read(first, words, priors, number, begin, before, counts, some, values)
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _remember(now: int, text: Text, pooling: Pooling, read: _Read, touched: _Touched) -> None:
     """Collect the evidence of the tokens read before in this document."""
-    words, document, recent = text.words, text.document, work.recent
-    begin = max(now - len(pooling.fading) + 1, 0)
-    while begin < now and document[begin] != document[now]:
-        begin += 1
-    # What the first remembered tokens came after is forgotten only where it is of another document.
-    first = begin
-    while first > max(begin - 2, 0) and document[first - 1] == document[now]:
-        first -= 1
+    number, count, first = read.number, read.counts[0], read.first
+    begin = max(now - len(pooling.fading) + 1, read.begin[now - first])
+    count[:] = 0.0
     for at in range(begin, now):
-        word = words[at]
-        if recent[word, 0] != now:
-            recent[word, 0] = now
-            for kind in range(RECENT_KINDS):
-                recent[word, 1 + kind] = 0.0
-            _touch(word, now, number, _NEAR, work)
-            work.remembered[work.counters[1]] = word
-            work.counters[1] += 1
-        recent[word, 1] += pooling.fading[now - at]
-        if at > first and words[at - 1] == words[now - 1]:
-            recent[word, 2] += 1.0
-            if at > first + 1 and words[at - 2] == words[now - 2]:
-                recent[word, 3] += 1.0
-    kinds = text.rows.shape[1]
-    for place in range(work.counters[1]):
-        word = work.remembered[place]
-        prior, score = RECENT_PRIOR * max(text.share[word], LEAST_SHARE), work.lines[word, _SCORE]
-        for kind in range(RECENT_KINDS):
-            if recent[word, 1 + kind] != 0.0:
-                score += pooling.weights[kinds + kind] * math.log1p(recent[word, 1 + kind] / prior)
-        work.lines[word, _SCORE] = score
+        count[number[at - first]] += pooling.fading[now - at]
+    some = 0
+    for at in range(len(count)):
+        read.some[some] = at
+        some += count[at] != 0.0
+    _add_recent(0, some, text, pooling, read, touched)
+    words = text.words
+    # What the first remembered tokens came after is forgotten only where it is of another document.
+    earliest, some = max(begin - 1, read.begin[now - first]), 0
+    same = read.before[now - 1 - first] if now > begin else -1
+    while same >= earliest:
+        at = number[same + 1 - first]
+        if read.counts[1, at] == 0.0:
+            read.some[some] = at
+            some += 1
+        read.counts[1, at] += 1.0
+        if same > read.begin[now - first] and words[same - 1] == words[now - 2]:
+            read.counts[2, at] += 1.0
+        same = read.before[same - first]
+    for kind in (1, 2):
+        _add_recent(kind, some, text, pooling, read, touched)
+        for place in range(some):
+            read.counts[kind, read.some[place]] = 0.0
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _by_layer(word: int, place: _Place, text: Text, lines: Floats) -> float:
-    """Return the probability before normalisation that a layer alone gives a word of it."""
-    chance: float = (place.near * lines[word, _SHARE] + place.left * text.base[word]) * lines[word, _FACTOR]
-    return chance
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _add_recent(kind: int, some: int, text: Text, pooling: Pooling, read: _Read, touched: _Touched) -> None:
+    """Add the evidence of one kind of counts of words read lately."""
+    found = touched.found
+    begin, count, weight = found.state[0], found.state[1], pooling.weights[text.rows.shape[1] + kind]
+    for place in range(some):
+        at = read.some[place]
+        read.values[0, place] = read.counts[kind, at] / read.priors[at]
+    logarithms_of_more(read.values[0], some, read.values[1], read.values[2])
+    for place in range(some):
+        at, count = _enter(read.words[read.some[place]], found, begin, count)
+        touched.scores[at] += weight * read.values[1, place]
+    found.state[1] = count
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _normalise(place: _Place, text: Text, layer: _Layer, work: _Work) -> float:
-    """Make unnormalised probabilities of the scores of touched words; return the sum over all words."""
-    base, lines = text.base, work.lines
-    total: float = 0.0
-    covered, rest = 0.0, 1.0 - layer.sums[2]
-    for at in range(work.counters[0]):
-        word = work.touched[at]
-        own = lines[word, _DIRECT]
-        if lines[word, _LAYER] == place.number:
-            covered += _by_layer(word, place, text, lines)
-            own += place.near * lines[word, _SHARE]
-        else:
-            rest -= base[word]
-        lines[word, _DIRECT] = (own + place.left * base[word]) * math.exp(lines[word, _SCORE])
-        total += lines[word, _DIRECT]
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _normalise(place: _Place, text: Text, layer: _Layer, touched: _Touched) -> float:
+    """Compute the unnormalised probabilities of touched words; return the sum over all words."""
+    found, inside = touched.found, layer.found
+    covered, rest, count, begin = 0.0, 1.0 - layer.sums[2], found.state[1], inside.state[0]
+    # Words outside of the layer read what stands behind it, because the processor could not foresee a branch.
+    nobody = inside.state[1]
+    layer.shares[nobody] = layer.scores[nobody] = layer.factors[nobody] = 0.0
+    for at in range(count):
+        word = found.words[at]
+        base, other = text.base[word], inside.place[word] - begin
+        out = other < 0
+        other = nobody if out else other
+        share, by_itself = place.near * layer.shares[other], place.left * base
+        alone = (share + by_itself) * layer.factors[other]
+        covered += alone
+        touched.alone[at] = -1.0 if out else alone
+        rest -= base if out else 0.0
+        touched.direct[at] = (touched.direct[at] + share) + by_itself
+        touched.scores[at] += layer.scores[other]
+    exponentials(touched.scores, count, touched.chances, touched.spare)
+    for at in range(count):
+        touched.chances[at] *= touched.direct[at]
     whole = place.near * layer.sums[0] + place.left * layer.sums[1]
     others = whole - covered
     if others < _LEFT * whole:
         others = 0.0
-        for at in range(place.length):
-            if lines[layer.words[at], _TOKEN] != place.now:
-                others += _by_layer(layer.words[at], place, text, lines)
-    total += others + place.left * max(rest, 0.0)
+        for at in range(inside.state[1]):
+            if found.place[inside.words[at]] < found.state[0]:
+                others += _by_layer(at, place, layer)
+    total: float = _sum(touched.chances, count) + others + place.left * max(rest, 0.0)
     return total
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _sum(values: Floats, count: int) -> float:
+    """Return the sum of the first values of an array, four of which are added at a time."""
+    first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
+    whole = count - count % 4
+    for at in range(0, whole, 4):
+        first += values[at]
+        second += values[at + 1]
+        third += values[at + 2]
+        fourth += values[at + 3]
+    for at in range(whole, count):
+        first += values[at]
+    return (first + second) + (third + fourth)
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _by_layer(at: int, place: _Place, layer: _Layer) -> float:
+    """Return the probability before normalisation that a layer alone gives a word of it."""
+    chance: float = (place.near * layer.shares[at] + place.left * layer.bases[at]) * layer.factors[at]
+    return chance
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _ahead_in_layer(chance: float, target: int, place: _Place, layer: _Layer) -> int:
     """Return how many words of a layer it makes more probable than a word with some chance."""
     ahead = 0
-    for at in range(place.length):
-        other = (place.near * layer.shares[at] + place.left * layer.bases[at]) * layer.factors[at]
-        ahead += (other > chance) | ((other == chance) & (layer.words[at] < target))
+    for at in range(layer.found.state[1]):
+        other = _by_layer(at, place, layer)
+        ahead += (other > chance) | ((other == chance) & (layer.found.words[at] < target))
     return ahead
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _rank(place: _Place, text: Text, layer: _Layer, work: _Work) -> tuple[int, float]:
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _ahead(chance: float, target: int, chances: Floats, found: _Found) -> int:
+    """Return how many of the found words are more probable than a word with some chance."""
+    ahead = 0
+    for at in range(found.state[1]):
+        ahead += (chances[at] > chance) | ((chances[at] == chance) & (found.words[at] < target))
+    return ahead
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _rank(place: _Place, text: Text, layer: _Layer, touched: _Touched) -> tuple[int, float]:
     """Return the rank of the token among all words, and the logarithm of its unnormalised probability.
 
     Of equals the first is more probable, but a word without evidence is the best only if it is more probable than all
     that have some.
     """
-    base, lines, left, target = text.base, work.lines, place.left, text.words[place.now]
-    touched, inside = lines[target, _TOKEN] == place.now, lines[target, _LAYER] == place.number
+    base, left, target = text.base, place.left, text.words[place.now]
+    found, inside = touched.found, layer.found
+    at, other = found.place[target] - found.state[0], inside.place[target] - inside.state[0]
     chance, score = left * base[target], 0.0
-    if touched:
-        chance, score = lines[target, _DIRECT], lines[target, _SCORE]
-    elif inside:
-        chance, score = _by_layer(target, place, text, lines), _near_score(target, _NEAR, lines)
-    spoken_for = touched or inside
+    if at >= 0:
+        chance, score = touched.chances[at], touched.scores[at]
+    elif other >= 0:
+        chance, score = _by_layer(other, place, layer), layer.scores[other]
+    spoken_for = at >= 0 or other >= 0
     value = math.log(chance) if spoken_for and chance > SMALL else math.log(left) + text.log_base[target] + score
-    ahead, equal = 0, False
-    for at in range(work.counters[0]):
-        word = work.touched[at]
-        other = lines[word, _DIRECT]
-        ahead += other > chance or (other == chance and word < target)
-        equal |= other == chance
+    ahead = _ahead(chance, target, touched.chances, found)
     if ahead >= MOST_RANK:
         return MOST_RANK, value
-    ahead += _ahead_in_layer(chance, target, place, layer)
-    for at in range(work.counters[0]):
-        word = work.touched[at]
-        if lines[word, _LAYER] == place.number:
-            other = _by_layer(word, place, text, lines)
-            ahead -= other > chance or (other == chance and word < target)
+    ahead += _ahead_in_layer(chance, target, place, layer) - _ahead(chance, target, touched.alone, found)
     best, first = ahead == 0, True
     if best and not spoken_for:
-        for at in range(place.length):
-            word = layer.words[at]
-            equal |= lines[word, _TOKEN] != place.now and _by_layer(word, place, text, lines) == chance
-        best = not equal
+        best = not _equals(chance, place, layer, touched)
     for word in text.ranked:
-        other = left * base[word]
-        if ahead >= MOST_RANK or other < chance:
+        other_chance = left * base[word]
+        if ahead >= MOST_RANK or other_chance < chance:
             break
-        if lines[word, _TOKEN] != place.now and lines[word, _LAYER] != place.number:
+        if found.place[word] < found.state[0] and inside.place[word] < inside.state[0]:
             if first:
-                best &= word == target or (other <= chance and spoken_for)
+                best &= word == target or (other_chance <= chance and spoken_for)
                 first = False
-            ahead += other > chance or word < target
+            ahead += other_chance > chance or word < target
     return (0 if best else min(max(ahead, 1), MOST_RANK)), value
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _equals(chance: float, place: _Place, layer: _Layer, touched: _Touched) -> bool:
+    """Return whether some word with evidence has this probability before normalisation."""
+    found, inside = touched.found, layer.found
+    for at in range(found.state[1]):
+        if touched.chances[at] == chance:
+            return True
+    for at in range(inside.state[1]):
+        if _by_layer(at, place, layer) == chance and found.place[inside.words[at]] < found.state[0]:
+            return True
+    return False
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def score_tokens(text: Text, table: Evidence, pooling: Pooling, begin: int, end: int) -> tuple[Floats, Integers]:
     """Return the logarithm of each token's probability and the token's rank.
 
@@ -357,24 +472,31 @@ def score_tokens(text: Text, table: Evidence, pooling: Pooling, begin: int, end:
         Natural logarithms, float64, and how many words were more probable than what came, `MOST_RANK` standing for as
         many and more, int64; shape ``(end - begin,)`` each. A token's do not depend on where the span begins and ends.
     """
-    layer, work = _work_space(len(text.base))
+    words = len(text.base)
+    space = np.zeros((10, words + 1))
+    layer = _Layer(_none_found(words), space[0], space[1], space[2], space[3], space[4], np.zeros(3))
+    touched = _Touched(_none_found(words), space[5], space[6], space[7], space[8], space[9])
+    # Two more tokens than are remembered, which say what the first of these came after.
+    read = _read_tokens(text, max(begin - len(pooling.fading) - 1, 0), end)
     logs, ranks = np.empty(end - begin), np.empty(end - begin, np.int64)
     # The rows of the near kinds as one number: they are the same where the word before is.
     group = np.zeros(end - begin, np.int64)
     for kind in NEAR_KINDS:
         group = group * (len(table.pointer) + 1) + text.rows[begin:end, kind] + 1
-    number, count, before = 0, 0, np.int64(-1)
-    for at in np.argsort(group, kind="mergesort"):
+    entries = _find_entries(text.rows[begin:end], table, pooling.weights)
+    before, order = np.int64(-1), np.argsort(group, kind="mergesort")
+    for turn, at in enumerate(order):
         now = begin + at
+        if turn + 1 < len(order):
+            # Kept, so that it is not left out.
+            touched.spare[0] = _touch_entries(order[turn + 1], entries, table)
         if group[at] != before:
             before = group[at]
-            number += 1
-            count = _fill_layer(now, number, text, table, pooling.weights, layer, work.lines)
-        work.counters[:] = 0
-        near, left = _gather(now, number, text, table, pooling.weights, work)
-        _remember(now, number, text, pooling, work)
-        place = _Place(now, number, count, near, left)
-        total = _normalise(place, text, layer, work)
-        ranks[at], value = _rank(place, text, layer, work)
+            _fill_layer(at, entries, text, table, pooling.weights, layer)
+        near, left = _gather(at, entries, table, pooling.weights, touched)
+        _remember(now, text, pooling, read, touched)
+        place = _Place(now, near, left)
+        total = _normalise(place, text, layer, touched)
+        ranks[at], value = _rank(place, text, layer, touched)
         logs[at] = value - math.log(total)
     return logs, ranks

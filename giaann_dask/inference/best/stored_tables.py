@@ -77,7 +77,7 @@ class StoredTables:
         for kind in range(1, len(CONTEXTS)):
             none = np.zeros(0, np.int64)
             rows, link = self._rows(
-                kind, none if stream is None or kind not in self._kinds else stream.sources(kind)[begin:]
+                kind, none if stream is None or kind not in self._kinds else stream.sources(kind, begin)
             )
             contexts.append(rows)
             if kind <= CHAIN:

@@ -61,6 +61,8 @@ def open_tables(commit: str, build: Callable[[], PooledTables]) -> PooledTables:
         # Without the files the next process builds the tables again.
         with suppress(OSError):
             _store(tables, folder)
+        # What is mapped is shared with other processes.
+        tables = _read(folder) or tables
     return tables
 
 

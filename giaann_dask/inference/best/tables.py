@@ -96,20 +96,28 @@ class PooledTables:
         at = np.minimum(np.searchsorted(self.word_keys, keys), len(self.word_keys) - 1)
         return np.where(self.word_keys[at] == keys, self.word_order[at], NONE)
 
-    def find_rows(self, stream: TokenStream) -> Integers:
-        """Return the row of every context before every token, `NONE` where there is none.
+    def find_rows(self, stream: TokenStream, begin: int = 0, end: int | None = None) -> Integers:
+        """Return the row of every context before every token of a span, `NONE` where there is none.
+
+        Parameters
+        ----------
+        stream : TokenStream
+            Tokens of a text.
+        begin, end : int, optional
+            The span; all tokens by default.
 
         Returns
         -------
         ndarray
-            int64, shape ``(tokens, kinds)``; column k is the kind k + 1 of `CONTEXTS`.
+            int64, shape ``(end - begin, kinds)``; column k is the kind k + 1 of `CONTEXTS`.
         """
-        rows = np.full((len(stream), self.kinds), NONE, np.int64)
+        end = len(stream) if end is None else end
+        rows = np.full((end - begin, self.kinds), NONE, np.int64)
         for kind in range(self.kinds):
             keys = self.keys[self.kind_begin[kind] : self.kind_begin[kind + 1]]
             if len(keys):
                 # In their order and each once, so that a search reads what the one before has read.
-                wanted, which = np.unique(stream.sources(kind + 1), return_inverse=True)
+                wanted, which = np.unique(stream.sources(kind + 1, begin, end), return_inverse=True)
                 at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
                 rows[:, kind] = np.where(keys[at] == wanted, at + self.kind_begin[kind], NONE)[which]
         return rows
