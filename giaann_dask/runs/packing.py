@@ -677,9 +677,9 @@ class RowReader:
         if rows.start >= rows.stop:
             return replace(Run.empty(), strength=np.zeros(0, self._strength))
         begin, end = self._targets_before(rows.start), self._targets_before(rows.stop)
-        column, feature, branch, segments, strength = (
-            self._values(name, begin, end) for name in (*TARGET_ARRAYS, "strength")
-        )
+        names = (*TARGET_ARRAYS, "strength")
+        self._load([(self._layouts[name], number) for name in names for number in self._numbers(name, begin, end)])
+        column, feature, branch, segments, strength = (self._values(name, begin, end) for name in names)
         size = int(np.bitwise_count(segments).sum(dtype=np.int64))
         changes = self._connections_before(begin) - begin if self._layouts["strength_change"].length else 0
         change = self._values("strength_change", changes, changes + size - (end - begin))
@@ -742,16 +742,20 @@ class RowReader:
 
     def _values(self, name: str, begin: int, end: int) -> npt.NDArray[Any]:
         """Return the values of an array from one place to another."""
-        layout = self._layouts[name]
-        intact = 0 <= begin <= end <= layout.length
-        require_intact(intact, f"{name} of a run has {layout.length} values", f"{end} or more")
-        numbers = range(begin // layout.chunk, -(-end // layout.chunk) if begin < end else 0)
+        layout, numbers = self._layouts[name], self._numbers(name, begin, end)
         self._load([(layout, number) for number in numbers])
         parts = [self._chunks[layout.entry(number)] for number in numbers]
         if len(parts) == 1:
             return parts[0][begin - numbers.start * layout.chunk : end - numbers.start * layout.chunk]
         first = numbers.start * layout.chunk
         return np.concatenate([np.zeros(0, layout.dtype), *parts])[begin - first : end - first]
+
+    def _numbers(self, name: str, begin: int, end: int) -> range:
+        """Return the chunks of an array that have its values from one place to another."""
+        layout = self._layouts[name]
+        intact = 0 <= begin <= end <= layout.length
+        require_intact(intact, f"{name} of a run has {layout.length} values", f"{end} or more")
+        return range(begin // layout.chunk, -(-end // layout.chunk) if begin < end else 0)
 
     def _load(self, wanted: Sequence[tuple[ArrayLayout, int]]) -> None:
         """Read and decode chunks that are not kept yet."""

@@ -56,6 +56,9 @@ class Spelling:
         True
         """
         symbols, before, owner = _symbols(words)
+        # Words have many of their bytes after the same ones, for which this is computed once.
+        _, first, which = np.unique(_code(symbols, before, ORDER), return_index=True, return_inverse=True)
+        symbols, before = symbols[first], before[:, first]
         share = np.full(len(symbols), 1.0 / _SYMBOLS)
         for order, (keys, counts) in enumerate(zip(self.keys, self.counts, strict=True)):
             if not len(keys):
@@ -67,21 +70,22 @@ class Spelling:
             known, place = _find(heads, code // _BASE)
             seen = np.where(there, counts[at], 0)
             share = np.where(known, (seen + kinds[place] * share) / (total[place] + kinds[place]), share)
-        return np.bincount(owner, np.log(share), len(words)).astype(np.float64)
+        return np.bincount(owner, np.log(share)[which], len(words)).astype(np.float64)
 
 
 def _symbols(words: Sequence[str]) -> tuple[Integers, Integers, Integers]:
     """Return all bytes and ends of words, with the bytes before each and its word."""
-    symbols: list[int] = []
-    owner: list[int] = []
-    for number, word in enumerate(words):
-        encoded = word.encode("utf-8", "surrogatepass")
-        symbols.extend((*[_BEGIN] * ORDER, *encoded, _END))
-        owner.extend([number] * (len(encoded) + ORDER + 1))
-    flat = np.array(symbols, np.int64)
-    at = np.flatnonzero(flat != _BEGIN)
-    before = np.stack([flat[at - distance] for distance in range(1, ORDER + 1)]) if len(at) else np.zeros((ORDER, 0))
-    return flat[at], before.astype(np.int64), np.array(owner, np.int64)[at]
+    encoded = [word.encode("utf-8", "surrogatepass") for word in words]
+    lengths = np.array([len(each) for each in encoded], np.int64)
+    owner = np.repeat(np.arange(len(words)), lengths + 1)
+    # The bytes of each word stand behind what begins it, and before its end.
+    flat = np.full(len(owner) + ORDER * len(words), _BEGIN, np.int64)
+    at = np.arange(len(owner)) + ORDER * (owner + 1)
+    inside = np.ones(len(owner), np.bool_)
+    inside[np.cumsum(lengths + 1) - 1] = False
+    flat[at] = _END
+    flat[at[inside]] = np.frombuffer(b"".join(encoded), np.uint8)
+    return flat[at], np.stack([flat[at - distance] for distance in range(1, ORDER + 1)]), owner
 
 
 def _code(symbols: Integers, before: Integers, order: int) -> Integers:

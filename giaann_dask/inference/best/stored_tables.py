@@ -7,9 +7,12 @@ costs its words, the source keys of its runs, and the chunks that its contexts l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +27,17 @@ from giaann_dask.keys import Integers, unpack_target
 from giaann_dask.runs.packing import RowReader
 from giaann_dask.storage import reading
 from giaann_dask.store.commits import CommitReader
+
+# Contexts that are read at a time: reading waits for the store, and decoding releases the GIL.
+_THREADS = 2
+
+
+class _Context(NamedTuple):
+    """Targets of a context, ascending, with their counts, and after how many longer contexts each was counted."""
+
+    target: Integers
+    counts: Integers
+    continuations: Integers
 
 
 class StoredTables:
@@ -56,8 +70,8 @@ class StoredTables:
         self._kinds = {*range(1, CHAIN + 1), *kinds}
         self._counts = StoredRows(reader)
         self._repeats: dict[int, RowReader] = {}
-        # A server scores texts in other threads than that of its batch.
-        self._lock = Lock()
+        # Of each region; contexts are read in several threads.
+        self._locks: defaultdict[int, Lock] = defaultdict(Lock)
         self._discounts = [discounts_of(small) for small in stored.small]
         target, count = self._row(EMPTY_CONTEXT, 0)
         if not len(target):
@@ -74,26 +88,39 @@ class StoredTables:
 
     def _arrays(self, stream: TokenStream | None, begin: int = 0) -> RowArrays:
         contexts, chain = [], []
+        found = {} if stream is None else self._read(stream, begin)
         for kind in range(1, len(CONTEXTS)):
-            none = np.zeros(0, np.int64)
-            rows, link = self._rows(
-                kind, none if stream is None or kind not in self._kinds else stream.sources(kind, begin)
-            )
+            rows, link = self._rows(found.get(kind, {}))
             contexts.append(rows)
             if kind <= CHAIN:
                 chain.append(chain_shares(link, self._discounts[kind - 1]))
         return RowArrays.of(contexts, [self._ranked.evidence(rows) for rows in contexts], chain)
 
-    def _rows(self, kind: int, sources: Integers) -> tuple[Rows, Rows]:
-        """Return the rows of some contexts of a kind: with counts, and with continuations."""
+    def _read(self, stream: TokenStream, begin: int) -> dict[int, dict[int, _Context]]:
+        """Return the contexts before the tokens of a stream, by kind and by key in order."""
+        contexts = []
+        for kind in sorted(self._kinds):
+            sources = stream.sources(kind, begin)
+            contexts += [(kind, key) for key in np.unique(sources[sources != NONE]).tolist()]
+        found: dict[int, dict[int, _Context]] = {kind: {} for kind in self._kinds}
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for (kind, key), context in zip(contexts, pool.map(self._context, contexts), strict=True):
+                if len(context.target):
+                    found[kind][key] = context
+        return found
+
+    def _context(self, context: tuple[int, int]) -> _Context:
+        kind, key = context
+        target, count = self._row(key, kind)
+        continued = bool(len(target)) and kind < CHAIN
+        return _Context(target, count, self._continuations(key, target, count) if continued else count)
+
+    def _rows(self, contexts: Mapping[int, _Context]) -> tuple[Rows, Rows]:
+        """Return the rows of some contexts of a kind by key: with counts, and with continuations."""
         none = np.zeros(0, np.int64)
         keys, lengths = [], []
         words, counts, followed = [none], [none], [none]
-        for key in np.unique(sources[sources != NONE]).tolist():
-            target, count = self._row(key, kind)
-            if not len(target):
-                continue
-            continuations = self._continuations(key, target, count) if kind < CHAIN else count
+        for key, (target, count, continuations) in contexts.items():
             number = self.words.word_numbers(unpack_target(target)[1])
             if (number == NONE).any():
                 raise StoreDamagedError(f"network {self._reader.path} has counts of words that it does not name")
@@ -117,7 +144,7 @@ class StoredTables:
     def _continuations(self, key: int, target: Integers, count: Integers) -> Integers:
         """Return after how many longer contexts each word of a context was counted, or how often without any."""
         region = self._placement.region_of(key)
-        with self._lock, reading(f"network {self._reader.path}"):
+        with self._locks[region], reading(f"network {self._reader.path}"):
             if region not in self._repeats:
                 self._repeats[region] = self._reader.repeat_rows(region)
             repeats = self._repeats[region].between(key, key + 1)
