@@ -284,7 +284,10 @@ def computed_table(columns: Mapping[str, ColumnArray], rows: int, runs: Callable
                 for name, values in block.items():
                     values[filled : filled + len(part)] = columns[name].of(part)
                 filled += len(part)
+            # Let go before the next ones are made, here and where blocks are written.
+            del run, part, values
             yield block
+            del block
 
     return Table({name: np.dtype(column.dtype) for name, column in columns.items()}, rows, blocks)
 

@@ -105,7 +105,11 @@ class OrderedConnections:
                 place[part] += np.arange(part.start, part.stop)
                 for line, file in zip(values, self._values, strict=True):
                     line[part] = file.take(place[part])[:, 0]
-            yield Run(np.ascontiguousarray(source), pointer, values[0], values[1])
+            block = Run(np.ascontiguousarray(source), pointer, values[0], values[1])
+            # Let go before the next block is made.
+            del source, start, last, end, begin, place, pointer, values, line
+            yield block
+            del block
 
 
 def read_region(reader: CommitReader, region: int) -> Run:

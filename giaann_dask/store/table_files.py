@@ -152,8 +152,10 @@ def _counted(table: Table, observer: Observer) -> Table:
     def blocks(names: Sequence[str]) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
         nonlocal written
         for block in table.blocks(names):
+            values = sum(map(len, block.values()))
             yield block
-            written += sum(map(len, block.values()))
+            del block
+            written += values
             observer(StageAdvanced("write", written, total, "values"))
 
     return Table(table.types, table.rows, blocks)
@@ -179,6 +181,7 @@ def _write_parquet(path: Path, table: Table, compression: Compression) -> None:
     with parquet.ParquetWriter(path, schema, compression=codec) as writer:
         for block in table.blocks(list(table.types)):
             writer.write_table(arrow.table(dict(block), schema=schema), row_group_size=BLOCK)
+            del block
 
 
 def _write_zarr(path: Path, table: Table, compression: Compression) -> None:
