@@ -3,10 +3,10 @@
 Prints one JSON object: milliseconds a token (median and 99th percentile) for one prompt, tokens a second
 in batches, rows and bytes a token, hit rate of the cache, and how the cost grows from a tenth of the
 sequences to all of them. With `--state-entries 1e5 1e6 1e7` it measures the activation states of the profiles alone
-instead: milliseconds of processor time for pushing a row of random targets, by the entries that are there already,
-and the longest push while they were filled. Prompts are the first words of the text's own sentences; prompts count in
-the time of batches, not among the tokens. What is compared is run in turns. Figures of one run are comparable with each
-other; machines differ.
+instead: milliseconds of processor time for pushing a row of random targets while they grow from each of these numbers
+of entries to the next: median, 99th percentile and longest. Prompts are the first words of the text's own sentences;
+prompts count in the time of batches, not among the tokens. What is compared is run in turns. Figures of one run are
+comparable with each other; machines differ.
 """
 
 from __future__ import annotations
@@ -198,53 +198,66 @@ def measure_remote(
 
 
 def fill_state(push: Callable[[Integers], int], sizes: Sequence[int], row: int) -> Iterator[dict[str, float]]:
-    """Yield the figures of pushing rows of random targets into a state that grows to each of some sizes.
+    """Yield the times of all rows of random targets that are pushed until a state has grown to each of some sizes.
 
     `push` pushes a row and returns the number of entries.
     """
     rng, entries = np.random.default_rng(0), 0
-
-    def timed(length: int) -> float:
-        nonlocal entries
-        neuron = np.unique(pack_neuron(rng.integers(0, 1 << 20, length // 2), rng.integers(0, 1 << 12, length // 2)))
-        target = np.concatenate([pack_target(0, neuron, 0), pack_target(SEGMENTS.columns, neuron, 0)])
-        before = time.process_time()
-        entries = push(target)
-        return 1000 * (time.process_time() - before)
-
     for size in sizes:
-        filling = [0.0]
+        taken = []
         while entries < size:
-            filling.append(timed(min(100 * row, size // 4)))
-        taken = [timed(row) for _ in range(100)]
-        yield {"entries": entries} | spread(taken) | {"longest_ms": max(taken), "longest_while_filled_ms": max(filling)}
+            neuron = np.unique(pack_neuron(rng.integers(0, 1 << 20, row // 2), rng.integers(0, 1 << 12, row // 2)))
+            target = np.concatenate([pack_target(0, neuron, 0), pack_target(SEGMENTS.columns, neuron, 0)])
+            before = time.process_time()
+            entries = push(target)
+            taken.append(1000 * (time.process_time() - before))
+        some = np.quantile(taken, [0.5, 0.99, 1.0]).round(3).tolist()
+        yield {"entries": entries, "rows": len(taken)} | dict(
+            zip(("p50_ms", "p99_ms", "longest_ms"), some, strict=True)
+        )
+
+
+def push_v1(device: torch.device) -> Callable[[Integers], int]:
+    """Return a function that pushes a row of random targets into a new state of profile v1; see `fill_state`."""
+    layout, state, steps = Layout.of(Specification(), device), ActivationState(device), itertools.count(1)
+
+    def push(target: Integers) -> int:
+        pulse = Pulse(drive=layout.drives[1], column_time=1, feature_time=next(steps))
+        propagate(state, torch.from_numpy(target), pulse, layout=layout, options=OPTIONS)
+        source = int(target[0] >> BRANCH_BITS) & NEURON_MASK
+        deactivate(state, source, layout)
+        burst(state, source, layout)
+        return len(state)
+
+    return push
+
+
+def push_v2() -> Callable[[Integers], int]:
+    """Return the same for profile v2."""
+    state, steps = LifState(SEGMENTS, LifOptions()), itertools.count(1)
+
+    def push(target: Integers) -> int:
+        source, token = int(target[0] >> BRANCH_BITS) & NEURON_MASK, next(steps)
+        state.settle(source, source, Clock(token - 1, 0, 0, False))
+        state.advance(source, (target, np.zeros(0, np.float32)), Clock(token, 0, 0, False))
+        # Two targets make a neuron's entries.
+        return 2 * state.neurons
+
+    return push
 
 
 def measure_states(sizes: Sequence[int], row: int) -> dict[str, Any]:
     """Return the figures of the states of both profiles, which nothing but memory bounds."""
-    device = torch.device("cpu")
-    layout = Layout.of(Specification(), device)
-    pushed, lif = ActivationState(device), LifState(SEGMENTS, LifOptions())
-    steps = itertools.count(1)
-
-    def push_v1(target: Integers) -> int:
-        pulse = Pulse(drive=layout.drives[1], column_time=1, feature_time=next(steps))
-        propagate(pushed, torch.from_numpy(target), pulse, layout=layout, options=OPTIONS)
-        source = int(target[0] >> BRANCH_BITS) & NEURON_MASK
-        deactivate(pushed, source, layout)
-        burst(pushed, source, layout)
-        return len(pushed)
-
-    def push_v2(target: Integers) -> int:
-        source, token = int(target[0] >> BRANCH_BITS) & NEURON_MASK, next(steps)
-        lif.settle(source, source, Clock(token - 1, 0, 0, False))
-        lif.advance(source, (target, np.zeros(0, np.float32)), Clock(token, 0, 0, False))
-        # Two targets make a neuron's entries.
-        return 2 * lif.neurons
-
-    found: dict[str, Any] = {"v1": [*fill_state(push_v1, sizes, row)]}
-    steps = itertools.count(1)
-    return found | {"v2": [*fill_state(push_v2, sizes, row)]}
+    profiles: dict[str, Callable[[], Callable[[Integers], int]]] = {
+        "v1": lambda: push_v1(torch.device("cpu")),
+        "v2": push_v2,
+    }
+    found: dict[str, Any] = {}
+    for name, new in profiles.items():
+        # Compiles.
+        assert [*fill_state(new(), [4 * row], row)]
+        found[name] = [*fill_state(new(), sizes, row)]
+    return found
 
 
 def networks(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Path]]:

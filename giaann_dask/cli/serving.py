@@ -165,7 +165,7 @@ def serve(networks: tuple[tuple[str | None, Path], ...], places: int | None, **v
     from giaann_dask.api.cluster import connect
     from giaann_dask.cluster import attempt
     from giaann_dask.inference.handle import opened_bytes
-    from giaann_dask.inference.sharded.workers import StateOptions
+    from giaann_dask.inference.state.options import StateOptions
     from giaann_dask.serving.app import build_app
     from giaann_dask.serving.engine import open_engine
     from giaann_dask.serving.models import Models, ModelSource

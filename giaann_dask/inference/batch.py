@@ -7,7 +7,7 @@ Implementations: `giaann_dask.inference.v1.pull_batch` and `giaann_dask.inferenc
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from giaann_dask.errors import require_option
 from giaann_dask.inference.state.candidates import Candidates
+from giaann_dask.inference.state.options import StateOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
 from giaann_dask.keys import Integers
 
@@ -31,6 +32,8 @@ class BatchOptions:
         Bytes of cached rows beyond which those that no sequence in the batch needs are evicted.
     ahead : bool
         Do all steps of a sequence in one call where its own tokens are fed.
+    state : StateOptions
+        When the state of a sequence of profile ``v2`` is divided over the workers of a cluster.
 
     Raises
     ------
@@ -41,6 +44,7 @@ class BatchOptions:
     slots: int = 256
     held_bytes: int = 256 << 20
     ahead: bool = True
+    state: StateOptions = field(default_factory=StateOptions)
 
     def __post_init__(self) -> None:
         for name, least in (("slots", 1), ("held_bytes", 0)):

@@ -6,14 +6,15 @@ choice among all profiles (`giaann_dask.inference.registry`).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from giaann_dask.device import DeviceName, select_device, tensor_device, torch
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.batch import Batch, BatchOptions
 from giaann_dask.inference.rows.source import RowSource
-from giaann_dask.inference.sharded.workers import ShardedSession, StateOptions
-from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.sharded.sessions import ShardedSession, ShardedV2Session
+from giaann_dask.inference.state.options import InferenceOptions, StateOptions
 from giaann_dask.inference.state.sequence import FlagTable
 from giaann_dask.inference.v1.pull_batch import PullBatch, PullSession
 from giaann_dask.inference.v1.session import Session
@@ -141,13 +142,15 @@ def open_whole_session(
     client: Client | None,
     state: StateOptions,
 ) -> ShardedSession | Session | V2Session:
-    """Return the session whose traces can have the whole state or, of ``v1`` on a cluster, its strongest columns.
+    """Return the session whose traces can have the whole state or, on a cluster, its strongest columns.
 
     Beyond its memory budget in this process the state is sharded over the cluster's workers. The parameters are those
     of `ShardedSession`.
     """
-    if client is None or isinstance(options, V2Options):
+    if client is None:
         return open_plain_session(specification, rows, flags, options=options, device=device)
+    if isinstance(options, V2Options):
+        return ShardedV2Session(specification, rows, flags, client=client, options=options, state=state)
     return ShardedSession(specification, rows, flags, client=client, options=options, device=device, state=state)
 
 
@@ -158,11 +161,16 @@ def open_batch(
     options: InferenceRules,
     batch: BatchOptions | None = None,
     device: torch.device | None = None,
+    client: Client | None = None,
 ) -> Batch:
-    """Return an empty batch that follows some rules; the parameters are those of `PullBatch`.
+    """Return an empty batch that follows some rules; the parameters are those of `PullBatch` and `ShardedSession`.
 
     On the CPU steps are compiled; on other devices all sequences of profile ``v1`` take them together.
     """
-    if isinstance(options, V2Options):
-        return V2Batch(specification, rows, options=options, batch=batch)
-    return PullBatch(specification, rows, options=options, batch=batch, device=tensor_device(device))
+    if not isinstance(options, V2Options):
+        return PullBatch(specification, rows, options=options, batch=batch, device=tensor_device(device))
+    if client is None:
+        return V2Batch(partial(V2Session, specification, rows, options=options), rows, batch=batch)
+    state = (batch or BatchOptions()).state
+    spread = partial(ShardedV2Session, specification, rows, client=client, options=options, state=state)
+    return V2Batch(spread, rows, batch=batch)

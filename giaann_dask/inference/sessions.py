@@ -17,7 +17,7 @@ from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.device import one_thread, torch
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
-from giaann_dask.inference.batch import BatchOptions, Prompt
+from giaann_dask.inference.batch import Batch, BatchOptions, Prompt
 from giaann_dask.inference.continuation import GeneratedToken, GenerationOptions
 from giaann_dask.inference.generation import PreparedPrompt, RawToken, best_candidates, in_words, prepare_prompt
 from giaann_dask.inference.handle import CommitHandle, changed_flags, flags_of, open_flags_with
@@ -33,8 +33,9 @@ from giaann_dask.inference.rows.messages import RowProjection
 from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, RowOptions, row_source
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.rows.stored import StoredRows
-from giaann_dask.inference.sharded.workers import ShardedSession, StateOptions
+from giaann_dask.inference.sharded.sessions import ShardedSession
 from giaann_dask.inference.state.activation import ActiveColumns
+from giaann_dask.inference.state.options import StateOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
 from giaann_dask.inference.token_events import (
     ActiveColumn,
@@ -143,6 +144,11 @@ class NetworkHandle:
         network = (self.specification, self.rows, flags)
         return open_whole_session(*network, options=rules, device=device, client=self._client, state=state)
 
+    def open_sequences(self, rules: InferenceRules, batch: BatchOptions | None, device: torch.device | None) -> Batch:
+        """Return an empty batch of sequences that follow some rules."""
+        network = (self.specification, self.rows)
+        return open_batch(*network, options=rules, batch=batch, device=device, client=self._client)
+
     def trouble(self, within_s: float) -> str | None:
         """Return why rows are unavailable now, None when they are available.
 
@@ -204,9 +210,8 @@ def open_columns(
     from distributed import get_client
 
     reader = open_commit(path, commit)
-    # Only the pushed state of v1 is divided over workers.
-    client = get_client() if reader.manifest().specification.profile == "v1" else None
-    opened = NetworkHandle(reader, client=client, strengths=strengths, regions=regions)
+    # Activation states that are too large for this worker are divided over others.
+    opened = NetworkHandle(reader, client=get_client(), strengths=strengths, regions=regions)
     opened.keep_flags(kinds, flags)
     return opened
 
@@ -250,7 +255,7 @@ class ColumnBatch:
         self._opened, self._tagger = opened, options.tagger
         self._rules = fitting_rules(opened.specification, options.inference)
         self._device = device = rules_device(self._rules, options.device)
-        self._batch = open_batch(opened.specification, opened.rows, options=self._rules, batch=batch, device=device)
+        self._batch = opened.open_sequences(self._rules, batch, device)
         self._texts: dict[int, _Text] = {}
 
     def __len__(self) -> int:

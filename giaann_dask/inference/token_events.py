@@ -15,7 +15,7 @@ from giaann_dask.errors import PromptError
 from giaann_dask.events import Observer
 from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.continuation import Continuation, GeneratedToken, GenerationOptions, ScoredWord
-from giaann_dask.inference.sharded.workers import StateOptions
+from giaann_dask.inference.state.options import StateOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
 from giaann_dask.inference.registry import open_network
 from giaann_dask.inference.rows.health import LOST
-from giaann_dask.inference.sharded.workers import StateOptions
+from giaann_dask.inference.state.options import StateOptions
 from giaann_dask.inference.token_events import OpenNetwork, PreparedText, PromptWords, TokenEvent
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.tracing.index import ConnectionKey
@@ -234,7 +234,7 @@ class Engine:
         self._tracer = SharedTracer(reader)
         self._options = replace(options or GenerationOptions(), reasons=0)
         self._state = state or StateOptions()
-        self._batch = network.open_batch(self._options, BatchOptions(slots=slots))
+        self._batch = network.open_batch(self._options, BatchOptions(slots=slots, state=self._state))
         # Taggers load their words when first used; here, so that no request waits for it.
         with suppress(PromptError):
             self._batch.prepare("the word", self._options)

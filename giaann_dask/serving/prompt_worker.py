@@ -19,7 +19,7 @@ from distributed import get_worker
 
 from giaann_dask.cluster import trim_memory
 from giaann_dask.inference.continuation import GenerationOptions
-from giaann_dask.inference.sharded.workers import StateOptions
+from giaann_dask.inference.state.options import StateOptions
 from giaann_dask.inference.token_events import OpenNetwork, TokenEvent
 from giaann_dask.serving.engine import CompletionOptions, Engine, Generation, Part
 

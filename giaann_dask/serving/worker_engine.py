@@ -27,7 +27,7 @@ from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.inference.continuation import GenerationOptions
 from giaann_dask.inference.registry import open_on_workers
 from giaann_dask.inference.rows.health import LOST
-from giaann_dask.inference.sharded.workers import StateOptions
+from giaann_dask.inference.state.options import StateOptions
 from giaann_dask.inference.token_events import PromptWords, TokenEvent, WorkerOpening
 from giaann_dask.serving.engine import CompletionOptions, EngineStatistics, Generation, Part, Report
 from giaann_dask.serving.prompt_worker import EngineSettings, Order, Progress, PromptWorker

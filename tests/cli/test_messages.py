@@ -23,7 +23,7 @@ from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.errors import GiaannError, OptionError, parameter
 from giaann_dask.inference.rows.remote import RowOptions
-from giaann_dask.inference.sharded.workers import StateOptions
+from giaann_dask.inference.state.options import StateOptions
 from giaann_dask.inference.v1.beam import BeamOptions
 from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
 from giaann_dask.spec import Specification

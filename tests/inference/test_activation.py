@@ -399,16 +399,24 @@ def test_keys_are_found_while_an_index_grows(seed: int, kind: type[KeyIndex], bi
     keys = wanted[torch.from_numpy(rng.permutation(len(wanted))[: len(wanted) // 2])]
     edges = [0, *sorted(rng.integers(0, len(keys), calls).tolist()), len(keys)]
     index, copied, at = kind(CPU), None, int(rng.integers(len(edges)))
+    room = torch.empty_like(keys)
     for number, (begin, end) in enumerate(itertools.pairwise(edges)):
-        index.add(keys[:end], begin)
+        # With some that were added before.
+        again = keys[begin // 2 : end]
+        if kind is CompiledKeyIndex:
+            again = torch.cat([again, again])
+        position, used = index.take(room, begin, again)
+        assert used == end
+        assert torch.equal(room[position], again)
         if number == at:
             copied = index.copy(), end
-    position = {key: place for place, key in enumerate(keys.tolist())}
-    assert index.find(keys, wanted).tolist() == [position.get(key, -1) for key in wanted.tolist()]
+    assert torch.equal(room, keys)
+    place = {key: place for place, key in enumerate(keys.tolist())}
+    assert index.find(keys, wanted).tolist() == [place.get(key, -1) for key in wanted.tolist()]
     if copied is not None:
         index, end = copied
-        assert index.find(keys[:end], keys).tolist() == [*range(end), *[-1] * (len(keys) - end)]
-        index.add(keys, end)
+        assert index.find(room, keys).tolist() == [*range(end), *[-1] * (len(keys) - end)]
+        assert index.take(room, end, keys)[0].tolist() == [*range(len(keys))]
         assert index.find(keys, keys).tolist() == [*range(len(keys))]
 
 

@@ -24,25 +24,27 @@ from support.examples import examples
 from support.golden_steps import SYN_FOLDER, Follower, follow
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, random_run
 from support.serving_engines import parts_of
+from support.v2_records import V2Network
 from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.errors import OptionError
+from giaann_dask.inference.profiles import open_whole_session
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.sharded.workers import HeldState, ShardedSession, StateOptions
+from giaann_dask.inference.sharded.sessions import ShardedSession
+from giaann_dask.inference.sharded.workers import HeldState, SpreadStates
 from giaann_dask.inference.state.activation import ActiveColumns, StateEntries
-from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.inference.state.options import InferenceOptions, StateOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.token_events import TokenEvent
-from giaann_dask.inference.v1.session import Session
+from giaann_dask.inference.v2.options import V2Options, settings
 from giaann_dask.keys import pack_neuron
 from giaann_dask.runs.run import Run
 from giaann_dask.serving.engine import CompletionOptions, open_engine
-from giaann_dask.spec import Specification
 from giaann_dask.store.network_store import NetworkStore
 
 
-class WatchedSession(ShardedSession):
+class WatchedStates(SpreadStates):
     """Keeps the largest number of parts, checks where neurons belong, and lets workers forget parts."""
 
     most = 0
@@ -53,13 +55,19 @@ class WatchedSession(ShardedSession):
         super()._within_budget(after)
         self.most = max(self.most, len(after.parts))
         assert after.starts == sorted(set(after.starts))
-        for place, (key, *_) in enumerate(self._ask(after, dict.fromkeys(range(len(after.parts)), ()), "entries")):
-            neurons = (key >> 7) & ((1 << 51) - 1)
-            assert {after.place(neuron) for neuron in neurons.tolist()} <= {place}
-            assert len(key) == after.sizes[place]
-            assert 16 * len(key) <= self._limits.state_bytes or len(set(neurons.tolist())) == 1
+        for place, entries in enumerate(self.ask(after, "entries", dict.fromkeys(range(len(after.parts)), ()))):
+            neurons = set(((entries.key >> 7) & ((1 << 51) - 1)).tolist())
+            assert {after.place(neuron) for neuron in neurons} <= {place}
+            assert after.sizes[place] <= self._limits.state_bytes or len(neurons) <= 1
         if len(after.parts) > 1 and self.chance.random() < self.forgets:
-            self._holders.drop([self.chance.choice(after.parts[1:])])
+            self.holders.drop([self.chance.choice(after.parts[1:])])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def watched() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("giaann_dask.inference.sharded.sessions.SpreadStates", WatchedStates)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -69,37 +77,59 @@ def workers() -> Iterator[Client]:
         yield client
 
 
-@examples(10)
+class V2Specification(V2Network):
+    """A random network's."""
+
+    @property
+    def segments(self) -> int:
+        return self.last_segment + 1
+
+
+def v2_rules(name: Any, lif: bool, feed: Any, branches: int) -> tuple[V2Specification, V2Options]:
+    """Segments that the dynamics have, and their rules."""
+    return V2Specification(branches, 8 if lif else 7, seed_tokens=4), settings(name, lif=lif, feed=feed)
+
+
+V1_RULES = st.tuples(st.sampled_from(SPECIFICATIONS), st.sampled_from(OPTIONS))
+V2_RULES = st.builds(
+    v2_rules,
+    st.sampled_from(["train", "test"]),
+    st.booleans(),
+    st.sampled_from(["target", "prediction"]),
+    st.sampled_from([1, 2]),
+)
+
+
+@examples(20)
 @given(
     st.integers(0, 2**32),
-    st.sampled_from(SPECIFICATIONS),
-    st.sampled_from(OPTIONS),
+    V1_RULES | V2_RULES,
     st.integers(3, 8),
     st.integers(2, 14),
     st.sampled_from([48, 160, 1000, 1 << 20]),
     st.sampled_from([0.0, 0.5]),
 )
 def test_the_same_steps_as_undivided(
-    workers: Client,
-    seed: int,
-    specification: Specification,
-    options: InferenceOptions,
-    size: int,
-    length: int,
-    budget: int,
-    forgets: float,
+    workers: Client, seed: int, rules: tuple[Any, Any], size: int, length: int, budget: int, forgets: float
 ) -> None:
+    """Of both profiles, also where workers lose parts again and again."""
+    specification, options = rules
     rng = np.random.default_rng(seed)
     neurons = np.unique(pack_neuron(rng.integers(0, 3, size), rng.integers(0, FEATURES, size)))
     rows = RunRows([random_run(rng, specification, neurons, 0.4)], lambda _: 0)
     flags = FlagTable(rng.random(FEATURES) < 0.5, rng.integers(-1, 3, FEATURES))
     sequence = PreparedSequence(neuron=rng.choice(neurons, length), noun=rng.random(length) < 0.4, number=1)
+    network: dict[str, Any] = {"specification": specification, "rows": rows, "flags": flags, "options": options}
     limits = StateOptions(state_bytes=budget)
-    spread = WatchedSession(specification, rows, flags, client=workers, options=options, state=limits)
+    both: list[Any] = [
+        open_whole_session(**network, client=client, device=None, state=limits) for client in (None, workers)
+    ]
+    spread = both[1].spread
+    assert isinstance(spread, WatchedStates)
     spread.forgets = forgets
     traces: tuple[list[StepTrace], list[StepTrace]] = ([], [])
     states: tuple[list[StateEntries | None], list[StateEntries | None]] = ([], [])
-    for number, session in enumerate((Session(specification, rows, flags, options=options), spread)):
+    for number, session in enumerate(both):
 
         def observe(trace: StepTrace, number: int = number) -> None:
             traces[number].append(trace)
@@ -107,8 +137,8 @@ def test_the_same_steps_as_undivided(
 
         session.run_sequence(sequence, observer=observe)
         session.generate(sequence, 3, observer=observe)
-    event(f"parts {min(spread.most, 3)}")
-    assert spread._holders.on_workers == (spread.most > 1), "workers are asked only when the budget is passed"
+    event(f"{type(both[0]).__name__} {min(spread.most, 3)}")
+    assert spread.holders.on_workers == (spread.most > 1), "workers are asked only when the budget is passed"
     assert len(traces[0]) == len(traces[1])
     for whole, divided in zip(*states, strict=True):
         if divided is not None:
@@ -122,14 +152,17 @@ def test_the_same_steps_as_undivided(
             assert one.candidates.best == other.candidates.best
 
 
-def dense(client: Client, budget: int, **more: float) -> tuple[WatchedSession, PreparedSequence]:
+def dense(client: Client, budget: int, rules: Any = None, **more: float) -> tuple[Any, WatchedStates, PreparedSequence]:
     rng = np.random.default_rng(1)
     neurons = np.unique(pack_neuron(rng.integers(0, 3, 12), rng.integers(0, FEATURES, 12)))
-    rows = RunRows([random_run(rng, SPECIFICATIONS[0], neurons, 0.5)], lambda _: 0)
+    specification, options = rules or (SPECIFICATIONS[0], InferenceOptions())
+    rows = RunRows([random_run(rng, specification, neurons, 0.5)], lambda _: 0)
     flags = FlagTable(np.zeros(FEATURES, bool), np.zeros(FEATURES, int))
     limits = StateOptions(state_bytes=budget, **more)  # type: ignore[arg-type]
-    session = WatchedSession(SPECIFICATIONS[0], rows, flags, client=client, state=limits)
-    return session, PreparedSequence(neuron=neurons[:6], noun=np.ones(6, bool), number=1)
+    session: Any = open_whole_session(
+        specification, rows, flags, options=options, client=client, device=None, state=limits
+    )
+    return session, session.spread, PreparedSequence(neuron=neurons[:6], noun=np.ones(6, bool), number=1)
 
 
 def held_parts(client: Client) -> int:
@@ -139,11 +172,11 @@ def held_parts(client: Client) -> int:
 
 
 def test_parts_of_sequences_that_nobody_follows_are_dropped(workers: Client) -> None:
-    session, prompt = dense(workers, 200)
+    session, spread, prompt = dense(workers, 200)
     streams = [session.stream(prompt, 3) for _ in range(2)]
     both = list(zip(*streams, strict=True))
     assert [one.result for one, _ in both] == [other.result for _, other in both]
-    assert session.most > 3
+    assert spread.most > 3
     left = session.stream(prompt, 3)
     for _ in range(4):
         next(left)
@@ -183,6 +216,7 @@ def test_a_server_that_may_hold_little_says_the_same(tmp_path: Path) -> None:
 def test_a_golden_file_and_lost_workers() -> None:
     """A tiny budget on two processes; then one that holds parts is stopped, then killed, and its parts made again."""
     path = next(SYN_FOLDER.glob("infer_syntest40_exact_target*.jsonl.gz"))
+    v2 = v2_rules("test", True, "prediction", 1)
     with gd.connect(workers=2) as client:
 
         class SpreadFollower(Follower):
@@ -197,17 +231,17 @@ def test_a_golden_file_and_lost_workers() -> None:
                 assert trace.state is None or 16 * len(trace.state) <= 1 << 16, where
 
         follow(path, golden_run(SYN_FOLDER), SpreadFollower)
-        session, prompt = dense(client, 1 << 30)
-        expected = [trace.result for trace in session.stream(prompt, 8)]
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            session, prompt = dense(client, 200, timeout_s=5)
+        for number, rules in ((signal.SIGSTOP, None), (signal.SIGKILL, None), (signal.SIGKILL, v2)):
+            session, _, prompt = dense(client, 1 << 30, rules)
+            expected = [trace.result for trace in session.stream(prompt, 8)]
+            session, spread, prompt = dense(client, 200, rules, timeout_s=5)
             steps = session.stream(prompt, 8)
             found = [next(steps).result for _ in range(4)]
-            futures = session._holders._futures
+            futures = spread.holders._futures
             pid = client.run(os.getpid, workers=[client.who_has(futures)[futures[0].key][0]])
             os.kill(next(iter(pid.values())), number)
             assert found + [trace.result for trace in steps] == expected
-            assert session.most > 3
+            assert spread.most > 3
             if number == signal.SIGSTOP:
                 os.kill(next(iter(pid.values())), signal.SIGCONT)
 

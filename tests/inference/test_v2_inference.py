@@ -82,14 +82,14 @@ def test_a_prompt_goes_on_as_a_sequence_that_is_fed_predictions(golden: Golden, 
 
 def test_a_batch_answers_what_sessions_do(golden: Golden) -> None:
     options = settings("test", feed="prediction")
-    batch = V2Batch(cast(Specification, golden.network), golden.rows, options=options, batch=BatchOptions(slots=5))
+    session = golden.session(options)
+    batch = V2Batch(lambda _: session, golden.rows, batch=BatchOptions(slots=5))
     waiting, found = list(golden.sequences), dict[int, list[Any]]()
     while waiting or len(batch):
         while waiting and batch.free_slots:
             batch.enter(Prompt(sequence=start(waiting.pop(0)), flags=golden.flags, tokens=9))
         for advance in batch.step():
             found.setdefault(advance.number, []).extend(trace.result for trace in advance.traces)
-    session = golden.session(options)
     assert len(found) == len(golden.sequences)
     for number, sequence in enumerate(golden.sequences):
         assert tuple(found[number]) == session.generate(start(sequence), 9).steps
@@ -145,13 +145,12 @@ def test_reasons_without_a_soma_are_connections_that_are_there(name: Any) -> Non
 def test_a_table_that_grows_loses_nothing(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     options = settings("test")
     wide = [golden.session(options).run_sequence(sequence) for sequence in golden.sequences]
-    monkeypatch.setattr("giaann_dask.inference.v2.states._FIRST_SLOTS", 2)
     monkeypatch.setattr("giaann_dask.inference.v2.states._FIRST_STEPS", 1)
-    # Neurons move when they are needed alone, or a few others with them.
-    for moved in (0, 1):
-        monkeypatch.setattr("giaann_dask.inference.v2.states._MOVED_SLOTS", moved)
-        narrow = [golden.session(options).run_sequence(sequence) for sequence in golden.sequences]
-        assert [result.steps for result in narrow] == [result.steps for result in wide]
+    monkeypatch.setattr("giaann_dask.inference.state.growing._FIRST_ROWS", 1)
+    monkeypatch.setattr("giaann_dask.inference.state.growing._MAPPED_BYTES", 0)
+    monkeypatch.setattr("giaann_dask.inference.state.key_index._FIRST_SLOTS", 2)
+    narrow = [golden.session(options).run_sequence(sequence) for sequence in golden.sequences]
+    assert [result.steps for result in narrow] == [result.steps for result in wide]
 
 
 SOURCE = int(pack_neuron(2, 5))

@@ -12,7 +12,7 @@ from giaann_dask.errors import ClusterError, PromptError
 from giaann_dask.events import ignore
 from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.continuation import Candidate, GeneratedToken, GenerationOptions, Reason
-from giaann_dask.inference.sharded.workers import StateOptions
+from giaann_dask.inference.state.options import StateOptions
 from giaann_dask.inference.token_events import ActiveColumn, PreparedText, TokenEvent
 from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, Engine, Part
 from giaann_dask.tracing.index import ConnectionKey

@@ -1,9 +1,10 @@
-"""Advance one sequence whose activation state exceeds the memory budget of this process, with the rest on workers.
+"""Spread the activation state of a sequence over workers when it exceeds the memory budget of this process.
 
 The pushed state of a sequence is divided by target column as soon as it exceeds the budget, the upper parts are given
-to workers in turn, and the candidates are reduced over the parts. Parts are in the order of their columns, so that the
+to workers in turn, and the candidates are joined over the parts. Parts are in the order of their columns, so that the
 first maximum over the parts is the first maximum of all. `giaann_dask.inference.sharded.state_actor` changes a part,
-and says why the results are those of the undivided state.
+and says why the results are those of the undivided state; `giaann_dask.inference.sharded.sessions` has the sessions of
+the profiles.
 
 For the same reason a part can be made again by itself: when a worker is lost, another one is sent the operations of the
 sequence so far, with the part's targets of the rows, and the sequence goes on with the same values.
@@ -14,88 +15,57 @@ from __future__ import annotations
 import itertools
 import weakref
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.device import torch
-from giaann_dask.errors import ClusterError, OptionError, parameter, require_option
-from giaann_dask.inference.rows.source import RowSource, as_tensor
+from giaann_dask.errors import ClusterError
 from giaann_dask.inference.sharded.holders import HERE, Holders, by_holder
-from giaann_dask.inference.sharded.state_actor import Call, StateActor
-from giaann_dask.inference.state.activation import ActiveColumns, Pulse, StateEntries
-from giaann_dask.inference.state.candidates import Candidates, TokenTimes
-from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.inference.state.sequence import FlagTable
-from giaann_dask.inference.v1.session import Stepper
+from giaann_dask.inference.sharded.state_actor import Call, Part, StateActor
+from giaann_dask.inference.state.activation import ActiveColumns, StateEntries
+from giaann_dask.inference.state.options import StateOptions
 from giaann_dask.keys import NEURON_MASK
-from giaann_dask.spec import BRANCH_BITS, Specification
+from giaann_dask.spec import BRANCH_BITS
 
 if TYPE_CHECKING:
     from distributed import Client
-    from torch import Tensor
 
-# Of a key, a value and a time.
-ENTRY_BYTES = 16
 # How often parts are asked in one step, and made again on other workers before the next time.
 _ATTEMPTS = 4
 # Targets that are sent together to make a part again.
 _CALLED_AT_ONCE = 1 << 20
 _numbers = itertools.count()
 
-
-@dataclass(frozen=True, kw_only=True)
-class StateOptions:
-    """Options of the size of a sequence's state in this process.
-
-    Parameters
-    ----------
-    state_bytes : int
-        Bytes of entries, 16 each, of a part; what passes that goes to workers, divided until no part is
-        larger, unless it is one neuron.
-    timeout_s : float
-        Seconds after which a worker that does not respond is lost; its parts are made again on others.
-    columns : int
-        Of how many concept columns the activation is asked for at every step of a divided state.
-
-    Raises
-    ------
-    OptionError
-        If there is no room for an entry, no time, or fewer than no columns.
-    """
-
-    state_bytes: int = 1 << 30
-    timeout_s: float = 60.0
-    columns: int = 0
-
-    def __post_init__(self) -> None:
-        if self.state_bytes < ENTRY_BYTES:
-            raise OptionError(
-                f"{parameter('state_bytes')} is {self.state_bytes}", f"{ENTRY_BYTES} or more", "give room for an entry"
-            )
-        require_option(self.timeout_s > 0, "timeout_s", self.timeout_s, "more than 0")
-        require_option(self.columns >= 0, "columns", self.columns, "0 or more")
+# A source's target keys, ascending, and other arrays with a value of each, or without any.
+Row = tuple[npt.NDArray[Any], ...]
 
 
-class Operation(NamedTuple):
-    """Operation that was done on a whole state.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """Operation on a whole state, which its parts do.
 
     Attributes
     ----------
     what : str
-        A method of `StateActor`.
-    neuron : int
-        Neuron key that was changed, or the source of the row that was pushed.
-    pulse : Pulse or None
-        Signal of the source.
+        A method of the parts.
+    arguments : tuple
+        Its arguments; those that the other attributes add are before and after them.
+    row : int, optional
+        Source of a row: each part is first given the targets that lie in it.
+    neurons : tuple of int
+        Neuron keys that are changed; without a row only the parts that they are in do it.
+    everywhere : bool
+        Whether all parts do it, and are last told which of these neurons they have, a bool each.
     """
 
     what: str
-    neuron: int
-    pulse: Pulse | None = None
+    arguments: tuple[Any, ...] = ()
+    row: int | None = None
+    neurons: tuple[int, ...] = ()
+    everywhere: bool = False
 
 
 @dataclass(eq=False)
@@ -109,7 +79,7 @@ class HeldState:
     parts : list of tuple of int
         Holder and number of each part.
     sizes : list of int
-        Entries of each part.
+        Bytes of the entries of each part.
     history : list of Operation
         All operations so far, from which lost parts are made again.
     abandoned : list of tuple of int
@@ -127,129 +97,105 @@ class HeldState:
         return bisect_right(self.starts, neuron) - 1
 
 
-class ShardedSession(Stepper[HeldState]):
-    """Advances one sequence at a time, with the state beyond a budget on workers; results equal those of `Session`.
+class SpreadStates:
+    """States of sequences in parts, of which those beyond a budget are on workers.
 
-    Until the budget is passed nothing is asked of the cluster. Traces have the state as long as all of it is here, then
-    its strongest columns.
+    Until the budget is passed nothing is asked of the cluster.
 
     Parameters
     ----------
-    specification : Specification
-        Of the network.
-    rows : RowSource
-        Outgoing connections by neuron key.
-    flags : FlagTable
-        Stored delimiter flags of every feature that the rows or the sequences name.
     client : Client
         Of the cluster whose computing workers may hold parts.
-    options : InferenceOptions, optional
-        Rules of inference.
-    device : torch.device, optional
-        Of the part that is here.
-    state : StateOptions, optional
-        When the state is divided.
+    new_part : callable
+        Returns a part without entries; sent to the workers.
+    row_of : callable
+        Returns the row of a source again.
+    limits : StateOptions
+        When states are divided.
+    here : callable, optional
+        Returns a part without entries in this process; by default as on workers.
     """
 
     def __init__(
         self,
-        specification: Specification,
-        rows: RowSource,
-        flags: FlagTable,
-        *,
         client: Client,
-        options: InferenceOptions | None = None,
-        device: torch.device | None = None,
-        state: StateOptions | None = None,
+        new_part: Callable[[], Part],
+        row_of: Callable[[int], Row],
+        limits: StateOptions,
+        here: Callable[[], Part] | None = None,
     ) -> None:
-        super().__init__(specification, rows, flags, options=options, device=device)
-        self._limits = state or StateOptions()
-        here = StateActor(specification, self.options, str(self.device))
-        self._holders = Holders(client, here, (specification, self.options), self._limits.timeout_s)
+        self._row_of, self._limits = row_of, limits
+        self.holders = Holders(client, StateActor(here or new_part), (new_part,), limits.timeout_s)
 
-    def _begin(self) -> HeldState:
+    def begin(self) -> HeldState:
+        """Return a state without entries."""
         state = HeldState(parts=[(HERE, next(_numbers))])
-        self._ask(state, {0: ()}, "begin")
+        self.ask(state, "begin", {0: ()})
         # Whoever stops in the middle of a sequence says nothing; the lists of parts are the state's own.
-        weakref.finalize(state, _drop, self._holders, state.parts, state.abandoned).atexit = False
+        weakref.finalize(state, _drop, self.holders, state.parts, state.abandoned).atexit = False
         return state
 
-    def _burst(self, state: HeldState, neuron: int) -> None:
-        self._change(state, "burst", neuron)
+    def change(self, state: HeldState, operation: Operation, row: Row | None = None) -> list[Any]:
+        """Do an operation; return the results of the parts that did it, in their order.
 
-    def _activity(self, state: HeldState, neuron: int) -> int:
-        (active,) = self._ask(state, {state.place(neuron): (neuron,)}, "activity")
-        return int(active)
-
-    def _propagate(self, state: HeldState, source: int, target: Tensor, pulse: Pulse) -> None:
-        keys = target.cpu().numpy()
-        divided = _divided(state, keys, (keys >> BRANCH_BITS) & NEURON_MASK)
-        wanted = {place: (some, pulse) for place, some in enumerate(divided)}
-        state.sizes[:] = self._ask(state, wanted, "propagate")
-        state.history.append(Operation("propagate", source, pulse))
+        Parameters
+        ----------
+        state : HeldState
+            Where the parts are.
+        operation : Operation
+            What they do.
+        row : tuple of ndarray, optional
+            The operation's row.
+        """
+        wanted = dict(self._arguments_of(state, operation, range(len(state.parts)), row))
+        found = self.ask(state, operation.what, wanted)
+        state.history.append(operation)
         self._within_budget(state)
+        return found
 
-    def _deactivate(self, state: HeldState, neuron: int) -> None:
-        self._change(state, "deactivate", neuron)
-
-    def _score(self, state: HeldState, connected: Tensor, times: TokenTimes) -> Candidates | None:
-        keys = connected.cpu().numpy()
-        wanted = {place: (some, times) for place, some in enumerate(_divided(state, keys, keys)) if len(some)}
-        found = [
-            Candidates(as_tensor(neuron, self.device), as_tensor(value, self.device), best)
-            for neuron, value, best in filter(None, self._ask(state, wanted, "score"))
-        ]
-        return reduce_candidates(found, self.device)
-
-    def _entries(self, state: HeldState) -> StateEntries | None:
+    def entries(self, state: HeldState) -> StateEntries | None:
+        """Return a copy of all entries, sorted, where all of them are here."""
         if len(state.parts) > 1:
             return None
-        (entries,) = self._ask(state, {0: ()}, "entries")
-        return StateEntries(*(as_tensor(array, self.device) for array in entries))
+        (entries,) = self.ask(state, "entries", {0: ()})
+        found: StateEntries = entries
+        return found
 
-    def _active_columns(self, state: HeldState) -> ActiveColumns | None:
+    def active_columns(self, state: HeldState) -> ActiveColumns | None:
+        """Return the strongest columns of a divided state, if any are asked for."""
         if len(state.parts) == 1 or not self._limits.columns:
             return None
         wanted = dict.fromkeys(range(len(state.parts)), (self._limits.columns,))
-        return ActiveColumns.joined(self._ask(state, wanted, "columns")).strongest(self._limits.columns)
+        return ActiveColumns.joined(self.ask(state, "columns", wanted)).strongest(self._limits.columns)
 
-    def _change(self, state: HeldState, what: str, neuron: int) -> None:
-        place = state.place(neuron)
-        (state.sizes[place],) = self._ask(state, {place: (neuron,)}, what)
-        state.history.append(Operation(what, neuron))
-        self._within_budget(state)
-
-    def _within_budget(self, state: HeldState) -> None:
-        """Divide all parts that pass the budget."""
-        place = 0
-        while place < len(state.parts):
-            large = ENTRY_BYTES * state.sizes[place] > self._limits.state_bytes
-            (upper,) = self._ask(state, {place: ()}, "divide") if large else (None,)
-            if upper is None:
-                place += 1
-                continue
-            pivot, entries = upper
-            holder = self._holders.choose(len(state.parts))
-            state.starts.insert(place + 1, pivot)
-            state.parts.insert(place + 1, (holder, next(_numbers)))
-            state.sizes.insert(place + 1, 0)
-            (size,) = self._ask(state, {place + 1: entries}, "put")
-            state.sizes[place : place + 2] = [state.sizes[place] - size, size]
-
-    def _ask(self, state: HeldState, wanted: dict[int, tuple[Any, ...]], what: str) -> list[Any]:
-        """Call a method on parts, one request for each holder; return the answers in the order of the parts.
+    def ask(self, state: HeldState, what: str, wanted: Mapping[int, tuple[Any, ...]]) -> list[Any]:
+        """Call a method of parts, one request for each holder; return the results in the order of the parts.
 
         Parts of lost holders are made again on others, and asked there.
+
+        Parameters
+        ----------
+        state : HeldState
+            Where the parts are.
+        what : str
+            See `giaann_dask.inference.sharded.state_actor.Call`.
+        wanted : mapping of int to tuple
+            The arguments, by the place of the part.
+
+        Raises
+        ------
+        ClusterError
+            If parts are lost again and again, or no worker can hold them.
         """
         answers: dict[int, Any] = {}
         for _ in range(_ATTEMPTS):
             places = [place for place in wanted if place not in answers]
             asked = by_holder([(state.parts[p][0], Call(what, state.parts[p][1], wanted[p])) for p in places])
-            found = {holder: its if its is None else iter(its) for holder, its in self._holders.ask(asked).items()}
+            found = {holder: its if its is None else iter(its) for holder, its in self.holders.ask(asked).items()}
             for place in places:
                 its = found[state.parts[place][0]]
                 if its is not None:
-                    answers[place] = next(its)
+                    answers[place], state.sizes[place] = next(its)
             lost = [place for place in places if place not in answers]
             if not lost:
                 return [answers[place] for place in wanted]
@@ -260,11 +206,28 @@ class ShardedSession(Stepper[HeldState]):
             "look at the workers' logs and memory, then begin the sequence again",
         )
 
+    def _within_budget(self, state: HeldState) -> None:
+        """Divide all parts that pass the budget."""
+        place = 0
+        while place < len(state.parts):
+            large = state.sizes[place] > self._limits.state_bytes
+            (upper,) = self.ask(state, "divide", {place: ()}) if large else (None,)
+            if upper is None:
+                place += 1
+                continue
+            pivot, content = upper
+            holder = self.holders.choose(len(state.parts))
+            state.starts.insert(place + 1, pivot)
+            state.parts.insert(place + 1, (holder, next(_numbers)))
+            state.sizes.insert(place + 1, 0)
+            self.holders.ask(by_holder([(holder, Call("begin", state.parts[place + 1][1]))]))
+            self.ask(state, "put", {place + 1: (content,)})
+
     def _make_again(self, state: HeldState, places: Sequence[int]) -> None:
         """Make lost parts on other holders, as they were before the operation that failed."""
         for place in places:
             state.abandoned.append(state.parts[place])
-            state.parts[place] = self._holders.choose(place), next(_numbers)
+            state.parts[place] = self.holders.choose(place), next(_numbers)
         calls: list[tuple[int, Call]] = [
             (state.parts[place][0], Call("begin", state.parts[place][1])) for place in places
         ]
@@ -273,59 +236,46 @@ class ShardedSession(Stepper[HeldState]):
             for place, arguments in self._arguments_of(state, operation, places):
                 holder, part = state.parts[place]
                 calls.append((holder, Call(operation.what, part, arguments)))
-                waiting += len(arguments[0]) if operation.pulse is not None else 1
+                waiting += 1 if operation.row is None else len(arguments[0])
             if waiting > _CALLED_AT_ONCE:
-                self._holders.ask(by_holder(calls))
+                self.holders.ask(by_holder(calls))
                 calls, waiting = [], 0
         # A holder that is lost now, too, is noticed by who asks it next.
-        self._holders.ask(by_holder(calls))
+        self.holders.ask(by_holder(calls))
 
     def _arguments_of(
-        self, state: HeldState, operation: Operation, places: Sequence[int]
+        self, state: HeldState, operation: Operation, places: Sequence[int], row: Row | None = None
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """Yield some parts that an operation of the past concerns, with the arguments of the method."""
-        if operation.pulse is None:
-            place = state.place(operation.neuron)
-            if place in places:
-                yield place, (operation.neuron,)
-            return
-        keys = self._targets(operation.neuron).cpu().numpy()
-        divided = _divided(state, keys, (keys >> BRANCH_BITS) & NEURON_MASK)
-        for place in places:
-            yield place, (divided[place], operation.pulse)
+        """Yield those of some parts that do an operation, with the arguments of the method."""
+        owners = [state.place(neuron) for neuron in operation.neurons]
+        if operation.row is not None:
+            divided = _divided(state, self._row_of(operation.row) if row is None else row)
+            for place in places:
+                yield place, (*divided[place], *operation.arguments)
+        elif operation.everywhere:
+            for place in places:
+                yield place, (*operation.arguments, tuple(owner == place for owner in owners))
+        else:
+            for place in dict.fromkeys(owners):
+                if place in places:
+                    yield place, operation.arguments
 
 
-def _divided(
-    state: HeldState, keys: npt.NDArray[np.int64], neuron: npt.NDArray[np.int64]
-) -> list[npt.NDArray[np.int64]]:
-    """Return ascending keys by part; `neuron` has the neuron of every key."""
+def by_part(state: HeldState, neuron: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the place of the part that each neuron is in."""
+    return np.searchsorted(np.array(state.starts[1:], np.int64), neuron, side="right")
+
+
+def _divided(state: HeldState, row: Row) -> list[Row]:
+    """Return the arrays of a row by part."""
     if len(state.parts) == 1:
-        return [keys]
-    place = np.searchsorted(np.array(state.starts[1:], np.int64), neuron, side="right")
-    return [keys[place == number] for number in range(len(state.parts))]
+        return [row]
+    target = row[0]
+    place = by_part(state, (target >> BRANCH_BITS) & NEURON_MASK)
+    chosen = [place == number for number in range(len(state.parts))]
+    return [tuple(each[its] if len(each) == len(target) else each for each in row) for its in chosen]
 
 
 def _drop(holders: Holders, *parts: Sequence[tuple[int, int]]) -> None:
     """Let holders forget parts, without waiting."""
     holders.drop(itertools.chain(*parts))
-
-
-def reduce_candidates(found: Sequence[Candidates], device: torch.device) -> Candidates | None:
-    """Concatenate the candidates of all parts, in the order of neurons; the first of equal maxima wins.
-
-    Parameters
-    ----------
-    found : sequence of Candidates
-        Of the parts that have any, in the order of their neurons.
-    device : torch.device
-        Where the result shall be.
-    """
-    if not found:
-        return None
-    tops = [float(some.value[some.best]) for some in found]
-    winner = tops.index(max(tops))
-    return Candidates(
-        torch.cat([torch.as_tensor(some.neuron, device=device) for some in found]),
-        torch.cat([torch.as_tensor(some.value, device=device) for some in found]),
-        sum(map(len, found[:winner])) + found[winner].best,
-    )

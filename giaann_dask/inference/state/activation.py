@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.device import torch
+from giaann_dask.inference.state.growing import GrowingTensor
 from giaann_dask.inference.state.key_index import new_index
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NEVER = -1
-_FIRST_ENTRIES = 1 << 7
 # For more branches torch computes the sigmoid with vector instructions, which round some of the values differently.
 _SCALAR_DRIVES = 32
 _ONE_SEGMENT = 1 << SEGMENT_SHIFT
@@ -137,7 +137,8 @@ class StateEntries:
 class ActivationState:
     """Activation and time of the entries of one sequence, changed in place.
 
-    Memory grows by amortised doubling. An entry and its place in the index take 24 to 56 bytes.
+    It grows a little with each step (`giaann_dask.inference.state.growing`, `giaann_dask.inference.state.key_index`),
+    so that no step waits for all entries. An entry and its place in the index take 24 to 40 bytes.
 
     Parameters
     ----------
@@ -148,15 +149,15 @@ class ActivationState:
     """
 
     def __init__(self, device: torch.device, entries: StateEntries | None = None) -> None:
-        self._key = torch.empty(_FIRST_ENTRIES, dtype=torch.int64, device=device)
-        self._value = torch.empty(_FIRST_ENTRIES, dtype=torch.float32, device=device)
-        self._time = torch.empty(_FIRST_ENTRIES, dtype=torch.int32, device=device)
+        self._keys = GrowingTensor(torch.int64, device)
+        self._values = GrowingTensor(torch.float32, device)
+        self._times = GrowingTensor(torch.int32, device)
         self._size, self._index = 0, new_index(device)
         # Positions of entries that are neither 0 nor 1, maybe, since they were last booleanised.
         self._pending: list[Tensor] = []
         if entries is not None:
-            self._append(entries.key)
-            self._value[: self._size], self._time[: self._size] = entries.value, entries.time
+            self._take(entries.key)
+            self._values.values[: self._size], self._times.values[: self._size] = entries.value, entries.time
             self._pending.append((entries.value != entries.value.sign()).nonzero()[:, 0])
 
     def __len__(self) -> int:
@@ -165,15 +166,17 @@ class ActivationState:
 
     def copy(self) -> ActivationState:
         """Return a state with the same entries that is changed independently."""
-        other = ActivationState(self._key.device)
-        other._key, other._value, other._time = self._key.clone(), self._value.clone(), self._time.clone()
+        other = ActivationState(self._keys.values.device)
+        other._keys, other._values, other._times = (
+            each.copy(self._size) for each in (self._keys, self._values, self._times)
+        )
         other._size, other._index, other._pending = self._size, self._index.copy(), [*self._pending]
         return other
 
     def entries(self) -> StateEntries:
         """Return a copy of all entries, sorted."""
-        key, order = self._key[: self._size].sort()
-        return StateEntries(key, self._value[order], self._time[order])
+        key, order = self._keys.values[: self._size].sort()
+        return StateEntries(key, self._values.values[order], self._times.values[order])
 
     def find(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Look up target keys.
@@ -189,37 +192,30 @@ class ActivationState:
             Position of each key's entry, int64, and whether it has one; both of the shape of `keys`. The position of a
             key without an entry can be read, too.
         """
-        position = self._index.find(self._key[: self._size], keys.reshape(-1)).reshape(keys.shape)
+        position = self._index.find(self._keys.values, keys.reshape(-1)).reshape(keys.shape)
         return position.clamp_min(0), position >= 0
 
     def values(self, position: Tensor, found: Tensor) -> Tensor:
         """Return the values of the entries that `find` found, 0 for missing entries."""
-        return torch.where(found, self._value[position], 0.0)
+        return torch.where(found, self._values.values[position], 0.0)
 
     def times(self, position: Tensor, found: Tensor) -> Tensor:
         """Return the times of the entries that `find` found, 0 for missing entries and missing times."""
-        return torch.where(found, self._time[position].clamp_min(0), 0)
+        return torch.where(found, self._times.values[position].clamp_min(0), 0)
 
     def add(self, keys: Tensor, amount: float) -> Tensor:
         """Add an amount to the entries of distinct keys, making those that are missing; return their positions."""
-        position, found = self.find(keys)
-        missing = ~found
-        fresh, size = keys[missing], self._size
-        if len(fresh):
-            self._append(fresh)
-            self._value[size : self._size] = 0.0
-            self._time[size : self._size] = NEVER
-            position = torch.where(found, position, size - 1 + missing.cumsum(0))
-        self._value.index_add_(0, position, torch.full_like(position, amount, dtype=torch.float32))
+        position = self._take(keys)
+        self._values.values.index_add_(0, position, torch.full_like(position, amount, dtype=torch.float32))
         return position
 
     def clear(self, position: Tensor) -> None:
         """Set the values of entries to 0."""
-        self._value.index_fill_(0, position, 0.0)
+        self._values.values.index_fill_(0, position, 0.0)
 
     def set_time(self, position: Tensor, time: int) -> None:
         """Set the times of entries."""
-        self._time.index_fill_(0, position, time)
+        self._times.values.index_fill_(0, position, time)
 
     def mark_burst(self, position: Tensor) -> None:
         """Remember entries that have to be booleanised, though no connection may reach them."""
@@ -233,26 +229,20 @@ class ActivationState:
         burst, self._pending = self._pending, []
         if first_key is None:
             return
-        some = [each[self._key[each] >= first_key] for each in burst]
+        some = [each[self._keys.values[each] >= first_key] for each in burst]
         changed = torch.cat([position, *some])
-        self._value.index_copy_(0, changed, self._value[changed].sign())
+        value = self._values.values
+        value.index_copy_(0, changed, value[changed].sign())
 
-    def _append(self, keys: Tensor) -> None:
-        """Append entries; their values and times are to be set."""
-        begin, self._size = self._size, self._size + len(keys)
-        if self._size > len(self._key):
-            self._key, self._value, self._time = (
-                _grown(each, begin, self._size) for each in (self._key, self._value, self._time)
-            )
-        self._key[begin : self._size] = keys
-        self._index.add(self._key[: self._size], begin)
-
-
-def _grown(values: Tensor, used: int, needed: int) -> Tensor:
-    """Return a tensor of at least the needed and twice the former size that begins with the used values."""
-    larger = values.new_empty(max(needed, 2 * len(values)))
-    larger[:used] = values[:used]
-    return larger
+    def _take(self, keys: Tensor) -> Tensor:
+        """Return the positions of the entries of distinct keys, after appending those that are missing."""
+        before, needed = self._size, self._size + len(keys)
+        for each in (self._keys, self._values, self._times):
+            each.reserve(before, needed)
+        position, self._size = self._index.take(self._keys.values, before, keys)
+        self._values.values[before : self._size] = 0.0
+        self._times.values[before : self._size] = NEVER
+        return position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Index the keys of a tensor that only grows, to find their positions on any device.
 
-An open-addressed table of positions, at most half of it used. It grows by amortised doubling, and a larger table takes
-over the keys of the one before it a few at a time, with the keys that are added, so that no call waits for all of them.
+An open-addressed table of positions, at most half of it used. It grows by doubling, a little with each key that is
+added, so that no call waits for the whole table: while it fills, the memory of one twice as large is cleared, and that
+one then takes over the keys of the one before it a few at a time.
 On the CPU compiled loops search in it; on other devices tensor operations over all keys of a call, which go on with
 those that have not met their slot yet. A torch operation costs microseconds, which a few keys do not need in all.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numba as nb
+import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.device import tensor_device, torch
@@ -28,6 +30,18 @@ _DOWN, _UPPER = 29, 32
 _WINDOW = 4
 # Keys that a larger table takes over for each one that is added; two would do.
 _TAKEN_OVER = 4
+# Slots of the next table that are cleared for each key that is added, from half of what the present one may have on;
+# eight would do.
+_CLEARED = 16
+
+
+def _home(key: Any, last: int) -> Any:
+    """Return the slot at which the search for a key begins, of those up to a last one; of a tensor of keys, theirs."""
+    return (((key ^ (key >> _DOWN)) * _SPREAD) >> _UPPER) & last
+
+
+_home_of_key = nb.njit(_home)
+_NO_TABLE = np.zeros(1, np.int32)
 
 
 class KeyIndex:
@@ -40,19 +54,25 @@ class KeyIndex:
 
     Examples
     --------
-    >>> keys = torch.tensor([7, 5, 9])
+    >>> keys = torch.zeros(4, dtype=torch.int64)
     >>> index = KeyIndex(keys.device)
-    >>> index.add(keys, 0)
-    >>> index.find(keys, torch.tensor([9, 8]))
-    tensor([ 2, -1])
+    >>> index.take(keys, 0, torch.tensor([7, 5, 9]))
+    (tensor([0, 1, 2]), 3)
+    >>> index.take(keys, 3, torch.tensor([9, 8]))
+    (tensor([2, 3]), 4)
+    >>> index.find(keys, torch.tensor([8, 6]))
+    tensor([ 3, -1])
     """
 
     def __init__(self, device: torch.device) -> None:
         self._window = torch.arange(_WINDOW, device=device)
-        self._table = self._new_table(_FIRST_SLOTS)
+        self._table = self._new_table(_FIRST_SLOTS).zero_()
         # The table before it has the keys before `_end`; those before `_begin` are in the present one, too.
         self._before: Tensor | None = None
         self._begin = self._end = 0
+        # The table after it, of which some slots are cleared.
+        self._next: Tensor | None = None
+        self._cleared = 0
 
     def copy(self) -> KeyIndex:
         """Return an index of the same keys that grows independently."""
@@ -67,36 +87,64 @@ class KeyIndex:
         Parameters
         ----------
         keys : Tensor
-            All keys that were added, int64, one-dimensional.
+            All keys that were added, and any after them; int64, one-dimensional, not empty.
         wanted : Tensor
             Any keys, int64, shape ``(wanted,)``.
         """
-        if not len(keys):
-            return torch.full_like(wanted, -1)
         position = self._find(self._table, keys, wanted)
         if self._before is not None:
             left = (position < 0).nonzero()[:, 0]
             position[left] = self._find(self._before, keys, wanted[left])
         return position
 
-    def add(self, keys: Tensor, begin: int) -> None:
-        """Add the keys from a position on, none of which were added before.
+    def take(self, keys: Tensor, used: int, wanted: Tensor) -> tuple[Tensor, int]:
+        """Return the positions of some keys, after appending those that were not added before.
 
         Parameters
         ----------
         keys : Tensor
-            All keys, those that were added before first, int64, shape ``(keys,)``.
-        begin : int
-            Number of keys that were added before.
+            Keys that were added, then room for those that are wanted; int64, one-dimensional.
+        used : int
+            Number of keys that were added.
+        wanted : Tensor
+            Keys, int64, shape ``(wanted,)``; distinct, except on the CPU.
+
+        Returns
+        -------
+        position : Tensor
+            int64, shape ``(wanted,)``.
+        used : int
+            Number of keys that are added now.
         """
-        added = len(keys) - begin
-        if 2 * len(keys) > len(self._table):
-            # Nothing is left of an earlier table by now but in a call that adds most of the keys.
-            self._take_over(keys, self._end)
-            self._before, self._begin, self._end = self._table, 0, begin
-            self._table = self._new_table(1 << (4 * len(keys) - 1).bit_length())
-        self._insert(keys, begin, len(keys))
-        self._take_over(keys, _TAKEN_OVER * added)
+        self._make_room(keys, used, used + len(wanted))
+        position, end = self._take(keys, used, wanted)
+        self._take_over(keys, _TAKEN_OVER * (end - used))
+        self._clear_next(end, _CLEARED * (end - used))
+        return position, end
+
+    def _take(self, keys: Tensor, used: int, wanted: Tensor) -> tuple[Tensor, int]:
+        position = self.find(keys, wanted)
+        missing = position < 0
+        fresh = wanted[missing]
+        end = used + len(fresh)
+        if len(fresh):
+            keys[used:end] = fresh
+            self._insert(keys, used, end)
+            position = torch.where(missing, used - 1 + missing.cumsum(0), position)
+        return position, end
+
+    def _make_room(self, keys: Tensor, used: int, needed: int) -> None:
+        """Continue with a larger table if the present one is too small for the keys that may be needed."""
+        if 2 * needed <= len(self._table):
+            return
+        # Nothing is left of an earlier table by now but in a call that adds most of the keys.
+        self._take_over(keys, self._end)
+        self._before, self._begin, self._end = self._table, 0, used
+        slots = 1 << (2 * needed - 1).bit_length()
+        if self._next is None or len(self._next) != slots:
+            self._next, self._cleared = self._new_table(slots), 0
+        self._next[self._cleared :] = 0
+        self._table, self._next = self._next, None
 
     def _take_over(self, keys: Tensor, count: int) -> None:
         """Insert some of the keys of the table before, and forget it when it has no others."""
@@ -106,16 +154,22 @@ class KeyIndex:
         if end == self._end:
             self._before = None
 
+    def _clear_next(self, used: int, count: int) -> None:
+        """Clear some more slots of the table after, if the present one is so full that there will be one soon."""
+        if self._before is not None or 4 * used <= len(self._table):
+            return
+        if self._next is None:
+            self._next, self._cleared = self._new_table(2 * len(self._table)), 0
+        end = min(self._cleared + count, len(self._next))
+        self._next[self._cleared : end] = 0
+        self._cleared = end
+
     def _new_table(self, slots: int) -> Tensor:
         dtype = torch.int32 if slots <= 1 << 31 else torch.int64
-        return torch.zeros(slots, dtype=dtype, device=self._window.device)
-
-    def _home(self, keys: Tensor, table: Tensor) -> Tensor:
-        """Return the slots at which the search for keys begins."""
-        return (((keys ^ (keys >> _DOWN)) * _SPREAD) >> _UPPER) & (len(table) - 1)
+        return torch.empty(slots, dtype=dtype, device=self._window.device)
 
     def _find(self, table: Tensor, keys: Tensor, wanted: Tensor) -> Tensor:
-        found, slot = torch.full_like(wanted, -1), self._home(wanted, table)
+        found, slot = torch.full_like(wanted, -1), _home(wanted, len(table) - 1)
         searching = torch.arange(len(wanted), device=wanted.device)
         while len(searching):
             entry = table[(slot[:, None] + self._window) & (len(table) - 1)].to(torch.int64)
@@ -130,7 +184,7 @@ class KeyIndex:
     def _insert(self, keys: Tensor, begin: int, end: int) -> None:
         """Insert the keys of some positions, which are not in the table."""
         table, last = self._table, len(self._table) - 1
-        slot = self._home(keys[begin:end], table)
+        slot = _home(keys[begin:end], last)
         # Position + 1, since 0 marks a free slot.
         entry = torch.arange(begin + 1, end + 1, dtype=table.dtype, device=table.device)
         while len(entry):
@@ -152,8 +206,17 @@ class CompiledKeyIndex(KeyIndex):
         _find_keys(table.numpy(), keys.numpy(), wanted.numpy(), found.numpy())
         return found
 
+    def _take(self, keys: Tensor, used: int, wanted: Tensor) -> tuple[Tensor, int]:
+        found = torch.empty_like(wanted)
+        before = _NO_TABLE if self._before is None else self._before.numpy()
+        return found, _take_keys(self._table.numpy(), before, keys.numpy(), used, wanted.numpy(), found.numpy())
+
     def _insert(self, keys: Tensor, begin: int, end: int) -> None:
         _insert_keys(self._table.numpy(), keys.numpy(), begin, end)
+
+    def _new_table(self, slots: int) -> Tensor:
+        # NumPy asks for large pages, which need fewer translations of addresses.
+        return torch.from_numpy(np.empty(slots, np.int32 if slots <= 1 << 31 else np.int64))
 
 
 def new_index(device: torch.device) -> KeyIndex:
@@ -161,24 +224,45 @@ def new_index(device: torch.device) -> KeyIndex:
     return KeyIndex(device) if tensor_device(device) else CompiledKeyIndex(device)
 
 
+@nb.njit(nogil=True)  # type: ignore[untyped-decorator]
+def _slot_of(table: npt.NDArray[Any], keys: Integers, key: int) -> int:
+    """Return the slot of a key, or the free slot that it would have."""
+    last = len(table) - 1
+    slot: int = _home_of_key(key, last)
+    while table[slot] != 0 and keys[table[slot] - 1] != key:
+        slot = (slot + 1) & last
+    return slot
+
+
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _find_keys(table: npt.NDArray[Any], keys: Integers, wanted: Integers, found: Integers) -> None:
-    last = len(table) - 1
     for i in range(len(wanted)):
-        key = wanted[i]
-        slot, found[i] = (((key ^ (key >> _DOWN)) * _SPREAD) >> _UPPER) & last, -1
-        while table[slot] != 0:
-            if keys[table[slot] - 1] == key:
-                found[i] = table[slot] - 1
-                break
-            slot = (slot + 1) & last
+        found[i] = table[_slot_of(table, keys, wanted[i])] - 1
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _take_keys(
+    table: npt.NDArray[Any], before: npt.NDArray[Any], keys: Integers, used: int, wanted: Integers, found: Integers
+) -> int:
+    for i in range(len(wanted)):
+        slot = _slot_of(table, keys, wanted[i])
+        position = table[slot] - 1
+        if position < 0:
+            position = before[_slot_of(before, keys, wanted[i])] - 1
+        if position < 0:
+            position = used
+            keys[used] = wanted[i]
+            used += 1
+            table[slot] = used
+        found[i] = position
+    return used
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _insert_keys(table: npt.NDArray[Any], keys: Integers, begin: int, end: int) -> None:
     last = len(table) - 1
     for i in range(begin, end):
-        slot = (((keys[i] ^ (keys[i] >> _DOWN)) * _SPREAD) >> _UPPER) & last
+        slot = _home_of_key(keys[i], last)
         while table[slot] != 0:
             slot = (slot + 1) & last
         table[slot] = i + 1

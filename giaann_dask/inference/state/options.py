@@ -8,7 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from giaann_dask.errors import require_one_of, require_option
+from giaann_dask.errors import OptionError, parameter, require_one_of, require_option
+
+# Of a key, a value and a time.
+ENTRY_BYTES = 16
 
 Timing = Literal["exact", "biased", "none"]
 Activations = Literal["boolf", "boolf+c", "intf+c"]
@@ -60,3 +63,36 @@ class InferenceOptions:
         require_one_of("activations", self.activations, get_args(Activations))
         require_one_of("feed", self.feed, get_args(Feed))
         require_option(isinstance(self.sequential, bool), "sequential", self.sequential, "True or False")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateOptions:
+    """Options of the size of a sequence's state in this process.
+
+    Parameters
+    ----------
+    state_bytes : int
+        Bytes of the entries of a part, 16 each in profile ``v1``; what passes that goes to workers, divided until no
+        part is larger, unless it is one neuron.
+    timeout_s : float
+        Seconds after which a worker that does not respond is lost; its parts are made again on others.
+    columns : int
+        Of how many concept columns the activation is asked for at every step of a divided state.
+
+    Raises
+    ------
+    OptionError
+        If there is no room for an entry, no time, or fewer than no columns.
+    """
+
+    state_bytes: int = 1 << 30
+    timeout_s: float = 60.0
+    columns: int = 0
+
+    def __post_init__(self) -> None:
+        if self.state_bytes < ENTRY_BYTES:
+            raise OptionError(
+                f"{parameter('state_bytes')} is {self.state_bytes}", f"{ENTRY_BYTES} or more", "give room for an entry"
+            )
+        require_option(self.timeout_s > 0, "timeout_s", self.timeout_s, "more than 0")
+        require_option(self.columns >= 0, "columns", self.columns, "0 or more")

@@ -2,7 +2,7 @@
 
 Follows section 8 of the contract: the order of the sub-steps, the modes, the selection and what is fed to the next
 step. `Session`, the reference implementation, pushes whole rows into one state, and
-`giaann_dask.inference.sharded.workers` into a state on several workers; `giaann_dask.inference.v1.kernels` follows the
+`giaann_dask.inference.sharded.sessions` into a state on several workers; `giaann_dask.inference.v1.kernels` follows the
 same rules in compiled code.
 """
 

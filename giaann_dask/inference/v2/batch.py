@@ -6,7 +6,7 @@ much as their rows are long, so that sharing them would gain nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,10 +14,8 @@ import numpy as np
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.batch import Advance, BatchOptions, Prompt
 from giaann_dask.inference.rows.source import RowSource
-from giaann_dask.inference.state.sequence import StepTrace
-from giaann_dask.inference.v2.options import V2Options
+from giaann_dask.inference.state.sequence import FlagTable, StepTrace
 from giaann_dask.inference.v2.session import V2Session
-from giaann_dask.spec import Specification
 
 
 @dataclass(eq=False)
@@ -36,20 +34,18 @@ class V2Batch:
 
     Parameters
     ----------
-    specification : Specification
-        Of the network.
+    open_session : callable
+        Returns a session given the flags of a sequence.
     rows : RowSource
-        Outgoing connections by neuron key; prefetched where it can be.
-    options : V2Options
-        Rules of inference; predictions are fed.
+        The sessions' rows; prefetched where it can be.
     batch : BatchOptions, optional
         How many sequences advance together.
     """
 
     def __init__(
-        self, specification: Specification, rows: RowSource, *, options: V2Options, batch: BatchOptions | None = None
+        self, open_session: Callable[[FlagTable], V2Session], rows: RowSource, *, batch: BatchOptions | None = None
     ) -> None:
-        self._specification, self._rows, self._options = specification, rows, options
+        self._open_session, self._rows = open_session, rows
         self._slots = (batch or BatchOptions()).slots
         self._under: dict[int, _Under] = {}
         self._entered = 0
@@ -75,7 +71,7 @@ class V2Batch:
             raise OptionError("a sequence enters a full batch", "a free slot", "step until one has finished")
         if prompt.tokens is None:
             raise OptionError("a sequence without tokens to generate", "a prompt", "run sequences with V2Session")
-        session = V2Session(self._specification, self._rows, prompt.flags, options=self._options)
+        session = self._open_session(prompt.flags)
         self._prefetch(prompt.sequence.neuron.tolist())
         length, number = len(prompt.sequence), self._entered
         self._under[number] = _Under(session.stream(prompt.sequence, prompt.tokens), length, length + prompt.tokens)

@@ -29,7 +29,7 @@ from giaann_dask.inference.state.sequence import (
 from giaann_dask.inference.state.session import DecodingStrategy, SequenceSession, Token
 from giaann_dask.inference.v2.dynamics import squashed
 from giaann_dask.inference.v2.options import CandidateSelection, LegacyOptions, LifOptions, V2Options
-from giaann_dask.inference.v2.states import SequenceState, new_state
+from giaann_dask.inference.v2.states import AdvancingState, new_state
 from giaann_dask.inference.v2.tables import NEVER, Clock, Floats, SegmentLayout
 from giaann_dask.keys import Integers, feature_of, unpack_neuron, unpack_target
 from giaann_dask.spec import FEATURE_BITS, Specification
@@ -223,7 +223,7 @@ _NO_TARGETS: Integers = np.zeros(0, np.int64)
 _NO_STRENGTHS: Floats = np.zeros(0, np.float32)
 
 
-class V2Session(SequenceSession[SequenceState, V2Options]):
+class V2Session(SequenceSession[AdvancingState, V2Options]):
     """Advances one sequence at a time over a network of profile ``v2`` that does not change.
 
     The parameters are those of `SequenceSession`.
@@ -268,11 +268,11 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
             return explain_lif(done, neuron, self._whole_row, layout=self._layout, options=dynamics)
         return explain_legacy(done, neuron, self._whole_row, layout=self._layout, options=dynamics)
 
-    def _begin(self) -> SequenceState:
+    def _begin(self) -> AdvancingState:
         return new_state(self._layout, self.options.dynamics)
 
     def _advance(
-        self, state: SequenceState, source: int, token: Token, decoding: DecodingStrategy
+        self, state: AdvancingState, source: int, token: Token, decoding: DecodingStrategy
     ) -> tuple[StepResult, Candidates | None]:
         """Do one step of section 7 or 8."""
         times = token.times
@@ -343,7 +343,7 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
             return _NO_TARGETS, _NO_STRENGTHS
         return _writeable(row.target), self.specification.strengths(row.strength).astype(np.float32)
 
-    def _entries(self, state: SequenceState) -> StateEntries:
+    def _entries(self, state: AdvancingState) -> StateEntries | None:
         return state.entries()
 
 

@@ -16,30 +16,26 @@ from giaann_dask.spec import Specification
 
 Floats = npt.NDArray[np.float32]
 
-FREE = -1
-# A slot whose neuron is in a larger table now; searches for others go on behind it.
-MOVED = -2
+# Place of a neuron without entries.
+ABSENT = -1
 NEVER = -1
 
 
 class EntryTable(NamedTuple):
-    """Entries of the neurons of a sequence; a neuron's slot is its place in the arrays.
+    """Entries of the neurons of a sequence, which have a row each, and room for more.
 
     Attributes
     ----------
     neuron : ndarray
-        Neuron key of each slot, `FREE` for none, `MOVED` where it has left; int64, shape ``(slots,)``, a power of two
-        of them.
+        Neuron keys; int64, shape ``(neurons or more,)``.
     stamp : ndarray
-        Up to where each slot is done; int64, shape ``(slots,)``.
+        Up to where each row is done; int64, the same shape.
     value : ndarray
-        Activation; float32, shape ``(slots, branches, segments)``.
+        Activation; float32, shape ``(neurons or more, branches, segments)``.
     there : ndarray
         Whether it is an entry; bool, the same shape. Not used with a soma, where only positive values are.
     time : ndarray
         When a connection last reached it, or `NEVER`; int32, the same shape. Not used with a soma.
-    used : ndarray
-        Number of slots in use; int64, shape ``(1,)``.
     """
 
     neuron: Integers
@@ -47,7 +43,6 @@ class EntryTable(NamedTuple):
     value: Floats
     there: npt.NDArray[np.bool_]
     time: npt.NDArray[np.int32]
-    used: Integers
 
 
 class LifRules(NamedTuple):
