@@ -5,8 +5,7 @@ The server is in `giaann_dask.serving`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,10 +35,7 @@ if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions
     from giaann_dask.inference.continuation import GenerationOptions
     from giaann_dask.inference.rows.remote import RowOptions
-    from giaann_dask.serving.engine import CompletionEngine, Engine
     from giaann_dask.serving.options import ServingOptions
-    from giaann_dask.serving.worker_engine import WorkerEngine
-    from giaann_dask.store.commits import CommitReader
 
 
 _http, _limits, _cluster = section("HTTP"), section("Limits"), section("Cluster")
@@ -163,58 +159,35 @@ def serve(networks: tuple[tuple[str | None, Path], ...], places: int | None, **v
     for package in ("starlette", "uvicorn", "prometheus_client"):
         import_optional(package, "serve")
     from giaann_dask.api.cluster import connect
-    from giaann_dask.cluster import attempt
-    from giaann_dask.inference.handle import opened_bytes
     from giaann_dask.inference.state.options import StateOptions
     from giaann_dask.serving.app import build_app
-    from giaann_dask.serving.engine import open_engine
-    from giaann_dask.serving.models import Models, ModelSource
-    from giaann_dask.serving.reopening import ReopenedEngine, SharedClient
+    from giaann_dask.serving.models import Models
+    from giaann_dask.serving.opening import EngineOpener
+    from giaann_dask.serving.reopening import SharedClient
     from giaann_dask.serving.server import address_of, bind
     from giaann_dask.serving.server import serve as run_server
-    from giaann_dask.serving.worker_engine import open_worker_engine
     from giaann_dask.store.network_store import NetworkStore
-    from giaann_dask.text.strings import escaped
 
     options = _serving_options(values, places)
     generation = _generation_options(values, options.timeout_s)
     memory = read_size("state_memory", values["state_memory"])
-    state = StateOptions(**({} if memory is None else {"state_bytes": memory}))
     cluster = cluster_options(values, LOCAL)
-    workers = _compute_workers(values, cluster)
-    readers = [NetworkStore(place) for _, place in networks]
-    commits = [store.open(values["commit"] or store.head()) for store in readers]
+    clients = SharedClient(lambda: connect(options=cluster))
+    opener = EngineOpener(
+        clients=clients,
+        generation=generation,
+        slots=options.queue.slots,
+        state=StateOptions() if memory is None else StateOptions(state_bytes=memory),
+        workers=_compute_workers(values, cluster),
+    )
+    stores = [NetworkStore(place) for _, place in networks]
+    commits = [store.open(values["commit"] or store.head()) for store in stores]
     # Before a cluster is started.
     for reader in commits:
         generation.require_fit(reader.manifest().specification)
-    clients = SharedClient(lambda: connect(options=cluster))
-
-    def source_of(name: str | None, reader: CommitReader) -> ModelSource:
-        @contextmanager
-        def opening() -> Iterator[CompletionEngine]:
-            chosen: dict[str, Any] = {"slots": options.queue.slots, "state": state}
-            with clients.use() as client, attempt(), ExitStack() as opened:
-                if workers == 0:
-                    engine: Engine | WorkerEngine = open_engine(client, reader, generation, **chosen)
-                else:
-                    engine = open_worker_engine(client, reader, generation, **chosen, workers=workers)
-                opened.callback(engine.close)
-                yield engine
-
-        specification = reader.manifest().specification
-        return ModelSource(
-            name=name or escaped(reader.path.resolve().name),
-            commit=reader.commit,
-            draws=not specification.has_columns,
-            subwords=specification.has_columns and specification.tokens == "subwords",
-            nbytes=opened_bytes(reader),
-            opening=lambda: closing(ReopenedEngine(opening)),
-            traces=specification.trace,
-        )
-
     names = [options.name or networks[0][0], *(name for name, _ in networks[1:])]
     models = Models(
-        [source_of(*each) for each in zip(names, commits, strict=True)],
+        [opener.source(reader, name) for name, reader in zip(names, commits, strict=True)],
         budget=read_size("network_memory", values["network_memory"]),
     )
     with bind(options) as bound, stop_on_signals("finishing running requests") as stop:

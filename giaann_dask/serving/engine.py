@@ -302,7 +302,7 @@ class Engine:
 
     def close(self) -> None:
         """End all generations after their current steps, waiting for a bounded time; none can be started after that."""
-        self._stop(ClusterError("the engine is closed", "an open one", "open the network again"))
+        self._stop(closed_error(self.failure()))
         self._arriving.put(None)
         for pool in (self._preparing, self._whole):
             pool.close()
@@ -425,6 +425,13 @@ class Engine:
             generation.report(event)
             if event.finished:
                 self._running.pop(event.number).end()
+
+
+def closed_error(failure: str | None) -> ClusterError:
+    """Return the error that ends prompts when an engine is closed, given why it has to be opened again."""
+    if failure is None:
+        return ClusterError("the engine is closed", "an open one", "open the network again")
+    return ClusterError(failure, "an open network", "ask again when /healthz says ok")
 
 
 class _ThreadPool:

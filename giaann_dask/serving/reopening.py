@@ -13,9 +13,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from giaann_dask.errors import ClusterError, GiaannError
+from giaann_dask.errors import GiaannError
 from giaann_dask.inference.rows.health import LOST
-from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, EngineStatistics, Generation, Report
+from giaann_dask.serving.engine import (
+    CompletionEngine,
+    CompletionOptions,
+    EngineStatistics,
+    Generation,
+    Report,
+    closed_error,
+)
 from giaann_dask.tracing.index import ConnectionKey
 from giaann_dask.tracing.trace import TracedConnection
 
@@ -149,7 +156,7 @@ class ReopenedEngine:
         if engine is not None:
             return engine.start(prompt, options, report)
         generation = Generation(prompt, options, report)
-        generation.end(ClusterError(self._reason, "an open network", "ask again when /healthz says ok"))
+        generation.end(closed_error(self._reason))
         return generation
 
     def close(self) -> None:

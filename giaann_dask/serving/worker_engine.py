@@ -29,7 +29,7 @@ from giaann_dask.inference.registry import open_on_workers
 from giaann_dask.inference.rows.health import LOST
 from giaann_dask.inference.state.options import StateOptions
 from giaann_dask.inference.token_events import PromptWords, TokenEvent, WorkerOpening
-from giaann_dask.serving.engine import CompletionOptions, EngineStatistics, Generation, Part, Report
+from giaann_dask.serving.engine import CompletionOptions, EngineStatistics, Generation, Part, Report, closed_error
 from giaann_dask.serving.prompt_worker import EngineSettings, Order, Progress, PromptWorker
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.tracing.index import ConnectionKey
@@ -413,7 +413,7 @@ class WorkerEngine:
                 else:
                     min(workers, key=lambda worker: len(worker.sessions)).begin(session)
         for session in ended:
-            self._finish(session, None if session.cancelled else _closed())
+            self._finish(session, None if session.cancelled else closed_error(self.failure()))
 
     def _expire(self) -> None:
         """End prompts that were cancelled, or have waited too long, while there was no worker."""
@@ -426,10 +426,6 @@ class WorkerEngine:
                 self._waiting.remove(session)
         for session in over:
             self._finish(session, None if session.cancelled else _no_worker(limit_s))
-
-
-def _closed() -> ClusterError:
-    return ClusterError("the engine is closed", "an open one", "open the network again")
 
 
 def _no_worker(seconds: float) -> ClusterError:

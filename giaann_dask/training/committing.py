@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -164,10 +164,7 @@ def commit_regions(
     counts = counts_of(countings)
     measured = [(region, run, sizes[run.identity]) for region, run in kept]
     manifest = _manifest(replace(progress.manifest, rounds=snapshot.rounds), placement, measured, counts, last=last)
-    forks, summary = [fork for fork in results(written) if fork], None
-    if repeats:
-        more, small = zip(*results(repeats), strict=True)
-        forks, summary = [*forks, *more], StoredRepeats(name, sum(small))
+    forks, summary = _wait_written(written, repeats, name)
     if not forks:
         # One that was forked cannot be committed before something has been merged into it.
         session = store.begin(before)
@@ -184,19 +181,37 @@ def commit_regions(
     commit = store.commit(session, forks, stored, change)
     if last and not opens:
         return commit
-    continued = {
-        run.identity: partial(
-            _open, regions, region, RunPlace(place[0], commit, run.identity), commit, attempt.kept_for
-        )
-        for region, run in kept
-        if not run.stored
-    }
+    continued = _continued(regions, kept, commit, attempt)
     if last:
         regions.continue_stored(continued, measure=False)
         return commit
     regions.settle(snapshot, continued, empty)
     _open_columns(regions, store, commit)
     return commit
+
+
+def _wait_written(
+    written: Sequence[Future], repeats: Sequence[Future], name: str
+) -> tuple[list[bytes], StoredRepeats | None]:
+    """Return the sessions of what workers have written, and the summary of the repeats among it, if there are any."""
+    forks = [fork for fork in results(written) if fork]
+    if not repeats:
+        return forks, None
+    more, small = zip(*results(repeats), strict=True)
+    return [*forks, *more], StoredRepeats(name, sum(small))
+
+
+def _continued(
+    regions: Regions, kept: Sequence[tuple[int, RunReference]], commit: str, attempt: _Attempt
+) -> dict[str, Callable[[], Future]]:
+    """Return by identity how each run that a commit has added is opened from the store."""
+    return {
+        run.identity: partial(
+            _open, regions, region, RunPlace(attempt.path, commit, run.identity), commit, attempt.kept_for
+        )
+        for region, run in kept
+        if not run.stored
+    }
 
 
 def stored_regions(manifest: Manifest, touches: Mapping[int, int]) -> tuple[RegionMeasured, ...]:

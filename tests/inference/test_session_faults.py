@@ -103,12 +103,13 @@ def test_a_holder_that_hangs_is_an_error_in_time(known: tuple[gd.Network, list[C
             signal_holder(client, signal.SIGSTOP)
             begun.append(time.monotonic())
 
-        options = asked(request_s=0.5, timeout_s=2)
+        # Before the worker is stopped, too, rows of a busy machine have to come in time.
+        options = asked(request_s=2, timeout_s=10)
         with network.sessions(PROMPTS, client=client, options=options, batch=FEW) as sessions:
-            with pytest.raises(ClusterError, match="within 2 seconds"):
+            with pytest.raises(ClusterError, match="within 10 seconds"):
                 disturbed(sessions, stop)
-            # The limit is 2 seconds; the others are for a busy machine, and far from the 2 minutes of a hung worker.
-            assert time.monotonic() - begun[0] < 30
+            # The limit is 10 seconds; the others are for a busy machine, and far from the 2 minutes of a hung worker.
+            assert time.monotonic() - begun[0] < 50
             assert list(sessions) == []
 
 

@@ -103,14 +103,16 @@ def test_a_failed_step_reaches_running_prompts_only(opened: OpenNetwork, monkeyp
         assert engine.trouble() is None
 
 
-@pytest.mark.parametrize("columns", [0, 1])
-def test_closing_an_engine_fails_running_and_later_prompts(columns: int) -> None:
+@pytest.mark.parametrize(("columns", "lost"), [(0, False), (1, False), (0, True)])
+def test_closing_an_engine_fails_running_and_later_prompts(columns: int, lost: bool) -> None:
+    """With the reason: who asked for a prompt cannot know that the engine of a lost cluster is closed."""
     engine = ScriptedEngine()
     running = Collected(engine, "slow mill", CompletionOptions(columns=columns))
     assert engine.network.begun.acquire(timeout=30)
+    engine.network.is_lost = lost
     Engine.close(engine)
     for each in (running, Collected(engine, "the mill", WANTED)):
-        with pytest.raises(ClusterError, match="closed"):
+        with pytest.raises(ClusterError, match="connection to the cluster is lost" if lost else "engine is closed"):
             each.result()
     assert engine.trouble() is not None
-    assert engine.failure() is None
+    assert (engine.failure() is None) != lost
