@@ -44,8 +44,8 @@ def compile_ahead(
     caches of their own, and not again where it has run; workers that are started with `dask worker --preload
     giaann_dask.cluster.compilation` do it themselves.
     """
-    silence_dask()
     if scheduler is not None or scheduler_file is not None:
+        silence_dask()
         _compile_on_workers(profiles, scheduler, scheduler_file, as_json)
         return
     seconds: dict[str, float] = {}

@@ -44,7 +44,6 @@ def doctor(
     Checks versions, devices, memory, disks, ports and caches, and changes nothing, except that it writes a token into
     the network's writer.lock, which the workers of a cluster read. The exit code is 0 when nothing is bad, else 3.
     """
-    silence_dask()
     from giaann_dask.cluster import ClusterOptions
     from giaann_dask.diagnostics.checkup import check_cluster, check_network
     from giaann_dask.diagnostics.findings import check_machine
@@ -57,6 +56,7 @@ def doctor(
         if network is not None:
             findings += check_network(network, all_runs)
         if named:
+            silence_dask()
             findings += check_cluster(options, network)
     bad = sum(finding.status == "bad" for finding in findings)
     values = {"well": not bad, "findings": [finding.as_dict() for finding in findings]}

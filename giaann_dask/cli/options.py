@@ -397,7 +397,6 @@ def cluster_options(values: dict[str, Any], default: int | None = None) -> Clust
     """
     from giaann_dask.cluster import ClusterOptions
 
-    silence_dask()
     names = ("scheduler", "scheduler_file", "workers", "threads", "memory_limit", "protocol", "dashboard")
     # Commands without dense computations have no option for their device, and start ordinary workers.
     chosen = {**{name: values[name] for name in names}, "device": values.get("device", "cpu")}
@@ -408,6 +407,7 @@ def cluster_options(values: dict[str, Any], default: int | None = None) -> Clust
         from giaann_dask.cluster import prepare
 
         prepare(options)
+        silence_dask()
     elif options.device == "cuda":
         # Where there is no such device, this says so before any work.
         select_device(options.device)
@@ -416,7 +416,11 @@ def cluster_options(values: dict[str, Any], default: int | None = None) -> Clust
 
 def silence_dask() -> None:
     """Silence Dask on standard error: it logs a traceback for a lost connection, which one line of ours reports."""
-    for handler in logging.getLogger("distributed").handlers:
+    # Importing it replaces the handlers of some of its loggers by new ones.
+    import distributed
+
+    loggers = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == distributed.__name__]
+    for handler in [handler for name in loggers for handler in logging.getLogger(name).handlers]:
         handler.setLevel(logging.CRITICAL)
 
 
