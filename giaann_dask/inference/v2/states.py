@@ -319,6 +319,7 @@ class LegacyState(SequenceState):
 
     def gate(self, source: int, clock: Clock) -> int:
         """See `SequenceState.gate`."""
+        self._moment = 2 * clock.token
         own = self._place(source)
         return 0 if own == ABSENT else int(dynamics.legacy_gate(self._table, own, clock.token, self._rules))
 
