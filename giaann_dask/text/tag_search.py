@@ -108,12 +108,9 @@ def best_tags(entry: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], table: 
     >>> [TAGS[tag] for tag in best_tags(np.array([0, 1]), np.array([2]), table)]
     ['DT', 'NN']
     """
-    weights, following, dependent = _transitions()
     search: Any = _search
-    found: Tags = search(
-        entry, ends, table.start, table.tag, table.kind, table.prior, weights, following, dependent,
-        _state(_START),
-    )  # fmt: skip
+    readings = table.start, table.tag, table.kind, table.prior
+    found: Tags = search(entry, ends, readings, _transitions(), _state(_START))
     return found
 
 
@@ -165,14 +162,17 @@ def _follows(kind: str) -> Mapping[str, float]:
 
 @compiled(
     nb.uint8[::1](
-        nb.int64[::1], nb.int64[::1], nb.int64[::1], nb.uint8[::1], nb.uint8[::1], nb.float64[::1],
-        nb.float64[:, ::1], nb.uint8[:, ::1], nb.boolean[::1], nb.int64,
+        nb.int64[::1],
+        nb.int64[::1],
+        nb.types.Tuple((nb.int64[::1], nb.uint8[::1], nb.uint8[::1], nb.float64[::1])),
+        nb.types.Tuple((nb.float64[:, ::1], nb.uint8[:, ::1], nb.boolean[::1])),
+        nb.int64,
     )
-)  # fmt: skip
-def _search(  # type: ignore[no-untyped-def]
-    entry, ends, start, tag, kind, prior, weights, following, dependent, first_state
-):
-    """Return the best tag of every token; the arguments are those of `best_tags` and `_transitions`."""
+)
+def _search(entry, ends, readings, transitions, first_state):  # type: ignore[no-untyped-def]
+    """Return the best tag of every token, given the arrays of `ReadingTable` and those of `_transitions`."""
+    start, tag, kind, prior = readings
+    weights, following, dependent = transitions
     tags = np.empty(len(entry), np.uint8)
     states = len(weights)
     # Of every step of a span: its states, their totals, and the earlier state and tag that led to each.
