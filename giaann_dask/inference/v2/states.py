@@ -37,8 +37,6 @@ _FIRST_STEPS = 1 << 8
 # Beyond it the weight of an entry has long been 0 in float32.
 _LONGEST_TIME = 1 << 12
 
-_CPU = torch.device("cpu")
-
 
 class SavedNeurons(NamedTuple):
     """Entries of some neurons and what a state of them needs to go on.
@@ -111,13 +109,13 @@ class SequenceState(AdvancingState):
 
     def __init__(self, layout: SegmentLayout, branches: int) -> None:
         self._layout, self._branches = layout, branches
-        row = (branches, layout.segments)
-        self._neuron, self._stamp = GrowingTensor(torch.int64, _CPU), GrowingTensor(torch.int64, _CPU)
-        self._value = GrowingTensor(torch.float32, _CPU, row)
+        row, cpu = (branches, layout.segments), torch.device("cpu")
+        self._neuron, self._stamp = GrowingTensor(torch.int64, cpu), GrowingTensor(torch.int64, cpu)
+        self._value = GrowingTensor(torch.float32, cpu, row)
         self._columns = [self._neuron, self._stamp, self._value]
         if not layout.soma:
-            self._columns += [GrowingTensor(torch.bool, _CPU, row), GrowingTensor(torch.int32, _CPU, row)]
-        self._index, self._used, self._moment = new_index(_CPU), 0, 1
+            self._columns += [GrowingTensor(torch.bool, cpu, row), GrowingTensor(torch.int32, cpu, row)]
+        self._index, self._used, self._moment = new_index(cpu), 0, 1
         self._advanced = np.zeros(_FIRST_STEPS if layout.soma else 0, np.bool_)
 
     def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
