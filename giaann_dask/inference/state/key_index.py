@@ -40,7 +40,7 @@ def _home(key: Any, last: int) -> Any:
     return (((key ^ (key >> _DOWN)) * _SPREAD) >> _UPPER) & last
 
 
-_home_of_key = nb.njit(_home)
+_home_of_key = nb.njit(nogil=True)(_home)
 _NO_TABLE = np.zeros(1, np.int32)
 
 
