@@ -254,9 +254,9 @@ class V2HeldState(AdvancingState):
     Attributes
     ----------
     spread : SpreadStates
-        What changes it.
+        The states in parts, of which it is one.
     held : HeldState
-        Where its parts are.
+        Locations of its parts.
     empty : AdvancingState
         One of the same rules.
     """
@@ -309,7 +309,7 @@ class ShardedV2Session(V2Session):
 
     @cached_property
     def spread(self) -> SpreadStates:
-        """What divides the states."""
+        """The states in parts."""
         new = partial(V2Part, self._layout, self.options.dynamics)
         return SpreadStates(self._client, new, self._row, self._limits)
 

@@ -143,7 +143,7 @@ class SpreadStates:
         state : HeldState
             Where the parts are.
         operation : Operation
-            What they do.
+            Operation of the parts.
         row : tuple of ndarray, optional
             The operation's row.
         """

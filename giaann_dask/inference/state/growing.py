@@ -38,8 +38,8 @@ class GrowingTensor:
     Attributes
     ----------
     values : Tensor
-        The rows and room for more, which has any values; of shape ``(rows or more, *row)``. Whoever keeps it, or a
-        view of it, keeps it from growing without a copy, and has the values of before.
+        The rows, and reserved ones with any values; of shape ``(rows or more, *row)``. While a caller keeps it or a
+        view of it, a larger one is a copy, and the caller's has the values of before.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class GrowingTensor:
         self.values = torch.empty((_FIRST_ROWS, *row), dtype=dtype, device=device)
 
     def reserve(self, used: int, needed: int) -> None:
-        """Make room for a number of rows; the first of them, which are used, stay as they are."""
+        """Reserve memory for a number of rows; the first of them, which are used, stay as they are."""
         if needed <= len(self.values):
             return
         rows = max(needed, 2 * len(self.values))

@@ -103,7 +103,7 @@ class KeyIndex:
         Parameters
         ----------
         keys : Tensor
-            Keys that were added, then room for those that are wanted; int64, one-dimensional.
+            Keys that were added, then as many reserved elements as are wanted; int64, one-dimensional.
         used : int
             Number of keys that were added.
         wanted : Tensor
@@ -116,7 +116,7 @@ class KeyIndex:
         used : int
             Number of keys that are added now.
         """
-        self._make_room(keys, used, used + len(wanted))
+        self._enlarge_for(keys, used, used + len(wanted))
         position, end = self._take(keys, used, wanted)
         self._take_over(keys, _TAKEN_OVER * (end - used))
         self._clear_next(end, _CLEARED * (end - used))
@@ -133,7 +133,7 @@ class KeyIndex:
             position = torch.where(missing, used - 1 + missing.cumsum(0), position)
         return position, end
 
-    def _make_room(self, keys: Tensor, used: int, needed: int) -> None:
+    def _enlarge_for(self, keys: Tensor, used: int, needed: int) -> None:
         """Continue with a larger table if the present one is too small for the keys that may be needed."""
         if 2 * needed <= len(self._table):
             return

@@ -22,7 +22,7 @@ NEVER = -1
 
 
 class EntryTable(NamedTuple):
-    """Entries of the neurons of a sequence, which have a row each, and room for more.
+    """Entries of the neurons of a sequence, in a row each; further rows are reserved.
 
     Attributes
     ----------
