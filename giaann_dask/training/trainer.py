@@ -203,10 +203,6 @@ class Trainer:
             self._observer(self._moves.since(max(self._regions.rounds - 1, 0)))
             self._observer(self._memory())
             self._observer(RegionsMeasured(stored_regions(self._manifest, self._moved.region_touches)))
-        if self._stays_in_memory():
-            runs = (run for _, run in self._regions.now().references() if run.stored and run.in_memory)
-            self.held = tuple(run.future for run in runs)
-            wait_all(self.held)
         # A run that was stopped immediately has nothing to commit; its network is created nevertheless.
         report = self._report(self._commit or self._target.ensure().head(), time.perf_counter() - started)
         self._regions.release()
@@ -405,6 +401,10 @@ class Trainer:
                 self.unsaved = unsaved
                 held.mark()
             raise
+        if last and opens:
+            runs = (run for _, run in self._regions.now().references() if run.stored and run.in_memory)
+            self.held = tuple(run.future for run in runs)
+            wait_all(self.held)
         if self._options.keep_commits is not None:
             store.collect(self._options.keep_commits)
         self._manifest = store.open(commit).manifest()
@@ -417,7 +417,10 @@ class Trainer:
         self._observer(Committed(commit, self._manifest.sequences, self._committing_s, *store.written))
 
     def _stays_in_memory(self) -> bool:
-        """Return whether the runs stay in memory after the last commit: if they fit into what owners keep."""
+        """Return whether the runs stay in memory after the last commit: columns that fit into what owners keep."""
+        # Profile best predicts from tables that are files.
+        if not self._target.specification.has_columns:
+            return False
         limits = [memory.limit for memory in self._regions.roles.memory.values()]
         hot, packed = self._regions.hot_and_packed()
         return not all(limits) or hot // _PACKED + packed <= KEPT_SHARE * sum(map(data_budget, limits))

@@ -29,7 +29,7 @@ ROWS = (("--row-memory much", "row-memory is 'much'"), ("--row-memory -5", "-5")
 WHERE = (
     ("--threads 0", "threads is 0"),
     ("--memory-limit much", "memory-limit is 'much'"),
-    ("--memory-limit 1kB", "memory-limit is 1kB"),
+    ("--memory-limit 1kB", "memory-limit is '1kB'"),
     ("--dashboard somewhere", "dashboard is 'somewhere'"),
     ("--workers -1", "workers is -1"),
     ("--scheduler tcp://127.0.0.1:9", "leave the others out"),

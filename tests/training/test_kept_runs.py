@@ -217,31 +217,3 @@ def test_an_evaluation_uses_the_runs_of_a_training_beside_it(tmp_path: Path, mon
     assert len(found) > 3
     assert all(before and during == before for before, during in found), "the same bytes, and no others"
     assert not read, "and nothing of the store"
-
-
-def test_tables_of_words_are_built_from_the_runs_of_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Profile best reads nothing of the store after a training either, and scores the same as from the store."""
-    read: list[str] = []
-    for name in ("read", "read_all"):
-        original = getattr(StoredEntries, name)
-
-        def count(self: StoredEntries, *names: Any, original: Any = original) -> Any:
-            read.append(self._prefix)
-            return original(self, *names)
-
-        monkeypatch.setattr(StoredEntries, name, count)
-    text = write_village(tmp_path / "a.txt", 300)
-    rule, options = gd.Specification(profile="best", regions=3), gd.ScoringOptions(maximum_sequences=20)
-    found = []
-    with gd.connect(workers=0) as client:
-        network = gd.train(text, tmp_path / "net", client=client, specification=rule, options=OPTIONS)
-        assert len(network.commits()) > 1
-        for reading in (False, True):
-            read.clear()
-            found.append(network.score(text, client=client, options=options).every)
-            assert bool(read) == reading
-            network._held = ()
-            until(lambda: not run_bytes(client))
-            # Tables are tasks with keys, too.
-            until(lambda: not any(str(key).startswith("tables") for key in client.who_has()))
-    assert found[0] == found[1]
