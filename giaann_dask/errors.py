@@ -103,6 +103,23 @@ def require_option(valid: bool, name: str, value: object, expected: str) -> None
         raise OptionError(f"{parameter(name)} is {value!r}", expected, f"set {parameter(name)} to such a value")
 
 
+def require_at_least(least: int, options: object, *names: str) -> None:
+    """Raise an `OptionError` that names the first of some parameters whose value is too small; None is none.
+
+    Parameters
+    ----------
+    least : int
+        The smallest value.
+    options : object
+        Has the values as attributes.
+    *names : str
+        Of the parameters, as Python spells them.
+    """
+    for name in names:
+        value = getattr(options, name)
+        require_option(value is None or value >= least, name, value, f"{least} or more")
+
+
 def require_one_of(name: str, value: object, allowed: Collection[str]) -> None:
     """Raise an `OptionError` that names a parameter when its value is not one of those allowed.
 

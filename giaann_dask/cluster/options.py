@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from giaann_dask.device import DEVICE_NAMES, DeviceName
-from giaann_dask.errors import OptionError, parameter, require_one_of, require_option
+from giaann_dask.errors import OptionError, parameter, require_at_least, require_one_of, require_option
 
 Protocol = Literal["tcp", "ucx"]
 PROTOCOLS = ("tcp", "ucx")
@@ -79,8 +79,8 @@ class ClusterOptions:
         given = [f"{parameter(name)} {value}" for name, value in named.items() if value is not None]
         if len(given) > 1:
             raise OptionError(f"{' and '.join(given)} were given", "one of them", "leave the others out")
-        require_option(self.workers is None or self.workers >= 0, "workers", self.workers, "0 or more")
-        require_option(self.threads >= 1, "threads", self.threads, "1 or more")
+        require_at_least(0, self, "workers")
+        require_at_least(1, self, "threads")
         if self.hang_timeout_s is not None and self.hang_timeout_s < 1:
             raise OptionError(
                 f"{parameter('hang_timeout_s')} is {self.hang_timeout_s:g} seconds",

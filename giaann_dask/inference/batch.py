@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import require_option
+from giaann_dask.errors import require_at_least
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.options import StateOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
@@ -47,8 +47,8 @@ class BatchOptions:
     state: StateOptions = field(default_factory=StateOptions)
 
     def __post_init__(self) -> None:
-        for name, least in (("slots", 1), ("held_bytes", 0)):
-            require_option(getattr(self, name) >= least, name, getattr(self, name), f"{least} or more")
+        require_at_least(1, self, "slots")
+        require_at_least(0, self, "held_bytes")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

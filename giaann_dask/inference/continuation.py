@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from giaann_dask.device import DeviceName
-from giaann_dask.errors import OptionError, PromptError, parameter, require_option
+from giaann_dask.errors import OptionError, PromptError, parameter, require_at_least, require_option
 from giaann_dask.inference.profiles import RequestedRules, fitting_rules, require_v1
 from giaann_dask.inference.rows.remote import RowOptions
 from giaann_dask.inference.state.options import InferenceOptions
@@ -154,8 +154,8 @@ class GenerationOptions:
 
     def __post_init__(self) -> None:
         check_tagger(self.tagger)
-        for name, least in (("tokens", 1), ("runners_up", 1), ("reasons", 0)):
-            require_option(getattr(self, name) >= least, name, getattr(self, name), f"{least} or more")
+        require_at_least(1, self, "tokens", "runners_up")
+        require_at_least(0, self, "reasons")
 
     def seeded(self) -> GenerationOptions:
         """Return these options with the seed that counts; see `SamplingOptions.seeded`."""

@@ -23,7 +23,7 @@ from giaann_dask.increments.contexts import CHAIN, CONTEXTS, EXTENDS
 from giaann_dask.increments.pairs import feature_reach
 from giaann_dask.increments.scaling import class_bits, distance_bits, increment_table, token_classes
 from giaann_dask.keys import unpack_neuron, unpack_target
-from giaann_dask.runs.packing import among
+from giaann_dask.runs.packed_rows import among
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import MAXIMUM_SEGMENTS, Specification
 from giaann_dask.spec_profiles import CONTEXT_NAMES

@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import compiled
-from giaann_dask.runs.packing import PackedRun, ReadEntries, among, read_rows, read_sources, unpack_rows, unpack_targets
+from giaann_dask.runs.packed_rows import ReadEntries, among, read_rows, read_sources
+from giaann_dask.runs.packing import PackedRun, unpack_rows, unpack_targets
 from giaann_dask.runs.run import readable
 
 Segments: TypeAlias = npt.NDArray[np.uint32]

@@ -154,7 +154,7 @@ def _are_narrow(runs: Sequence[Run]) -> bool:
 def _merge_by_blocks(runs: Sequence[Run]) -> Iterator[Run]:
     """Yield the sum of runs in blocks of rows."""
     narrow = len(runs) == 1 or _are_narrow(runs)
-    edges = _block_edges(runs)
+    edges = block_edges([run.source for run in runs], [np.diff(run.pointer) for run in runs], _BLOCK)
     cuts = [[0, *np.searchsorted(run.source, edges).tolist(), run.rows] for run in runs]
     for block in range(len(edges) + 1):
         pieces = [
@@ -172,16 +172,26 @@ def _merge_by_blocks(runs: Sequence[Run]) -> Iterator[Run]:
         )
 
 
-def _block_edges(runs: Sequence[Run]) -> Integers:
-    """Return the source neurons at which blocks of about `_BLOCK` connections end, without the last one."""
-    size = sum(map(len, runs))
-    if size <= _BLOCK:
+def block_edges(sources: Sequence[Integers], counts: Sequence[Integers], size: int) -> Integers:
+    """Return the source neurons at which blocks of rows of several tables end, without the last one.
+
+    Parameters
+    ----------
+    sources : sequence of ndarray
+        Source neurons of each table, ascending, int64.
+    counts : sequence of ndarray
+        Numbers of entries of their rows.
+    size : int
+        Entries of a block, about.
+    """
+    entries = sum(int(count.sum()) for count in counts)
+    if entries <= size:
         return np.zeros(0, np.int64)
-    source = np.concatenate([run.source for run in runs])
+    source = np.concatenate(sources)
     order = np.argsort(source, kind="stable")
-    before = np.cumsum(np.concatenate([np.diff(run.pointer) for run in runs])[order])
+    before = np.cumsum(np.concatenate(counts)[order])
     # Rows of one source may lie on both sides of an edge; all of them belong to the block that begins there.
-    return np.unique(source[order[np.searchsorted(before, np.arange(_BLOCK, size, _BLOCK), "right")]])
+    return np.unique(source[order[np.searchsorted(before, np.arange(size, entries, size), "right")]])
 
 
 def _piece(run: Run, begin: int, end: int, *, narrow: bool) -> Table:

@@ -147,6 +147,20 @@ class RegionRun(NamedTuple):
         return self.postings.nbytes if self.postings is not None and len(self.postings) else 0
 
 
+def rows_between(run: Run, begin: int, end: int) -> Run:
+    """Return the rows of a run from one place to another, as views but for their pointers.
+
+    Examples
+    --------
+    >>> run = Run(np.array([5, 7]), np.array([0, 2, 3]), np.array([1, 3, 4]), np.array([1, 1, 1], np.int32))
+    >>> rows_between(run, 1, 2).pointer.tolist(), rows_between(run, 1, 2).target.tolist()
+    ([0, 1], [4])
+    """
+    first, last = run.pointer[begin], run.pointer[end]
+    pointer = run.pointer[begin : end + 1] - first
+    return Run(run.source[begin:end], pointer, run.target[first:last], run.strength[first:last])
+
+
 def divide_run(run: Run, size: int) -> Iterator[Run]:
     """Yield the connections of a run in order, in blocks of bounded size; a row may be divided among blocks.
 

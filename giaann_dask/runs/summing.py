@@ -18,9 +18,10 @@ import numpy as np
 from giaann_dask.errors import StoreDamagedError, StrengthOverflowError, parameter
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import compiled
+from giaann_dask.runs.merging import block_edges
 from giaann_dask.runs.packed_arrays import require_intact
 from giaann_dask.runs.packing import BlockReader, PackedRun
-from giaann_dask.runs.run import Run
+from giaann_dask.runs.run import Run, rows_between
 from giaann_dask.runs.target_sets import TargetBlock, TargetSets, bit_position, block_of_run
 from giaann_dask.spec import MAXIMUM_SEGMENTS
 
@@ -56,12 +57,8 @@ class _DecodedRows:
         self.source, self.row_targets = run.source, np.diff(run.pointer)
 
     def take(self, rows: int) -> TargetBlock:
-        run, begin, end = self._run, self._taken, self._taken + rows
-        self._taken = end
-        first, last = run.pointer[begin], run.pointer[end]
-        part = Run(run.source[begin:end], run.pointer[begin : end + 1] - first, run.target[first:last],
-                   run.strength[first:last])  # fmt: skip
-        return block_of_run(part)
+        begin, self._taken = self._taken, self._taken + rows
+        return block_of_run(rows_between(self._run, begin, self._taken))
 
     def finish(self) -> None:
         pass
@@ -97,25 +94,13 @@ def sum_in_blocks(runs: Sequence[PackedRun | Run], less: Sequence[PackedRun | Ru
         BlockReader(each) if isinstance(each, PackedRun) else _DecodedRows(each) for each, _ in parts
     ]
     signs = np.array([sign for _, sign in parts], np.int64)
-    edges = _edges(inputs)
+    edges = block_edges([each.source for each in inputs], [each.row_targets for each in inputs], _BLOCK)
     cuts = [np.concatenate([[0], np.searchsorted(each.source, edges), [len(each.source)]]) for each in inputs]
     for begin, end in pairwise(range(len(edges) + 2)):
         blocks = [each.take(int(cut[end] - cut[begin])) for each, cut in zip(inputs, cuts, strict=True)]
         yield _sum_blocks(blocks, signs)
     for each in inputs:
         each.finish()
-
-
-def _edges(inputs: Sequence[_Rows]) -> Integers:
-    """Return the source neurons at which blocks of about `_BLOCK` targets end, without the last one."""
-    size = sum(int(each.row_targets.sum()) for each in inputs)
-    if size <= _BLOCK:
-        return np.zeros(0, np.int64)
-    source = np.concatenate([each.source for each in inputs])
-    order = np.argsort(source, kind="stable")
-    before = np.cumsum(np.concatenate([each.row_targets for each in inputs])[order])
-    # Rows of one source may lie on both sides of an edge; all of them belong to the block that begins there.
-    return np.unique(source[order[np.searchsorted(before, np.arange(_BLOCK, size, _BLOCK), "right")]])
 
 
 def _sum_blocks(blocks: Sequence[TargetBlock], signs: Integers) -> TargetBlock:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, field
 
-from giaann_dask.errors import OptionError, parameter, require_option
+from giaann_dask.errors import OptionError, parameter, require_at_least, require_option
 from giaann_dask.text.strings import text_fault
 
 
@@ -50,7 +50,7 @@ class Limits:
     sentences: int = 50
 
     def __post_init__(self) -> None:
-        _require_least(self, 1, *vars(self))
+        require_at_least(1, self, *vars(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +77,8 @@ class QueueOptions:
     wait_s: float = 10.0
 
     def __post_init__(self) -> None:
-        _require_least(self, 1, "slots")
-        _require_least(self, 0, "waiting")
+        require_at_least(1, self, "slots")
+        require_at_least(0, self, "waiting")
         _require_positive(self, "wait_s")
 
 
@@ -132,7 +132,7 @@ class ServingOptions:
     queue: QueueOptions = field(default_factory=QueueOptions)
 
     def __post_init__(self) -> None:
-        _require_least(self, 1, "connections")
+        require_at_least(1, self, "connections")
         _require_positive(self, "timeout_s", "drain_s", "head_s")
         require_option(0 <= self.port <= 65535, "port", self.port, "0 to 65535")
         if self.api_key is not None and (not self.api_key or not self.api_key.isascii() or " " in self.api_key):
@@ -165,11 +165,6 @@ class ServingOptions:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
-
-
-def _require_least(options: object, least: int, *names: str) -> None:
-    for name in names:
-        require_option(getattr(options, name) >= least, name, getattr(options, name), f"{least} or more")
 
 
 def _require_positive(options: object, *names: str) -> None:

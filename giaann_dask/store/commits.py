@@ -18,7 +18,8 @@ import zarr
 
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
 from giaann_dask.runs.packed_arrays import GROUP_KEY
-from giaann_dask.runs.packing import PackedRegionRun, PackedRun, RowReader
+from giaann_dask.runs.packed_rows import RowReader
+from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.runs.placement import Placement
 from giaann_dask.storage import (
     CHECKSUMS,

@@ -21,7 +21,8 @@ from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.keys import Integers
 from giaann_dask.runs.merging import merge_encoded, merge_runs
 from giaann_dask.runs.packed_arrays import require_intact
-from giaann_dask.runs.packing import RowReader, unpack
+from giaann_dask.runs.packed_rows import RowReader
+from giaann_dask.runs.packing import unpack
 from giaann_dask.runs.renaming import Renaming, rename_run, rename_sources
 from giaann_dask.runs.run import Run
 from giaann_dask.storage import reading

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import Integers, pack_neuron, unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.run import RegionRun, Run
+from giaann_dask.runs.run import RegionRun, Run, rows_between
 from giaann_dask.storage import reading
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.connection_table import ConnectionTable, best_of_pairs
@@ -61,7 +61,7 @@ def read_columns(reader: CommitReader, columns: Iterable[int]) -> ConnectionTabl
 def read_column(reader: CommitReader, column: int, regions: Collection[int] | None = None) -> RegionRun:
     """Return the connections that leave the neurons of a column, and the strengths of these neurons.
 
-    Of the runs of its regions only the chunks are read that hold them (see `giaann_dask.runs.packing.RowReader`).
+    Of the runs of its regions only the chunks are read that hold them (see `giaann_dask.runs.packed_rows.RowReader`).
 
     Parameters
     ----------
@@ -90,30 +90,22 @@ def read_column(reader: CommitReader, column: int, regions: Collection[int] | No
 def select_column(run: Run, column: int) -> Run:
     """Return the connections of a run that leave the neurons of a column, as views."""
     first, last = np.searchsorted(run.source, pack_neuron([column, column + 1], 0)).tolist()
-    begin, end = run.pointer[first], run.pointer[last]
-    return Run(
-        run.source[first:last],
-        run.pointer[first : last + 1] - begin,
-        run.target[begin:end],
-        run.strength[begin:end],
-    )
+    return rows_between(run, first, last)
 
 
-def column_pairs(run: Run, concepts: int) -> tuple[Integers, Integers, npt.NDArray[np.float64]]:
+def _column_pairs(run: Run, concepts: int) -> tuple[Integers, npt.NDArray[np.float64]]:
     """Return the connected pairs of columns of a run.
 
     Returns
     -------
     pairs : ndarray
         ``source * concepts + target``, ascending, each once; int64, shape ``(pairs,)``.
-    connections : ndarray
-        Number of connections of each, int64.
     strength : ndarray
         Sum of their strengths in units, float64.
     """
     source, target = columns_of(run)
-    pairs, where, count = np.unique(source * concepts + target, return_inverse=True, return_counts=True)
-    return pairs, count.astype(np.int64), np.bincount(where, run.strength, len(pairs)).astype(np.float64)
+    pairs, where = np.unique(source * concepts + target, return_inverse=True)
+    return pairs, np.bincount(where, run.strength, len(pairs)).astype(np.float64)
 
 
 def find_best_columns(reader: CommitReader, count: int) -> list[int]:
@@ -124,11 +116,11 @@ def find_best_columns(reader: CommitReader, count: int) -> list[int]:
     """
     manifest = reader.manifest()
     concepts = manifest.saved_concepts
-    found = [column_pairs(run, concepts) for run in read_regions(reader)]
+    found = [_column_pairs(run, concepts) for run in read_regions(reader)]
     if not found:
         return []
-    pairs, where = np.unique(np.concatenate([one for one, _, _ in found]), return_inverse=True)
-    units = np.bincount(where, np.concatenate([strength for *_, strength in found]), len(pairs))
+    pairs, where = np.unique(np.concatenate([one for one, _ in found]), return_inverse=True)
+    units = np.bincount(where, np.concatenate([strength for _, strength in found]), len(pairs))
     return best_of_pairs(pairs, units.astype(np.float64), concepts, count)
 
 

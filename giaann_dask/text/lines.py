@@ -199,8 +199,9 @@ class LineReader:
             if following:
                 _read_bytes(stream.seek, following, self.place)
             for block in self._whole_lines(stream):
-                lines = self._decode_lines(block, following)
-                for at, raw in enumerate(block.removesuffix(b"\n").split(b"\n")):
+                pieces = block.removesuffix(b"\n").split(b"\n")
+                lines = self._decode_lines(block, pieces, following)
+                for at, raw in enumerate(pieces):
                     self.number += 1
                     self.offset, following = following, following + len(raw) + 1
                     yield self._decode(raw, self.offset) if lines is None else lines[at]
@@ -218,12 +219,12 @@ class LineReader:
         if rest:
             yield rest
 
-    def _decode_lines(self, block: bytes, offset: int) -> list[str] | None:
+    def _decode_lines(self, block: bytes, pieces: list[bytes], offset: int) -> list[str] | None:
         """Decode lines together, which takes a fraction of the time; None where they have to be looked at one by one.
 
         These begin the file, or one of them is too long or is not text.
         """
-        if offset == 0 or b"\0" in block or len(max(block.split(b"\n"), key=len)) > self._limit:
+        if offset == 0 or b"\0" in block or max(map(len, pieces)) > self._limit:
             return None
         try:
             lines = block.decode("utf-8").split("\n")

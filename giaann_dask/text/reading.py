@@ -29,7 +29,7 @@ from giaann_dask.errors import (
     InputMissingError,
     OptionError,
     parameter,
-    require_option,
+    require_at_least,
 )
 from giaann_dask.lazy import import_optional
 from giaann_dask.text.conllu import line_problem, malformed_line
@@ -91,8 +91,7 @@ class ReadOptions:
     stop: Event | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("part_characters", "line_characters", "group"):
-            require_option(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        require_at_least(1, self, "part_characters", "line_characters", "group")
         for name in ("text_field", "split"):
             if not getattr(self, name):
                 raise OptionError(f"{parameter(name)} is empty", "a name", "name one or leave it out")

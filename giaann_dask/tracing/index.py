@@ -16,7 +16,7 @@ from giaann_dask.errors import OptionError, parameter
 from giaann_dask.increments.places import AS_ENDING, AS_WORD, TokenPlaces, pair_increments
 from giaann_dask.keys import Integers
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packing import RowReader
+from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.postings import Postings, read_postings
 from giaann_dask.storage import reading
 from giaann_dask.store.commits import CommitReader

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from giaann_dask.device import DeviceName
 from giaann_dask.encoding.stream import check_limits
-from giaann_dask.errors import require_one_of, require_option
+from giaann_dask.errors import require_at_least, require_one_of, require_option
 from giaann_dask.training.selection import SelectionOptions
 
 TrainOn = Literal["all", "misses"]
@@ -87,12 +87,12 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         check_limits(self.maximum_sequences)
-        for name in (
+        require_at_least(
+            1,
+            self,
             *("batch_sequences", "block_characters", "accumulate", "rounds_in_flight"),
             *("commit_sequences", "keep_commits", "region_bytes", "refresh_sequences"),
-        ):
-            value = getattr(self, name)
-            require_option(value is None or value >= 1, name, value, "1 or more")
-        require_option(self.hot_bytes is None or self.hot_bytes >= 0, "hot_bytes", self.hot_bytes, "0 or more")
+        )
+        require_at_least(0, self, "hot_bytes")
         require_option(self.commit_seconds > 0, "commit_seconds", self.commit_seconds, "more than 0")
         require_one_of("train_on", self.train_on, TRAIN_ON)

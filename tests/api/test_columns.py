@@ -31,7 +31,8 @@ from giaann_dask.errors import (
 from giaann_dask.inference.handle import open_regions
 from giaann_dask.keys import pack_neuron
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packing import RowReader, pack, unpack
+from giaann_dask.runs.packed_rows import RowReader
+from giaann_dask.runs.packing import pack, unpack
 from giaann_dask.runs.placement import Placement, split_run
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.store.commits import CommitReader

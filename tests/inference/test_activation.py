@@ -19,7 +19,7 @@ from giaann_dask.device import select_device
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.inference.rows.source import RunRows, as_tensor
 from giaann_dask.inference.state import activation
-from giaann_dask.inference.state.activation import ActivationState, Layout, Pulse, StateEntries
+from giaann_dask.inference.state.activation import NEVER, ActivationState, Layout, Pulse, StateEntries
 from giaann_dask.inference.state.candidates import TokenTimes, connected_targets, score_candidates
 from giaann_dask.inference.state.key_index import CompiledKeyIndex, KeyIndex
 from giaann_dask.inference.state.options import InferenceOptions
@@ -57,7 +57,7 @@ def contents(state: StateEntries) -> tuple[dict[Entry, float], dict[Entry, int]]
     """The state as the oracle keeps it."""
     segment, neuron, branch = unpack_target(state.key.numpy())
     entries = list(zip(segment.tolist(), neuron.tolist(), branch.tolist(), strict=True))
-    timed = state.timed.tolist()
+    timed = (state.time != NEVER).tolist()
     times = {e: t for e, t, kept in zip(entries, state.time.tolist(), timed, strict=True) if kept}
     return dict(zip(entries, state.value.tolist(), strict=True)), times
 

@@ -14,7 +14,7 @@ from support.conformance import inference_files, read_json, read_lines
 from support.v2_records import V2Dictionary, V2Network, native_first, v2_folder, v2_options, v2_prepared, v2_run
 
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.state.activation import StateEntries
+from giaann_dask.inference.state.activation import NEVER, StateEntries
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.sequence import StepTrace
 from giaann_dask.inference.v2.session import V2Session
@@ -148,7 +148,7 @@ class Follower:
         limit = 1e-9 if self.exact else 1e-4
         assert near(record["act_sum"], np.bincount(segment, value, minlength=segments), limit), where
         if "time_sum" in record:
-            timed, time = state.timed.numpy(), state.time.numpy()
+            timed, time = (state.time != NEVER).numpy(), state.time.numpy()
             assert record["time_entries"] == int(timed.sum()), where
             sums = np.bincount(segment[timed], time[timed], minlength=segments).tolist()
             assert record["time_sum"] == sums, where

@@ -17,7 +17,8 @@ from giaann_dask.keys import pack_target
 from giaann_dask.runs import merging, summing
 from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
 from giaann_dask.runs.merging import merge_encoded, merge_runs
-from giaann_dask.runs.packing import PackedRun, ReadEntries, pack, pack_targets, unpack
+from giaann_dask.runs.packed_rows import ReadEntries
+from giaann_dask.runs.packing import PackedRun, pack, pack_targets, unpack
 from giaann_dask.runs.run import Run, RunSize, narrow_strength
 from giaann_dask.runs.summing import sum_in_blocks
 

@@ -19,7 +19,8 @@ from zarr.storage import MemoryStore
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
 from giaann_dask.keys import NEURON_MASK, pack_neuron, pack_target, unpack_target
 from giaann_dask.runs import packing
-from giaann_dask.runs.packing import PackedRun, RowReader, pack, unpack
+from giaann_dask.runs.packed_rows import RowReader
+from giaann_dask.runs.packing import PackedRun, pack, unpack
 from giaann_dask.runs.run import Run, narrow_strength
 
 ARRAYS = ("source", "pointer", "target", "strength")

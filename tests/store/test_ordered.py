@@ -19,7 +19,8 @@ from giaann_dask.errors import StoreDamagedError, StoreExistsError, StoreWriteEr
 from giaann_dask.events import Event, StageAdvanced
 from giaann_dask.keys import pack_neuron, pack_target
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packing import RowReader, pack
+from giaann_dask.runs.packed_rows import RowReader
+from giaann_dask.runs.packing import pack
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import writing

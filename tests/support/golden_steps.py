@@ -14,6 +14,7 @@ import torch
 
 from giaann_dask.inference.batch import Advance, BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.rows.source import RunRows
+from giaann_dask.inference.state.activation import NEVER
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import StepTrace
@@ -134,8 +135,8 @@ class Follower:
         assert record["act_pos"] == int((state.value > 0).sum()), where
         assert record["act_sum"] == pytest.approx(float(state.value.double().sum()), abs=1e-5), where
         assert ("time_entries" in record) == (self.options.timing != "none"), where
-        assert record.get("time_entries", 0) == int(state.timed.sum()), where
-        assert record.get("time_sum", 0) == int(state.time[state.timed].sum()), where
+        assert record.get("time_entries", 0) == int((state.time != NEVER).sum()), where
+        assert record.get("time_sum", 0) == int(state.time[state.time != NEVER].sum()), where
 
     def _compare_candidates(self, record: dict[str, Any], trace: StepTrace, where: str) -> None:
         step, candidates = trace.result, trace.candidates

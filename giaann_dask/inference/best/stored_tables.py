@@ -24,7 +24,7 @@ from giaann_dask.inference.best.context_rows import Rows
 from giaann_dask.inference.best.tables import PooledTables, RowArrays, chain_shares, discounts_of, rank_words
 from giaann_dask.inference.rows.stored import StoredRows
 from giaann_dask.keys import Integers, unpack_target
-from giaann_dask.runs.packing import RowReader
+from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.storage import reading
 from giaann_dask.store.commits import CommitReader
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from giaann_dask.keys import Integers
-from giaann_dask.runs.packing import CHUNK, PackedRun, RowReader
+from giaann_dask.runs.packed_rows import RowReader
+from giaann_dask.runs.packing import CHUNK, PackedRun
 from giaann_dask.runs.run import Run
 
 # Bytes of blocks that are kept however little memory is free.

@@ -10,7 +10,7 @@ from threading import Lock
 
 from giaann_dask.cluster.regions import open_region, region_places
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packing import RowReader
+from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.run import Row, Run
 from giaann_dask.storage import reading
 from giaann_dask.store.commits import CommitReader

@@ -128,11 +128,6 @@ class StateEntries:
         """Return the number of entries."""
         return len(self.key)
 
-    @property
-    def timed(self) -> Tensor:
-        """Whether each entry has a time, bool, shape ``(entries,)``."""
-        return self.time != NEVER
-
 
 class ActivationState:
     """Activation and time of the entries of one sequence, changed in place.
