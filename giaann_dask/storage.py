@@ -99,11 +99,20 @@ def create_array(group: zarr.Group, name: str, values: npt.NDArray[Any], chunk: 
 
 def append_values(group: zarr.Group, name: str, values: npt.NDArray[Any]) -> None:
     """Append values to an array of a group, creating it if it does not exist."""
-    array = group.get(name)
-    if not isinstance(array, zarr.Array):
+    array = find_array(group, name)
+    if array is None:
         create_array(group, name, values)
     elif len(values):
         array.append(values)
+
+
+def find_array(group: zarr.Group, name: str) -> zarr.Array[Any] | None:
+    """Return an array of a group, None if it does not exist."""
+    # Zarr's `get` leaves an exception in a cycle of references, with the frames of all callers and what these hold.
+    if name not in group:
+        return None
+    found = group[name]
+    return found if isinstance(found, zarr.Array) else None
 
 
 def read_array(group: zarr.Group, name: str, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:

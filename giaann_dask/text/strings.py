@@ -14,7 +14,7 @@ import numpy.typing as npt
 import zarr
 
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.storage import append_values, read_array
+from giaann_dask.storage import append_values, find_array, read_array
 
 _INVALID = re.compile("[\0\ud800-\udfff]")
 
@@ -95,8 +95,8 @@ def unpack_strings(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> 
 def append_strings(group: zarr.Group, name: str, strings: Sequence[str]) -> None:
     """Append strings to a table in a group; create the table if it does not exist."""
     text, ends = pack_strings(strings)
-    stored = group.get(f"{name}_text")
-    offset = stored.shape[0] if isinstance(stored, zarr.Array) else 0
+    stored = find_array(group, f"{name}_text")
+    offset = 0 if stored is None else stored.shape[0]
     append_values(group, f"{name}_text", text)
     append_values(group, f"{name}_end", ends + offset)
 

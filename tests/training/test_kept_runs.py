@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +178,17 @@ def later(client: Client) -> dict[str, int]:
     return run_bytes(client)
 
 
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Release nothing that only the garbage collector would: it may not run for minutes."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.mark.usefixtures("uncollected")
 def test_an_evaluation_uses_the_runs_of_a_training_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each commit is evaluated while later rounds are under way, and the last one after the training."""
     read, counted = list[str](), list[str]()
