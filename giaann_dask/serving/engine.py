@@ -460,6 +460,8 @@ class _ThreadPool:
     def _run(self) -> None:
         while (function := self._work.get()) is not None:
             function()
+            # Or a thread that waits would keep the last prompt, and with it an engine that is being closed.
+            del function
 
 
 def open_engine(
