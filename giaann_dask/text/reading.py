@@ -349,18 +349,22 @@ def _placed_paragraphs(lines: Iterable[tuple[str, int, int]], limit: int) -> Ite
             text = " ".join(joined)
             at = _split_position(text, limit)
             yield text[:at].rstrip(), TextPlace(*whole[0][1:])
-            rest = text[at:].lstrip()
-            joined, whole = [rest], [(rest, *_place_of_end(joined, whole, len(rest)))]
-            size = len(rest) + 1
+            size = len(text[at:].lstrip()) + 1
+            joined, whole = _last_characters(joined, whole, size - 1)
     if joined:
         yield " ".join(joined), TextPlace(*whole[0][1:])
 
 
-def _place_of_end(joined: Sequence[str], whole: Sequence[tuple[str, int, int]], characters: int) -> tuple[int, int]:
-    """Return where the last characters of joined lines begin, given the lines and their places."""
-    for stripped, (line, offset, index) in zip(reversed(joined), reversed(whole), strict=True):
+def _last_characters(
+    joined: Sequence[str], whole: Sequence[tuple[str, int, int]], characters: int
+) -> tuple[list[str], list[tuple[str, int, int]]]:
+    """Return the last characters of joined lines, line by line, given the lines and their places."""
+    for number in reversed(range(len(joined))):
+        stripped, (line, offset, index) = joined[number], whole[number]
         if characters <= len(stripped):
-            return offset, index + len(line) - len(line.lstrip()) + len(stripped) - characters
+            rest = stripped[len(stripped) - characters :]
+            index += len(line) - len(line.lstrip()) + len(stripped) - characters
+            return [rest, *joined[number + 1 :]], [(rest, offset, index), *whole[number + 1 :]]
         characters -= len(stripped) + 1
     raise AssertionError("more characters than the lines have")
 

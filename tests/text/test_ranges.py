@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
@@ -48,6 +48,7 @@ def check(path: Path, options: ReadOptions) -> int:
 
 @settings(examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(PIECES), max_size=60), st.integers(1, 60), st.integers(1, 40))
+@example(["A mill. ", "A mill. ", "Größe é", "\n", *["A mill. "] * 3], 23, 1)  # Divided in lines before the last.
 def test_parts_of_plain_text(tmp_path: Path, pieces: list[str], characters: int, mark: int) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("".join(pieces).encode())
