@@ -92,6 +92,7 @@ def served(**options: Any) -> Iterator[Served]:
             server.close()
             stop.set()
             thread.join(WAIT_S)
+            engine.close()
             assert not thread.is_alive()
 
 

@@ -65,6 +65,7 @@ def serving(engine: ScriptedEngine, **fields: Any) -> Iterator[str]:
             engine.network.released.set()
             stop.set()
             thread.join(60)
+            engine.close()
 
 
 def wait(browser: Any, condition: Any) -> Any:
