@@ -84,6 +84,11 @@ def count_read(nbytes: int) -> None:
     _count("read_bytes", nbytes)
 
 
+def count_fetched(parts: Iterable[Sized]) -> None:
+    """Count the bytes that the present task has received from other workers past Dask, if it runs on a worker."""
+    _count("other_bytes", sum(part.nbytes for part in parts))
+
+
 def locality_of(dask_worker: Worker) -> dict[str, int]:
     """Return the counts of a worker now; called on a worker."""
     return _on(dask_worker).update()

@@ -166,33 +166,50 @@ def submit_runs(client: Client, reader: CommitReader, **where: Any) -> dict[int,
     from dask._task_spec import Task, TaskRef
 
     register()
-    ranks = {run.identity: run.rank for run in reader.manifest().runs}
-    places: dict[str, RunPlace] = {}
-    planned: dict[int, tuple[_Part, ...]] = {}
-    for region, runs in run_places(reader):
-        places |= runs
-        planned[region] = _as_added_up([_Part(key, ranks[place.identity]) for key, place in runs.items()])
-    sums = [part.key for parts in planned.values() for part in parts if part.summed]
-    found = query_scheduler(client, "who_has", keys=sums) if sums else {}
+    opened = _opened(client, reader)
     graph: dict[str, Task] = {}
 
     def add(part: _Part) -> None:
         if part.summed:
             graph[part.key] = Task(part.key, sum_runs, *(TaskRef(each.key) for each in part.summed))
         else:
-            graph[part.key] = Task(part.key, open_run, *places[part.key])
+            graph[part.key] = Task(part.key, open_run, *part.place)
         for each in part.summed:
             add(each)
 
-    opened = {
-        region: [each for part in parts for each in ((part,) if found.get(part.key) else part.runs())]
-        for region, parts in planned.items()
-    }
     keys = [part.key for parts in opened.values() for part in parts]
     for part in (part for parts in opened.values() for part in parts):
         add(part)
     futures = dict(zip(keys, client.get(graph, keys, sync=False, **where), strict=True)) if keys else {}
     return {region: [futures[part.key] for part in parts] for region, parts in opened.items()}
+
+
+def held_runs(client: Client, reader: CommitReader) -> dict[int, list[Future]]:
+    """Return what `submit_runs` does where workers have all of it in memory, so that nothing is read; else nothing.
+
+    Raises
+    ------
+    ClusterError
+        If the scheduler does not answer.
+    """
+    keys = [part.key for parts in _opened(client, reader).values() for part in parts]
+    found = query_scheduler(client, "who_has", keys=keys) if keys else {}
+    return submit_runs(client, reader) if keys and all(found.get(key) for key in keys) else {}
+
+
+def _opened(client: Client, reader: CommitReader) -> dict[int, list[_Part]]:
+    """Return what to open of each live region: its runs, or the sums of some that workers have."""
+    ranks = {run.identity: run.rank for run in reader.manifest().runs}
+    planned = {
+        region: _as_added_up([_Part(key, ranks[place.identity], place) for key, place in runs.items()])
+        for region, runs in run_places(reader)
+    }
+    sums = [part.key for parts in planned.values() for part in parts if part.summed]
+    found = query_scheduler(client, "who_has", keys=sums) if sums else {}
+    return {
+        region: [each for part in parts for each in ((part,) if found.get(part.key) else part.runs())]
+        for region, parts in planned.items()
+    }
 
 
 class _Part(NamedTuple):
@@ -204,12 +221,15 @@ class _Part(NamedTuple):
         Of its task.
     rank : int
         It sums up about ``2 ** rank`` rounds.
+    place : RunPlace
+        Of the run; of a sum, of its first run.
     summed : tuple of _Part
         What it is the sum of; none for a run.
     """
 
     key: str
     rank: int
+    place: RunPlace
     summed: tuple[_Part, ...] = ()
 
     def runs(self) -> tuple[_Part, ...]:
@@ -224,7 +244,7 @@ def _as_added_up(runs: Sequence[_Part]) -> tuple[_Part, ...]:
         plan = plan_compaction(parts, run, STORED_TOGETHER)
         together = plan.merged
         if len(together) > 1:
-            together = (_Part(sum_key([part.key for part in together]), plan.rank, together),)
+            together = (_Part(sum_key([part.key for part in together]), plan.rank, together[0].place, together),)
         parts = (*plan.kept, *together)
     return parts
 

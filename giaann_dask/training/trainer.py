@@ -417,10 +417,7 @@ class Trainer:
         self._observer(Committed(commit, self._manifest.sequences, self._committing_s, *store.written))
 
     def _stays_in_memory(self) -> bool:
-        """Return whether the runs stay in memory after the last commit: columns that fit into what owners keep."""
-        # Profile best predicts from tables that are files.
-        if not self._target.specification.has_columns:
-            return False
+        """Return whether the runs stay in memory after the last commit: if they fit into what owners keep."""
         limits = [memory.limit for memory in self._regions.roles.memory.values()]
         hot, packed = self._regions.hot_and_packed()
         return not all(limits) or hot // _PACKED + packed <= KEPT_SHARE * sum(map(data_budget, limits))

@@ -17,11 +17,13 @@ from support.village import write_village
 import giaann_dask as gd
 from giaann_dask.cluster import kept_runs
 from giaann_dask.cluster.kept_runs import KeptRuns
-from giaann_dask.cluster.locality import COUNTS
+from giaann_dask.cluster.locality import COUNTS, locality_of
 from giaann_dask.events import Committed, DataMoved, Event, RoundIntegrated, SequencesEvaluated
+from giaann_dask.inference.best.commit_tables import HeldRuns, place_of, read_tables
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import StoredEntries
 from giaann_dask.text.reading import ReadOptions
 from giaann_dask.training import data_moves, trainer
@@ -178,6 +180,20 @@ def later(client: Client) -> dict[str, int]:
     return run_bytes(client)
 
 
+def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets the table of a run of every request to the store, in this process."""
+    counted: list[str] = []
+    for name in ("read", "read_all"):
+        original = getattr(StoredEntries, name)
+
+        def count(self: StoredEntries, *names: Any, original: Any = original) -> Any:
+            counted.append(self._prefix)
+            return original(self, *names)
+
+        monkeypatch.setattr(StoredEntries, name, count)
+    return counted
+
+
 @pytest.fixture
 def uncollected() -> Iterator[None]:
     """Release nothing that only the garbage collector would: it may not run for minutes."""
@@ -191,15 +207,7 @@ def uncollected() -> Iterator[None]:
 @pytest.mark.usefixtures("uncollected")
 def test_an_evaluation_uses_the_runs_of_a_training_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each commit is evaluated while later rounds are under way, and the last one after the training."""
-    read, counted = list[str](), list[str]()
-    for name in ("read", "read_all"):
-        original = getattr(StoredEntries, name)
-
-        def count(self: StoredEntries, *names: Any, original: Any = original) -> Any:
-            counted.append(self._prefix)
-            return original(self, *names)
-
-        monkeypatch.setattr(StoredEntries, name, count)
+    read, counted = list[str](), count_reads(monkeypatch)
     found: list[tuple[dict[str, int], dict[str, int]]] = []
     texts = [write_village(tmp_path / f"{n}.txt", 900, n) for n in (1, 2)]
     rule = gd.Specification(regions=3)
@@ -230,3 +238,86 @@ def test_an_evaluation_uses_the_runs_of_a_training_beside_it(tmp_path: Path, mon
     assert len(found) > 3
     assert all(before and during == before for before, during in found), "the same bytes, and no others"
     assert not read, "and nothing of the store"
+
+
+def table_keys(client: Client) -> set[str]:
+    return {str(key) for key in client.who_has() if str(key).startswith(("tables", "text-"))}
+
+
+@pytest.mark.usefixtures("uncollected")
+def test_profile_best_builds_its_tables_from_the_runs_of_a_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a training and after it, runs are not read; scores are those of tables from the store, bit by bit."""
+    counted = count_reads(monkeypatch)
+    found: list[tuple[str, np.ndarray, list[str]]] = []
+    text, asked = write_village(tmp_path / "a.txt", 900), gd.ScoringOptions(maximum_sequences=20)
+    with gd.connect(workers=0) as client:
+
+        def score(network: gd.Network) -> None:
+            until(lambda: not any(client.processing().values()) and run_bytes(client) == later(client))
+            before = run_bytes(client)
+            counted.clear()
+            report = network.score(text, client=client, options=asked)
+            found.append((network.commit, report.scores.log_probability, [*counted]))
+            until(lambda: run_bytes(client) == before)
+
+        def observe(event: object) -> None:
+            if isinstance(event, Committed):
+                score(gd.Network(tmp_path / "net", event.commit))
+
+        network = gd.train(
+            text, tmp_path / "net", client=client, specification=gd.Specification(profile="best", regions=3),
+            text=TEXT, options=OPTIONS, observer=observe,
+        )  # fmt: skip
+        assert len(network._held) >= len(network.manifest.runs_by_region())
+        score(network)
+        network._held = ()
+        until(lambda: not run_bytes(client) and not table_keys(client))
+        beside = [*found]
+        found.clear()
+        for commit, _, _ in beside:
+            score(gd.Network(tmp_path / "net", commit))
+            until(lambda: not table_keys(client))
+    assert len(beside) > 3
+    for (commit, now, reads), (same, stored, stored_reads) in zip(beside, found, strict=True):
+        assert commit == same
+        assert not reads
+        assert stored_reads
+        assert now.tobytes() == stored.tobytes()
+
+
+def bytes_fetched(dask_worker: Any) -> int:
+    return locality_of(dask_worker)["other_bytes"]
+
+
+def close_store() -> None:
+    """Let reading a table of a run fail in this process."""
+
+    def read(self: StoredEntries, *names: Any) -> Any:
+        raise AssertionError(f"{self._prefix} is read")
+
+    StoredEntries.read = StoredEntries.read_all = read  # type: ignore[method-assign]
+
+
+@pytest.mark.cluster
+def test_tables_are_built_on_one_worker_from_the_runs_of_all(tmp_path: Path) -> None:
+    """Runs are sent past Dask and are kept nowhere else, and a run that no worker has is read."""
+    rule, text = gd.Specification(profile="best", regions=4), write_village(tmp_path / "a.txt", 600)
+    with gd.connect(workers=2) as client:
+        network = gd.train(text, tmp_path / "net", client=client, specification=rule, text=TEXT, options=OPTIONS)
+        client.run(close_store)
+        before, held = sum(client.run(bytes_fetched).values()), run_bytes(client)
+        places = set(client.who_has(network._held).values())
+        assert len(places) == 2
+        assert all(len(workers) == 1 for workers in places)
+        scores = network.score(text, client=client).scores
+        fetched = sum(client.run(bytes_fetched).values()) - before
+        assert run_bytes(client) == held
+    assert fetched > 0
+    with gd.connect(workers=0) as client:
+        assert network.score(text, client=client).scores.log_probability.tobytes() == scores.log_probability.tobytes()
+        reader = NetworkStore(network.path).open(network.commit)
+        gone = HeldRuns(dict.fromkeys(range(4), ("open_run-gone",)))
+        tables, stored = (read_tables(*place_of(reader), *held) for held in ((gone,), ()))
+    assert [tables.word.tobytes(), tables.evidence.tobytes()] == [stored.word.tobytes(), stored.evidence.tobytes()]

@@ -7,12 +7,16 @@ all processes of a machine map them.
 from __future__ import annotations
 
 import concurrent.futures
+import contextvars
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster import task_key
-from giaann_dask.cluster.regions import open_region, region_places
+from giaann_dask.cluster.fetching import fetch
+from giaann_dask.cluster.regions import held_runs, merge_region, open_region, region_places
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.dask_types import measure
 from giaann_dask.inference.best.table_files import has_tables, open_tables
@@ -24,11 +28,28 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 
+@dataclass(frozen=True)
+class HeldRuns:
+    """Runs of a commit that workers had in memory when its tables were requested.
+
+    Attributes
+    ----------
+    keys : dict of int to tuple of str
+        Tasks whose results are the runs of each live region, as `PackedRegionRun`; empty where they are in the store
+        alone. What no worker has any more is read from there.
+    """
+
+    keys: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+_STORED = HeldRuns()
+
+
 class CommitTables:
     """The tables of a commit, which are opened where they are first needed.
 
     Where they are stored in files, they are pickled as the place of the commit. So another process of the machine maps
-    the files, and one of another machine, which has none, builds the tables from the commit.
+    the files, and one of another machine, which has none, builds the tables there.
 
     Parameters
     ----------
@@ -36,16 +57,18 @@ class CommitTables:
         Of the commit; see `place_of`.
     tables : PooledTables, optional
         Its tables, if they are open.
+    held : HeldRuns
+        See `read_tables`.
     """
 
-    def __init__(self, path: str, commit: str, tables: PooledTables | None = None) -> None:
-        self._path, self._commit, self._tables = path, commit, tables
+    def __init__(self, path: str, commit: str, tables: PooledTables | None = None, held: HeldRuns = _STORED) -> None:
+        self._path, self._commit, self._tables, self._held = path, commit, tables, held
 
     @property
     def tables(self) -> PooledTables:
         """The tables."""
         if self._tables is None:
-            self._tables = read_tables(self._path, self._commit)
+            self._tables = read_tables(self._path, self._commit, self._held)
         return self._tables
 
     def _sent(self) -> PooledTables | None:
@@ -54,7 +77,7 @@ class CommitTables:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how to make these tables in another process."""
-        return CommitTables, (self._path, self._commit, self._sent())
+        return CommitTables, (self._path, self._commit, self._sent(), self._held)
 
     def __sizeof__(self) -> int:
         """Return the bytes that are sent to another process, from which Dask estimates how long that takes."""
@@ -72,34 +95,65 @@ def place_of(reader: CommitReader) -> tuple[str, str]:
     return str(reader.path), reader.commit
 
 
-def read_tables(path: str, commit: str) -> PooledTables:
-    """Return the tables of a commit; see `giaann_dask.inference.best.table_files`."""
+def read_tables(path: str, commit: str, held: HeldRuns = _STORED) -> PooledTables:
+    """Return the tables of a commit; see `giaann_dask.inference.best.table_files`.
+
+    Parameters
+    ----------
+    path, commit : str
+        See `place_of`.
+    held : HeldRuns
+        Runs in the memory of workers, from which the tables are built, a region at a time; the same tables as those of
+        the stored runs.
+    """
     reader = open_commit(path, commit)
 
     def build() -> PooledTables:
-        places = [place for _, place in region_places(reader)]
-        return build_tables(_read_ahead(places), reader.saved_vocabulary().features[1:])
+        regions = [partial(_open_region, place, held.keys.get(region, ())) for region, place in region_places(reader)]
+        return build_tables(_read_ahead(regions), reader.saved_vocabulary().features[1:])
 
     return open_tables(commit, build)
 
 
-def _read_ahead(places: Sequence[tuple[str, str, list[str]]]) -> Iterator[Run]:
-    """Yield the regions at some places; while one is used, the next one is read."""
+def _open_region(place: tuple[str, str, list[str]], keys: Sequence[str]) -> Run:
+    """Return the merged runs of a region, from the memory of workers if they have all of them."""
+    found = fetch(keys)
+    return merge_region(*(found[key] for key in keys)) if keys and len(found) == len(keys) else open_region(*place)
+
+
+def _read_ahead(regions: Sequence[Callable[[], Run]]) -> Iterator[Run]:
+    """Yield the results of functions that open regions; while one is used, the next one is opened."""
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         following: deque[concurrent.futures.Future[Run]] = deque()
-        for place in places:
-            following.append(pool.submit(open_region, *place))
+        for opening in regions:
+            # In the context of this task, so that its worker is known.
+            following.append(pool.submit(contextvars.copy_context().run, opening))
             if len(following) > 1:
                 yield following.popleft().result()
         while following:
             yield following.popleft().result()
 
 
-def open_commit_tables(path: str, commit: str) -> CommitTables:
+def open_commit_tables(path: str, commit: str, held: HeldRuns) -> CommitTables:
     """Open the tables of a commit, as a task; they are built and stored if they are not yet."""
-    return CommitTables(path, commit, read_tables(path, commit))
+    return CommitTables(path, commit, read_tables(path, commit, held), held)
 
 
 def submit_tables(client: Client, reader: CommitReader) -> Future:
-    """Return the `CommitTables` of a commit, opened on the cluster."""
-    return client.submit(open_commit_tables, *place_of(reader), key=task_key("tables", *place_of(reader)))
+    """Return the `CommitTables` of a commit, opened on the cluster.
+
+    Where workers have all runs of the commit in memory, as after a training, the tables are built from these, and
+    nothing is read from the store but the words.
+
+    Raises
+    ------
+    ClusterError
+        If the scheduler does not answer.
+    """
+    runs = held_runs(client, reader)
+    held = HeldRuns({region: tuple(str(run.key) for run in its) for region, its in runs.items()})
+    key = task_key("tables", *place_of(reader))
+    tables = client.submit(open_commit_tables, *place_of(reader), held, key=key)
+    # The futures keep the runs until the tables are there.
+    tables.add_done_callback(lambda _: runs.clear())
+    return tables

@@ -51,16 +51,25 @@ class TablesHandle:
         The commit, of profile ``best``.
     client : Client, optional
         Of the cluster that builds the tables; without one they are built in this process.
+    tables : CommitTables, optional
+        Its tables, where they have been opened already.
     observer : callable, optional
         Called when prompts enter, advance or leave.
     """
 
-    def __init__(self, reader: CommitReader, *, client: Client | None = None, observer: Observer = ignore) -> None:
+    def __init__(
+        self,
+        reader: CommitReader,
+        *,
+        client: Client | None = None,
+        tables: CommitTables | None = None,
+        observer: Observer = ignore,
+    ) -> None:
         self.commit, self.observer = reader.commit, observer
-        self._reader, self._client = reader, client
+        self._reader, self._client, self._opened = reader, client, tables
         self._tokens = 0
         self._building: threading.Thread | None = None
-        rows = _from_rows(reader)
+        rows = None if tables is not None else _from_rows(reader)
         self.model = PooledModel(self._tables(), BEST) if rows is None else rows
 
     def count_token(self) -> None:
@@ -72,6 +81,8 @@ class TablesHandle:
             self._building.start()
 
     def _tables(self) -> PooledTables:
+        if self._opened is not None:
+            return self._opened.tables
         if self._client is None:
             return read_tables(*place_of(self._reader))
         opened: CommitTables = result(submit_tables(self._client, self._reader))
@@ -201,20 +212,22 @@ def words_on_workers(client: Client, reader: CommitReader, options: GenerationOp
         If options are set that only networks of columns have.
     """
     options.require_words()
-    wait_all([submit_tables(client, reader)])
+    tables = submit_tables(client, reader)
+    wait_all([tables])
     return WorkerOpening(
         open_words,
-        place_of(reader),
+        (*place_of(reader), tables),
         subwords=False,
         draws=True,
         trouble=lambda within_s: None,
-        lost=lambda: False,
+        # A client that has lost its scheduler forgets its futures at once, also when it finds another one.
+        lost=lambda: tables.key not in client.futures,
     )
 
 
-def open_words(path: str, commit: str) -> TablesHandle:
-    """Open a commit of profile ``best`` in a task."""
-    return TablesHandle(open_commit(path, commit))
+def open_words(path: str, commit: str, tables: CommitTables) -> TablesHandle:
+    """Open a commit of profile ``best`` in a task, given its tables."""
+    return TablesHandle(open_commit(path, commit), tables=tables)
 
 
 def generate_words(
