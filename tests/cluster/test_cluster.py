@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import dask
 import pytest
@@ -21,7 +22,7 @@ from support.listening import listening
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.cluster import ClusterOptions, directed, result, roles_of, start_cluster, wait_all
+from giaann_dask.cluster import ClusterOptions, directed, result, results, roles_of, start_cluster, wait_all
 from giaann_dask.cluster.connecting import wants_cuda
 from giaann_dask.cluster.resilience import scheduler_arguments, set_defaults
 from giaann_dask.data import sample_text
@@ -281,6 +282,25 @@ def test_the_error_of_a_timeout_names_paused_workers() -> None:
         for wait in (result, lambda future: wait_all([future])):
             with pytest.raises(ClusterError, match=r"1 of 1 workers take none.*memory_limit"):
                 wait(client.submit(time.sleep, 0.1))
+
+
+@pytest.mark.cluster
+def test_results_are_fetched_in_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    with gd.connect(workers=0) as client:
+        handlers, asked = client.cluster.scheduler.handlers, []
+
+        async def gather(*arguments: Any, **options: Any) -> Any:
+            asked.append(options["keys"])
+            return await answer(*arguments, **options)
+
+        answer = handlers["gather"]
+        monkeypatch.setitem(handlers, "gather", gather)
+        futures = [client.submit(pow, number, 2) for number in range(5)]
+        assert results([*futures, futures[1]]) == [0, 1, 4, 9, 16, 1]
+        assert len(asked) == 1
+        with pytest.raises(ZeroDivisionError):
+            results([futures[0], client.submit(divmod, 1, 0)])
+        assert results([]) == []
 
 
 @pytest.mark.cluster
