@@ -259,7 +259,7 @@ def submit_by_region(
     ]
 
 
-def region_holders(reader: CommitReader, regions: Sequence[int]) -> dict[int, str]:
+def region_holders(reader: CommitReader, regions: Sequence[int], client: Client | None = None) -> dict[int, str]:
     """Return the worker that has each region in memory, merged or all its runs, of those that one has.
 
     Parameters
@@ -268,19 +268,21 @@ def region_holders(reader: CommitReader, regions: Sequence[int]) -> dict[int, st
         The commit.
     regions : sequence of int
         Live regions.
+    client : Client, optional
+        Of the cluster; by default the current Dask client.
 
     Returns
     -------
     dict of int to str
-        The address of a worker of the current Dask client's cluster, by region; of several the first by address. Empty
-        where there is no client.
+        The address of a worker of the client's cluster, by region; of several the first by address. Empty where there
+        is no client.
 
     Raises
     ------
     ClusterError
         If the scheduler does not answer.
     """
-    client = current_client()
+    client = client or current_client()
     if client is None:
         return {}
     runs = {region: list(its) for region, its in run_places(reader) if region in regions}

@@ -95,6 +95,7 @@ def load_regions(store: NetworkStore, commit: str, regions: Regions) -> None:
     """Load the runs of a commit into the regions as references that are read from the store when needed."""
     reader = store.open(commit)
     manifest = reader.manifest()
+    regions.continue_owners(reader)
     for run in manifest.runs:
         place = RunPlace(str(store.path), commit, run.identity)
         regions.continue_from(run, partial(_open, regions, run.region, place, reader.commit_of(run.identity)))

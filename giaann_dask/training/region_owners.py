@@ -35,6 +35,10 @@ class RegionOwners:
         self._anchors: dict[int, Future] = {}
         self.roles = roles_of(client)
 
+    def begin_with(self, owners: Mapping[int, str]) -> None:
+        """Assign some regions to workers that have them in memory; `assign` keeps those that store columns."""
+        self._owners = dict(owners)
+
     def assign(self, weights: Mapping[int, int]) -> None:
         """Read which workers are present, and assign regions to those that store columns.
 

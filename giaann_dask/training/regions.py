@@ -14,11 +14,12 @@ from types import MappingProxyType
 from distributed import Client, Future
 
 from giaann_dask.cluster import Roles, task_key
-from giaann_dask.cluster.regions import STORED_TOGETHER, sum_key
+from giaann_dask.cluster.regions import STORED_TOGETHER, region_holders, sum_key
 from giaann_dask.events import RegionMeasured
 from giaann_dask.runs.merging import plan_compaction
 from giaann_dask.runs.placement import Placement, Split
 from giaann_dask.runs.run import RunSize
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import StoredRun
 from giaann_dask.training import tasks
 from giaann_dask.training.region_owners import RegionOwners
@@ -188,6 +189,10 @@ class Regions:
     def limit_decoded(self, nbytes: float) -> None:
         """Find out whether all decoded runs exceed these bytes, so that they are not added up to one at the end."""
         self.short = sum(map(self.decoded_bytes, self._runs)) > nbytes
+
+    def continue_owners(self, reader: CommitReader) -> None:
+        """Let workers own the regions of a commit that they have in memory, as after an earlier training."""
+        self._owners.begin_with(region_holders(reader, list(self._runs), self._client))
 
     def assign_owners(self) -> None:
         """Assign the regions to the present workers that store columns."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from support.processes import until
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.cluster import kept_runs
+from giaann_dask.cluster import Roles, kept_runs, roles_of
 from giaann_dask.cluster.kept_runs import KeptRuns
 from giaann_dask.cluster.locality import COUNTS, locality_of
 from giaann_dask.events import Committed, DataMoved, Event, RoundIntegrated, SequencesEvaluated
@@ -26,7 +27,7 @@ from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import StoredEntries
 from giaann_dask.text.reading import ReadOptions
-from giaann_dask.training import data_moves, trainer
+from giaann_dask.training import data_moves, region_owners, trainer
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.tasks import pack_run
 
@@ -121,6 +122,8 @@ def test_runs_are_on_the_owners_of_their_regions(tmp_path: Path, monkeypatch: py
             assert len(moved[-1]) == rounds + 1, "one for each round, and one for what was left"
             counted = ("increment_bytes", "stolen_bytes", "reassigned_bytes", "other_bytes")
             assert sum_of([event for each in moved for event in each], *counted) == received
+            # The second training would choose other owners if no worker had the runs of the first one.
+            monkeypatch.setattr(region_owners, "roles_of", in_reverse)
         assert len(network.commits()) > 6
         assert len(seen) > 8
         assert all(in_memory and at_owner for in_memory, at_owner in seen)
@@ -138,6 +141,12 @@ def test_runs_are_on_the_owners_of_their_regions(tmp_path: Path, monkeypatch: py
     assert report.rows.requests > 0
     assert during
     assert all(each == held for each in during), "the owners hold the same bytes, once"
+
+
+def in_reverse(client: Client) -> Roles:
+    """Return the roles of workers, which are assigned regions in another order, as when one has more free memory."""
+    roles = roles_of(client)
+    return replace(roles, storage=roles.storage[::-1])
 
 
 def bytes_received(dask_worker: Any) -> int:
