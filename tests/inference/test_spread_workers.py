@@ -31,7 +31,9 @@ import giaann_dask as gd
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.profiles import open_whole_session
 from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.sharded.sessions import ShardedSession
+from giaann_dask.inference.sharded.holders import Holders
+from giaann_dask.inference.sharded.sessions import ShardedSession, V1Part
+from giaann_dask.inference.sharded.state_actor import StateActor
 from giaann_dask.inference.sharded.workers import HeldState, SpreadStates
 from giaann_dask.inference.state.activation import ActiveColumns, StateEntries
 from giaann_dask.inference.state.options import InferenceOptions, StateOptions
@@ -192,6 +194,23 @@ def test_parts_of_sequences_that_nobody_follows_are_dropped(workers: Client) -> 
     for wrong in ({"state_bytes": 15}, {"timeout_s": 0}):
         with pytest.raises(OptionError):
             StateOptions(**wrong)  # type: ignore[arg-type]
+
+
+MADE: list[V1Part] = []
+
+
+def made_part() -> V1Part:
+    MADE.append(V1Part(SPECIFICATIONS[0], InferenceOptions()))
+    return MADE[-1]
+
+
+def test_each_worker_has_made_a_part_before_its_time_counts(workers: Client) -> None:
+    """Imports of the first part take longer on a busy machine than an answer may."""
+    MADE.clear()
+    holders = Holders(workers, StateActor(made_part), (made_part,), timeout_s=60)
+    assert {holders.choose(place) for place in range(2)} == {1, 2}
+    assert len(MADE) == 2
+    assert held_parts(workers) == 0
 
 
 @pytest.mark.slow

@@ -135,8 +135,12 @@ class Holders:
             number = self._numbers[address] = len(self._actors)
             self._futures.append(future)
             self._actors.append(None)
+            limit_s = max(self._timeout_s, _OPEN_S)
             try:
-                self._actors[number] = future.result(timeout=max(self._timeout_s, _OPEN_S))
+                actor = future.result(timeout=limit_s)
+                # The first part imports what parts need; later calls are answered at once, or the worker is lost.
+                actor.act([Call("begin", HERE), Call("drop", HERE)]).result(timeout=limit_s)
+                self._actors[number] = actor
             except Exception as error:  # Dask has several for a worker that is lost meanwhile.
                 self._lose(number, error)
 
