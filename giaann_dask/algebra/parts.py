@@ -21,12 +21,12 @@ from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import SpecificationError, StoreExistsError, parameter
 from giaann_dask.events import Observer, StageAdvanced
 from giaann_dask.keys import Integers
-from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets, unpack, unpack_block
+from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets, unpack
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.postings import SequenceNumbers, renumber_postings
-from giaann_dask.runs.renaming import Renaming, rename_block, rename_sources
+from giaann_dask.runs.renamed_rows import rename_parts
+from giaann_dask.runs.renaming import Renaming, rename_sources
 from giaann_dask.runs.run import Run
-from giaann_dask.runs.target_sets import block_of_run
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
@@ -232,7 +232,10 @@ def keep(placement: Placement, renaming: Renaming | None, sequences: SequenceNum
 def rename_packed(packed: PackedRegionRun, shared: _Shared) -> dict[int, PackedRegionRun]:
     """Rename the neurons of a run and return its parts by region (a task)."""
     placement, renaming, sequences = shared
-    connections = rename_block(unpack_block(packed.connections), renaming, placement.regions_of)
+    connections = {
+        region: pack_targets(blocks)
+        for region, blocks in rename_parts(packed.connections, renaming, placement.regions_of)
+    }
     neurons, postings = unpack(packed.neurons), None if packed.postings is None else unpack(packed.postings)
     if postings is not None and sequences is not None:
         postings = renumber_postings(postings, sequences)
@@ -243,7 +246,7 @@ def rename_packed(packed: PackedRegionRun, shared: _Shared) -> dict[int, PackedR
     none = Run.empty()
     return {
         region: PackedRegionRun(
-            pack_targets([connections.get(region) or block_of_run(none)]),
+            connections.get(region) or pack(none),
             pack(own.get(region, none)),
             None if postings is None else pack(places.get(region, none), gaps=True),
         )

@@ -233,19 +233,17 @@ def unpack(packed: PackedRun) -> Run:
     StoreFormatError
         If the run is of another format version.
     """
-    return _restore(*_decode(packed))
+    return _restore(*decode_arrays(packed))
 
 
-def unpack_block(packed: PackedRun) -> TargetBlock:
-    """Decode a run without distributing its connections to the segments; errors are those of `BlockReader`."""
-    reader = BlockReader(packed)
-    block = reader.take(len(reader.source))
-    reader.finish()
-    return block
+def decode_arrays(packed: PackedRun) -> tuple[dict[str, npt.NDArray[Any]], Mapping[str, int]]:
+    """Return the arrays of a run as narrow as they are stored, and its header.
 
-
-def _decode(packed: PackedRun) -> tuple[dict[str, npt.NDArray[Any]], Mapping[str, int]]:
-    """Return the arrays of a run, whose lengths and values can be those of one, and its header."""
+    Raises
+    ------
+    StoreDamagedError, StoreFormatError
+        As `unpack`, as far as the lengths and the largest values of the arrays show it.
+    """
     layouts, header = _checked_layouts(packed)
     arrays = {name: decode_array(name, packed.entries)[0] for name in layouts}
     for name, array in arrays.items():

@@ -6,7 +6,7 @@ of words, which are the same in all networks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numba as nb
@@ -15,11 +15,9 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.keys import BRANCH_MASK, Integers, pack_neuron, pack_target, unpack_neuron, unpack_target
+from giaann_dask.keys import Integers, pack_neuron, pack_target, unpack_neuron, unpack_target
 from giaann_dask.lazy import compiled
 from giaann_dask.runs.run import Run
-from giaann_dask.runs.target_sets import TargetBlock, TargetSets
-from giaann_dask.spec import BRANCH_BITS
 from giaann_dask.text.vocabulary import NEVER, Vocabulary
 
 ABSENT = -1
@@ -177,75 +175,6 @@ def rename_run(run: Run, renaming: Renaming) -> Run:
     """
     segment, neuron, branch = unpack_target(run.target)
     return _rename(run, renaming, pack_target(segment, renaming.neurons(neuron), branch))
-
-
-def rename_block(
-    block: TargetBlock, renaming: Renaming | None, regions_of: Callable[[Integers], Integers]
-) -> dict[int, TargetBlock]:
-    """Rename the neurons of connections that are collected by target, and divide them by the region of the source.
-
-    Parameters
-    ----------
-    block : TargetBlock
-        A whole run.
-    renaming : Renaming or None
-        None to divide alone.
-    regions_of : callable
-        Returns the region of each of an array of source neurons.
-    """
-    source, sets, key = block.source, block.sets, block.sets.key
-    if renaming is not None:
-        source = renaming.neurons(source)
-        key = (renaming.neurons(key >> BRANCH_BITS) << BRANCH_BITS) | (key & BRANCH_MASK)
-    region = regions_of(source)
-    rows = np.lexsort((source, region))
-    counts = sets.row_targets[rows]
-    ends, further = np.concatenate([[0], np.cumsum(counts)]), np.empty(len(rows) + 1, np.int64)
-    given = key, sets.segments, sets.strength, sets.change
-    keys, strength = np.empty_like(key), np.empty_like(key)
-    segments, change = np.empty_like(sets.segments), np.empty_like(sets.change)
-    _order_targets(rows, sets.row_targets, given, (keys, segments, strength, change), further)
-    found = {}
-    for each in np.unique(region).tolist():
-        first, last = np.searchsorted(region[rows], [each, each + 1])
-        at, changes = slice(ends[first], ends[last]), slice(further[first], further[last])
-        part = TargetSets(counts[first:last], keys[at], segments[at], strength[at], change[changes])
-        found[each] = TargetBlock(source[rows[first:last]], part, block.bits)
-    return found
-
-
-_TARGETS = nb.types.Tuple((nb.int64[::1], nb.uint32[::1], nb.int64[::1], nb.uint64[::1]))
-
-
-@compiled(nb.void(nb.int64[::1], nb.int64[::1], _TARGETS, _TARGETS, nb.int64[::1]))
-def _order_targets(rows, row_targets, targets, ordered, ends):  # type: ignore[no-untyped-def]
-    """Write the targets of rows, one row after the other, each sorted by key, and where the changes of each row end."""
-    key, segments, strength, change = targets
-    begins, changes = np.zeros(len(rows) + 1, np.int64), np.zeros(len(key) + 1, np.int64)
-    for row in range(len(rows)):
-        begins[row + 1] = begins[row] + row_targets[row]
-    for item in range(len(key)):
-        further, mask = np.int64(-1), np.int64(segments[item])
-        while mask:
-            further += 1
-            mask &= mask - 1
-        changes[item + 1] = changes[item] + further
-    filled = ends[0] = np.int64(0)
-    changed = np.int64(0)
-    for number in range(len(rows)):
-        begin, end = begins[rows[number]], begins[rows[number] + 1]
-        ascends = True
-        for item in range(begin + 1, end):
-            ascends &= key[item - 1] < key[item]
-        order = np.empty(0, np.int64) if ascends else np.argsort(key[begin:end])
-        for at in range(end - begin):
-            item = begin + at if ascends else begin + order[at]
-            ordered[0][filled], ordered[1][filled], ordered[2][filled] = key[item], segments[item], strength[item]
-            filled += 1
-            for each in range(changes[item], changes[item + 1]):
-                ordered[3][changed] = change[each]
-                changed += 1
-        ends[number + 1] = changed
 
 
 @compiled(nb.void(*(nb.int64[::1],) * 4))

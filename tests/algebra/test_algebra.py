@@ -32,10 +32,13 @@ from giaann_dask.errors import (
     StoreMissingError,
 )
 from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_target
-from giaann_dask.runs.packing import PackedRegionRun, pack, unpack, unpack_block
-from giaann_dask.runs.renaming import Renaming, rename_block, rename_run
+from giaann_dask.runs import renamed_rows
+from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
+from giaann_dask.runs.renamed_rows import rename_parts
+from giaann_dask.runs.renaming import Renaming, rename_run
 from giaann_dask.runs.run import Run
 from giaann_dask.runs.target_sets import run_of_blocks
+from giaann_dask.spec import MAXIMUM_CONCEPTS, MAXIMUM_FEATURES
 
 PARAGRAPHS = sample_text().read_text(encoding="utf-8").split("\n\n")
 DOCUMENTS = ["\n\n".join(PARAGRAPHS[at::6]) for at in range(3)]
@@ -345,8 +348,17 @@ def test_equal_networks_predict_the_same_but_for_the_order_of_equal_neurons(
     assert predicted >= 2
 
 
-@given(st.integers(0, 10_000), st.integers(0, 60), st.integers(1, 6), st.integers(1, 5))
-def test_renaming_keeps_every_connection(seed: int, count: int, concepts: int, features: int) -> None:
+@given(
+    seed=st.integers(0, 10_000),
+    count=st.integers(0, 300),
+    concepts=st.integers(1, 60),
+    features=st.integers(1, 5),
+    largest=st.booleans(),
+    block=st.sampled_from([1, 7, 1 << 16]),
+)
+def test_renaming_keeps_every_connection(
+    seed: int, count: int, concepts: int, features: int, largest: bool, block: int
+) -> None:
     rng = np.random.default_rng(seed)
     ends = [pack_neuron(rng.integers(0, concepts, count), rng.integers(0, features, count)) for _ in range(2)]
     target = pack_target(rng.integers(0, 3, count), ends[1], rng.integers(0, 2, count))
@@ -355,6 +367,9 @@ def test_renaming_keeps_every_connection(seed: int, count: int, concepts: int, f
     pointer = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
     run = Run(source, pointer, pairs[1], rng.integers(1, 99, pairs.shape[1]).astype(np.int32))
     renaming = Renaming(rng.permutation(concepts), np.concatenate([[0], 1 + rng.permutation(features - 1)]))
+    if largest:
+        # Keys with so many bits that few rows are renamed in one go.
+        renaming = Renaming(MAXIMUM_CONCEPTS - 1 - renaming.concepts, MAXIMUM_FEATURES - 1 - renaming.features)
     renamed = rename_run(run, renaming)
 
     def connections(run: Run, ids: Renaming | None) -> set[tuple[int, ...]]:
@@ -373,16 +388,17 @@ def test_renaming_keeps_every_connection(seed: int, count: int, concepts: int, f
     assert np.all(np.diff(renamed.source) > 0)
     for first, last in zip(renamed.pointer[:-1], renamed.pointer[1:], strict=True):
         assert np.all(np.diff(renamed.target[first:last]) > 0)
-    # Collected by target, and divided among regions.
-    block = unpack_block(pack(run))
-    divided = rename_block(block, renaming, lambda source: unpack_neuron(source)[0] % 2)
+    # Packed, and divided among regions.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(renamed_rows, "_BLOCK", block)
+        found = rename_parts(pack(run), renaming, lambda source: unpack_neuron(source)[0] % 2)
+        divided = {number: run_of_blocks([*blocks]) for number, blocks in found}
+        whole = [run_of_blocks([*blocks]) for _, blocks in rename_parts(pack(run), None, lambda source: 0 * source)]
     region = unpack_neuron(renamed.source)[0] % 2
-    assert sorted(divided) == np.unique(region).tolist()
+    assert [*divided] == np.unique(region).tolist()
     for number, part in divided.items():
-        expected = select_rows(renamed, np.flatnonzero(region == number))
-        assert arrays(run_of_blocks([part])) == arrays(expected)
-    whole = rename_block(block, None, lambda source: 0 * source)
-    assert [arrays(run_of_blocks([part])) for part in whole.values()] == [arrays(run)] * bool(len(run))
+        assert arrays(part) == arrays(select_rows(renamed, np.flatnonzero(region == number)))
+    assert [arrays(part) for part in whole] == [arrays(run)] * bool(len(run))
     if len(run):
         assert select_rows(renamed, np.arange(renamed.rows)).target.tolist() == renamed.target.tolist()
 

@@ -1,0 +1,150 @@
+"""Rename the neurons of packed connections and divide these by region, in blocks of rows.
+
+The arrays of a run are decoded as narrow as they are stored. Rows are taken from them in the order of their new
+sources, some that fit a processor's caches at a time, and are renamed, ordered and packed again there. `renaming` has
+the new identifiers, and renames decoded runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.keys import BRANCH_MASK, Integers, pack_neuron, unpack_neuron
+from giaann_dask.runs.packed_arrays import VERSION_GAPS, require_intact
+from giaann_dask.runs.packing import TARGET_ARRAYS, PackedRun, decode_arrays, decode_targets
+from giaann_dask.runs.renaming import Renaming
+from giaann_dask.runs.target_sets import TargetBlock, TargetSets
+from giaann_dask.spec import BRANCH_BITS
+
+# Targets that are renamed in one go: with their copies they fit into a processor's second-level cache.
+_BLOCK = 1 << 16
+_KEY_BITS = 63
+
+
+def rename_parts(
+    packed: PackedRun, renaming: Renaming | None, regions_of: Callable[[Integers], Integers]
+) -> Iterator[tuple[int, Iterator[TargetBlock]]]:
+    """Rename the neurons of connections, and divide them by the region of the source.
+
+    Parameters
+    ----------
+    packed : PackedRun
+        The connections.
+    renaming : Renaming or None
+        None to divide alone.
+    regions_of : callable
+        Returns the region of each of an array of source neurons.
+
+    Yields
+    ------
+    region : int
+        Each that gets connections, ascending.
+    blocks : iterator of TargetBlock
+        Its rows in blocks, whose sources ascend.
+
+    Raises
+    ------
+    StoreDamagedError
+        If the run does not decode, or has neurons without names.
+    """
+    given = _Rows(packed)
+    source = given.source if renaming is None else renaming.neurons(given.source)
+    region = regions_of(source)
+    rows = np.lexsort((source, region))
+    found, begins = np.unique(region[rows], return_index=True)
+    for number, own in zip(found.tolist(), np.split(rows, begins[1:]), strict=False):
+        yield number, _renamed_blocks(given, own, source, renaming)
+
+
+def _renamed_blocks(given: _Rows, rows: Integers, source: Integers, renaming: Renaming | None) -> Iterator[TargetBlock]:
+    """Yield some rows of a run with new sources, in blocks."""
+    ends, begin = np.cumsum(given.row_targets[rows]), 0
+    bits = () if renaming is None else _bits_of(renaming)
+    # So many that the number of a row in its block and a target have one key.
+    most = len(rows) if renaming is None else 1 << (_KEY_BITS - sum(bits))
+    while begin < len(rows):
+        before = int(ends[begin - 1]) if begin else 0
+        end = min(max(int(np.searchsorted(ends, before + _BLOCK, "right")), begin + 1), begin + most)
+        block = given.take(rows[begin:end])
+        sets = block.sets if renaming is None else _rename_targets(block.sets, renaming, bits)
+        yield TargetBlock(source[rows[begin:end]], sets, block.bits)
+        begin = end
+
+
+def _bits_of(renaming: Renaming) -> tuple[int, ...]:
+    """Return the bits of columns, features and branches in new keys."""
+    return (*(int(ids.max(initial=1)).bit_length() for ids in (renaming.concepts, renaming.features)), BRANCH_BITS)
+
+
+def _rename_targets(sets: TargetSets, renaming: Renaming, bits: tuple[int, ...]) -> TargetSets:
+    """Return renamed targets, ordered within their rows."""
+    column_bits, feature_bits, branch_bits = bits
+    neuron, branch = renaming.neurons(sets.key >> BRANCH_BITS), sets.key & BRANCH_MASK
+    column, feature = unpack_neuron(neuron)
+    row = np.repeat(np.arange(len(sets.row_targets)), sets.row_targets)
+    # Without the bits that no key has, so that a row and a target have one key: sorting by several takes far longer.
+    key = (((row << column_bits | column) << feature_bits | feature) << branch_bits) | branch
+    # Most targets of a row are in order already, which a stable sort makes use of.
+    order = np.argsort(key, kind="stable")
+    further = _further(sets.segments)
+    begins = np.cumsum(further) - further
+    return TargetSets(
+        sets.row_targets,
+        ((neuron << BRANCH_BITS) | branch)[order],
+        sets.segments[order],
+        sets.strength[order],
+        sets.change[_ranges(begins[order], further[order])],
+    )
+
+
+class _Rows:
+    """Rows of a packed run, which can be taken in any order."""
+
+    def __init__(self, packed: PackedRun) -> None:
+        self._arrays, header = decode_arrays(packed)
+        self._bits, self._gaps = header["strength_bits"], header["version"] == VERSION_GAPS
+        self.source = pack_neuron(self._arrays["source_column"], self._arrays["source_feature"])
+        self.row_targets = self._arrays["row_targets"].astype(np.int64)
+        segments = self._arrays["target_segments"]
+        intact = int(self.row_targets.max(initial=0)) <= len(segments) == int(self.row_targets.sum())
+        intact = intact and int(segments.min(initial=1)) > 0
+        changes = np.concatenate([np.zeros(1, np.int64), np.cumsum(_further(segments))])
+        require_intact(
+            intact and changes[-1] == len(self._arrays["strength_change"]), "the rows of a run contradict each other"
+        )
+        ends = np.cumsum(self.row_targets)
+        self._begins = ends - self.row_targets
+        self._changes = changes[self._begins], changes[ends]
+
+    def take(self, rows: Integers) -> TargetBlock:
+        """Return some rows, in the order given."""
+        row_targets = self.row_targets[rows]
+        items = _ranges(self._begins[rows], row_targets)
+        *fields, segments, strength = (self._arrays[name][items] for name in (*TARGET_ARRAYS, "strength"))
+        begins, ends = (edges[rows] for edges in self._changes)
+        change = self._arrays["strength_change"][_ranges(begins, ends - begins)]
+        sets = decode_targets(row_targets, fields, (segments, strength, change), gaps=self._gaps)
+        return TargetBlock(self.source[rows], sets, self._bits)
+
+
+def _further(segments: npt.NDArray[np.unsignedinteger]) -> Integers:
+    """Return the number of changes of each target, int64."""
+    further: Integers = np.bitwise_count(segments).astype(np.int64) - 1
+    return further
+
+
+def _ranges(begins: Integers, lengths: Integers) -> Integers:
+    """Return the numbers of ranges, one range after the other.
+
+    Examples
+    --------
+    >>> _ranges(np.array([7, 2]), np.array([2, 3])).tolist()
+    [7, 8, 2, 3, 4]
+    """
+    ends = np.cumsum(lengths)
+    numbers: Integers = np.repeat(begins - ends + lengths, lengths)
+    numbers += np.arange(len(numbers))
+    return numbers
