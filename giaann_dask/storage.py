@@ -6,11 +6,13 @@ Corpora and networks share these codecs and chunk sizes, and the translation of 
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec
+from zarr.core.sync import sync
 
 from giaann_dask.errors import (
     GiaannError,
@@ -116,24 +119,64 @@ def find_array(group: zarr.Group, name: str) -> zarr.Array[Any] | None:
 
 
 def read_array(group: zarr.Group, name: str, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:
-    """Read an array of a group, or a part of it along the first axis.
+    """Read an array of a group, or a part of it along the first axis; see `read_arrays`."""
+    return read_arrays(group, {name: (start, stop)})[name]
+
+
+def read_arrays(
+    group: zarr.Group, parts: Iterable[str] | Mapping[str, tuple[int, int | None]]
+) -> dict[str, npt.NDArray[Any]]:
+    """Read arrays of a group concurrently.
+
+    Parameters
+    ----------
+    group : zarr.Group
+        The group.
+    parts : iterable of str, or mapping of str to tuple of (int, int or None)
+        Names of the arrays, and which part of each is read along the first axis; by default as a whole.
 
     Raises
     ------
     StoreDamagedError
-        If the array is missing or, read as a whole, is not the one whose checksum the group has.
+        If an array is missing or, read as a whole, is not the one whose checksum the group has.
     """
-    try:
-        array = group[name]
-    except KeyError:
-        path = f"{group.path}/{name}".lstrip("/")
-        raise _MissingArrayError(f"the array {path} is missing", "an intact store", RESTORE) from None
-    assert isinstance(array, zarr.Array)
-    values = np.asarray(array[start : array.shape[0] if stop is None else stop])
-    expected = cast(Mapping[str, int], group.attrs.get(CHECKSUMS, {})).get(name)
-    if expected is not None and len(values) == array.shape[0] and checksum_of(values.tobytes()) != expected:
-        raise StoreDamagedError(f"array {name} of {group.store_path} is not what was written")
-    return values
+    spans = parts if isinstance(parts, Mapping) else dict.fromkeys(parts, (0, None))
+    opened = zarr.AsyncGroup(metadata=group.metadata, store_path=group.store_path)
+
+    async def read(name: str, start: int, stop: int | None) -> tuple[npt.NDArray[Any], int]:
+        try:
+            array = await opened.getitem(name)
+        except KeyError:
+            path = f"{group.path}/{name}".lstrip("/")
+            raise _MissingArrayError(f"the array {path} is missing", "an intact store", RESTORE) from None
+        assert isinstance(array, zarr.AsyncArray)
+        length = array.shape[0]
+        return np.asarray(await array.getitem(slice(start, length if stop is None else stop))), length
+
+    async def read_all() -> list[tuple[npt.NDArray[Any], int]]:
+        return await asyncio.gather(*(read(name, *span) for name, span in spans.items()))
+
+    checksums = cast(Mapping[str, int], group.attrs.get(CHECKSUMS, {}))
+    found = {}
+    for name, (values, length) in zip(spans, sync(read_all()), strict=True):
+        expected = checksums.get(name)
+        if expected is not None and len(values) == length and checksum_of(values.tobytes()) != expected:
+            raise StoreDamagedError(f"array {name} of {group.store_path} is not what was written")
+        found[name] = values
+    return found
+
+
+def together(*calls: Callable[[], object]) -> None:
+    """Call functions that wait for a store concurrently, each in a thread of its own; raise the first error at the end.
+
+    Parameters
+    ----------
+    *calls : callable
+        Each changes arrays of its own.
+    """
+    with ThreadPoolExecutor(len(calls)) as pool:
+        for call in [pool.submit(call) for call in calls]:
+            call.result()
 
 
 def checksum_of(content: bytes) -> int:
@@ -151,7 +194,8 @@ def seal_arrays(group: zarr.Group) -> dict[str, int]:
 
     A chunk closes with its own checksum, which it keeps where it is taken for a chunk of another array.
     """
-    return {name: checksum_of(np.asarray(array[:]).tobytes()) for name, array in sorted(group.arrays())}
+    arrays = read_arrays(group, sorted(group.array_keys()))
+    return {name: checksum_of(values.tobytes()) for name, values in arrays.items()}
 
 
 def write_json(group: zarr.Group, name: str, value: Any) -> None:

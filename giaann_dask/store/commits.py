@@ -6,7 +6,8 @@ the runs. `network_store` has the repository of commits, and `run_io` writes the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -28,9 +29,11 @@ from giaann_dask.storage import (
     checksum_of_json,
     create_array,
     read_array,
+    read_arrays,
     read_json,
     reading,
     seal_arrays,
+    together,
     write_json,
 )
 from giaann_dask.store.icechunk_process import use_icechunk
@@ -42,7 +45,7 @@ from giaann_dask.store.stored_repeats import TABLE as REPEATS
 from giaann_dask.store.stored_repeats import StoredRepeats, read_repeats, remove_repeats, repeated_connections
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
-from giaann_dask.text.strings import append_strings, read_strings
+from giaann_dask.text.strings import append_strings, string_arrays, strings_of
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -81,13 +84,19 @@ def _write_vocabulary(root: zarr.Group, vocabulary: Vocabulary, concepts: int, f
     concepts, features : int
         Stored sizes.
     """
-    append_strings(root, "concepts", vocabulary.concepts[concepts:])
-    append_strings(root, "features", vocabulary.features[features:])
     delimiter = np.array(vocabulary.delimiter, np.bool_)
-    append_values(root, "delimiter", delimiter[features:])
     since = np.array(vocabulary.probable_since, np.int64)
-    append_values(root, "probable_since", since[features:])
-    rewrite_changed(root, "probable_since", since)
+
+    def write_since() -> None:
+        append_values(root, "probable_since", since[features:])
+        rewrite_changed(root, "probable_since", since)
+
+    together(
+        partial(append_strings, root, "concepts", vocabulary.concepts[concepts:]),
+        partial(append_strings, root, "features", vocabulary.features[features:]),
+        partial(append_values, root, "delimiter", delimiter[features:]),
+        write_since,
+    )
     if vocabulary.delimiter_since is None:
         return
     later = np.array(vocabulary.delimiter_since, np.int64)
@@ -106,11 +115,12 @@ def _read_vocabulary(root: zarr.Group, sequences: int) -> Vocabulary:
     StoreDamagedError
         If one of their arrays is missing or cannot be read.
     """
-    concepts, features = (read_strings(root, name) for name in ("concepts", "features"))
-    delimiter = read_array(root, "delimiter").tolist()
-    since = read_array(root, "probable_since").tolist()
-    later = read_array(root, _DELIMITER_SINCE).tolist() if _DELIMITER_SINCE in root else None
-    return Vocabulary(concepts, features, delimiter, since, sequences, later)
+    strings = [array for table in ("concepts", "features") for array in string_arrays(table)]
+    flags = ["delimiter", "probable_since", *([_DELIMITER_SINCE] if _DELIMITER_SINCE in root else [])]
+    arrays = read_arrays(root, [*strings, *flags])
+    concepts, features = (strings_of(arrays, table) for table in ("concepts", "features"))
+    delimiter, since, *later = (arrays[name].tolist() for name in flags)
+    return Vocabulary(concepts, features, delimiter, since, sequences, *later)
 
 
 def rewrite_changed(root: zarr.Group, name: str, values: npt.NDArray[Any]) -> None:
@@ -412,13 +422,17 @@ def write_change(root: zarr.Group, before: CommitReader, change: CommitChange) -
             del root[name]
         concepts = features = 0
         ledger = []
-    _write_vocabulary(root, change.vocabulary, concepts, features)
-    _write_ledger(root, change.ledger, ledger)
-    if change.origins is not None:
-        append_origins(root, change.origins, None if change.rewritten else before.origins())
     if change.rewritten:
         create_array(root, ASSIGNED, np.zeros(0, np.int32))
-    _write_assigned(root, change.placement.assigned)
+    origins = None if change.rewritten or change.origins is None else before.origins()
+    calls: list[Callable[[], object]] = [
+        partial(_write_vocabulary, root, change.vocabulary, concepts, features),
+        partial(_write_ledger, root, change.ledger, ledger),
+        partial(_write_assigned, root, change.placement.assigned),
+    ]
+    if change.origins is not None:
+        calls.append(partial(append_origins, root, change.origins, origins))
+    together(*calls)
     kept = {run.identity for run in new.runs} & {run.identity for run in old.runs}
     _write_header(root, new, change.repeats, {identity: before.commit_of(identity) for identity in kept})
 

@@ -32,7 +32,7 @@ from giaann_dask.errors import (
 )
 from giaann_dask.object_urls import is_object_store
 from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
-from giaann_dask.storage import absolute_place, read_array, read_json, reading
+from giaann_dask.storage import absolute_place, read_array, read_arrays, read_json, reading
 from giaann_dask.store.checked_store import open_checked_group
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.places import SCHEMES, StorePlace
@@ -149,10 +149,9 @@ class EncodedCorpus(Summarised):
     def vocabulary(self) -> Vocabulary:
         """Return the dictionaries at the end of the corpus."""
         with reading(f"corpus {self.path}"):
-            delimiter = read_array(self._group, "delimiter").tolist()
-            since = read_array(self._group, "probable_since").tolist()
-            later = read_array(self._group, "delimiter_since").tolist() if self._own_flags else None
-        return Vocabulary(self.strings("concepts"), self.strings("features"), delimiter, since, len(self), later)
+            names = ("delimiter", "probable_since", *(("delimiter_since",) if self._own_flags else ()))
+            delimiter, since, *later = (values.tolist() for values in read_arrays(self._group, names).values())
+        return Vocabulary(self.strings("concepts"), self.strings("features"), delimiter, since, len(self), *later)
 
     @property
     def _own_flags(self) -> bool:
@@ -180,14 +179,15 @@ class EncodedCorpus(Summarised):
         stop = len(self) if stop is None else min(stop, len(self))
         low, high = int(self._offset[start]), int(self._offset[stop])
         with reading(f"corpus {self.path}"):
-            token = {n: read_array(self._group, n, low, high) for n in TOKEN_ARRAYS}
-            sequence = {n: read_array(self._group, n, start, stop) for n in SEQUENCE_ARRAYS}
+            arrays = read_arrays(
+                self._group,
+                {**dict.fromkeys(TOKEN_ARRAYS, (low, high)), **dict.fromkeys(SEQUENCE_ARRAYS, (start, stop))},
+            )
         return EncodedBlock(
             offsets=self._offset[start : stop + 1] - low,
             surfaces=tuple(self.strings("surfaces")),
             first_sequence=start,
-            **token,
-            **sequence,
+            **arrays,
         )
 
     def numbers(self, start: int, stop: int) -> EncodedBlock:
@@ -198,19 +198,17 @@ class EncodedCorpus(Summarised):
         """
         low, high = int(self._offset[start]), int(self._offset[stop])
         with reading(f"corpus {self.path}"):
-            token = {n: read_array(self._group, n, low, high) for n in _TRAINED_ARRAYS}
-            status = read_array(self._group, "status", start, stop)
+            arrays = read_arrays(self._group, {**dict.fromkeys(_TRAINED_ARRAYS, (low, high)), "status": (start, stop)})
         none = np.zeros(0, np.int32)
         return EncodedBlock(
             offsets=self._offset[start : stop + 1] - low,
-            status=status,
             flags=np.zeros(0, np.uint8),
             surface=none,
             document=none,
             sentence=none,
             surfaces=(),
             first_sequence=start,
-            **token,
+            **arrays,
         )
 
     def tagged(

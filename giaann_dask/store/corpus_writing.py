@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,7 +25,7 @@ from zarr.core.sync import sync
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import StoreExistsError, parameter
 from giaann_dask.object_urls import is_object_store
-from giaann_dask.storage import CHUNK, create_array, write_json, writing
+from giaann_dask.storage import CHUNK, create_array, together, write_json, writing
 from giaann_dask.store.checked_store import RecordingStore, seal_group
 from giaann_dask.store.corpus import BRANCH, FORMAT, OFFSET, SEQUENCE_ARRAYS, TOKEN_ARRAYS, VERSION
 from giaann_dask.store.locking import (
@@ -186,20 +187,21 @@ class CorpusWriter:
                 _set_length(root, name, length)
         _set_length(root, OFFSET, content.sequences + 1)
         vocabulary = content.vocabulary
-        for name, strings in (
-            ("concepts", vocabulary.concepts),
-            ("features", vocabulary.features),
-            ("surfaces", content.surfaces),
-        ):
-            append_strings(root, name, strings)
-        create_array(root, "delimiter", np.array(vocabulary.delimiter, np.bool_))
-        create_array(root, "probable_since", np.array(vocabulary.probable_since, np.int64))
+        calls: list[Callable[[], object]] = [
+            partial(append_strings, root, "concepts", vocabulary.concepts),
+            partial(append_strings, root, "features", vocabulary.features),
+            partial(append_strings, root, "surfaces", content.surfaces),
+            partial(create_array, root, "delimiter", np.array(vocabulary.delimiter, np.bool_)),
+            partial(create_array, root, "probable_since", np.array(vocabulary.probable_since, np.int64)),
+            partial(append_entries, root, content.ledger),
+            partial(write_json, root, "ever_pos", content.ever_pos.as_dict()),
+        ]
         if vocabulary.delimiter_since is not None:
-            create_array(root, "delimiter_since", np.array(vocabulary.delimiter_since, np.int64))
+            since = np.array(vocabulary.delimiter_since, np.int64)
+            calls.append(partial(create_array, root, "delimiter_since", since))
         if content.tokenizer is not None:
-            write_json(root, "tokenizer", content.tokenizer.content)
-        append_entries(root, content.ledger)
-        write_json(root, "ever_pos", content.ever_pos.as_dict())
+            calls.append(partial(write_json, root, "tokenizer", content.tokenizer.content))
+        together(*calls)
         seal_group(root, {"format": FORMAT, "version": VERSION, **content.attributes}, store.digests)
         self.held.mark()
         self._session.commit(f"{content.sequences} sequences, {content.tokens} tokens")

@@ -8,6 +8,7 @@ their text again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +17,8 @@ import zarr
 from giaann_dask.errors import StoreDamagedError
 from giaann_dask.keys import Integers
 from giaann_dask.runs.postings import SequenceNumbers
-from giaann_dask.storage import append_values, read_array
-from giaann_dask.text.strings import append_strings, read_strings
+from giaann_dask.storage import append_values, read_arrays, together
+from giaann_dask.text.strings import append_strings, strings_of
 
 _PLACES, _PLACE_OF, _RANGES = "origin_places", "origin_place", "origin_ranges"
 ORIGIN_ARRAYS = (f"{_PLACES}_text", f"{_PLACES}_end", _PLACE_OF, _RANGES)
@@ -159,9 +160,12 @@ def append_origins(group: zarr.Group, origins: Origins, stored: Origins | None) 
     """Append origins to a group that has the first of them; create the arrays where nothing is stored."""
     before = Origins() if stored is None else stored
     places, parts, ranges = len(before.places), len(before.place_of), len(before.ranges)
-    append_strings(group, _PLACES, origins.places[places:])
-    append_values(group, _PLACE_OF, np.array(origins.place_of[parts:], np.int32))
-    append_values(group, _RANGES, np.array(origins.ranges[ranges:], np.int64).reshape(-1, 3))
+    own = np.array(origins.ranges[ranges:], np.int64).reshape(-1, 3)
+    together(
+        partial(append_strings, group, _PLACES, origins.places[places:]),
+        partial(append_values, group, _PLACE_OF, np.array(origins.place_of[parts:], np.int32)),
+        partial(append_values, group, _RANGES, own),
+    )
 
 
 def read_origins(group: zarr.Group) -> Origins:
@@ -172,8 +176,9 @@ def read_origins(group: zarr.Group) -> Origins:
     StoreDamagedError
         If they are missing, or contradict each other.
     """
-    places, place_of = read_strings(group, _PLACES), read_array(group, _PLACE_OF).tolist()
-    ranges = [SequenceRange(*each) for each in read_array(group, _RANGES).tolist()]
+    arrays = read_arrays(group, ORIGIN_ARRAYS)
+    places, place_of = strings_of(arrays, _PLACES), arrays[_PLACE_OF].tolist()
+    ranges = [SequenceRange(*each) for each in arrays[_RANGES].tolist()]
     if max(place_of, default=-1) >= len(places) or any(each.sequences < 1 or each.begin < 0 for each in ranges):
         raise StoreDamagedError("the origins of sequences contradict each other", "places that there are")
     return Origins(places, place_of, ranges)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import icechunk
@@ -26,8 +26,8 @@ from giaann_dask.store.memory_places import PackedFork, merge_packed, open_packe
 
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
 # Entries that are read or written concurrently: from disks this takes half the time of one after the other, in object
-# stores a small part of it.
-_CONCURRENT = 16
+# stores a small part of it. Some of them are metadata and small chunks, which make no request.
+_CONCURRENT = 32
 # Chunks of no more bytes are part of Icechunk's manifests.
 _INLINE = 512
 
@@ -112,16 +112,29 @@ class StoredEntries:
         return await self._gather(sorted([name.removeprefix(self._prefix) async for name in listed]))
 
     async def _gather(self, names: Sequence[str]) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
-        for begin in range(0, len(names), _CONCURRENT):
-            some = names[begin : begin + _CONCURRENT]
-            values = await asyncio.gather(
-                *(self._store.get(self._prefix + name, default_buffer_prototype()) for name in some)
-            )
-            found.update(
-                (name, value.to_bytes()) for name, value in zip(some, values, strict=True) if value is not None
-            )
-        return found
+        values: dict[str, AnyBuffer | None] = dict.fromkeys(names)
+
+        async def read(name: str) -> None:
+            values[name] = await self._store.get(self._prefix + name, default_buffer_prototype())
+
+        await _each(read, names)
+        return {name: value.to_bytes() for name, value in values.items() if value is not None}
+
+
+async def _each(call: Callable[[str], Awaitable[None]], names: Iterable[str]) -> None:
+    """Call a function with every name, for some of them concurrently; the first error ends all."""
+    remaining = iter(names)
+
+    async def work() -> None:
+        for name in remaining:
+            await call(name)
+
+    tasks = [asyncio.create_task(work()) for _ in range(_CONCURRENT)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def fork_session(session: icechunk.Session, place: LockToken) -> bytes:
@@ -201,11 +214,12 @@ def write_tables(fork: bytes, path: str, tables: Mapping[str, PackedRun]) -> byt
 
 async def _set_all(store: Any, prefix: str, entries: Mapping[str, bytes]) -> None:
     """Write entries below a prefix, metadata before the chunks that it describes."""
+
+    async def write(name: str) -> None:
+        await store.set(prefix + name, Buffer.from_bytes(entries[name]))
+
     for metadata in (True, False):
-        names = [name for name in entries if name.endswith("zarr.json") == metadata]
-        for begin in range(0, len(names), _CONCURRENT):
-            some = names[begin : begin + _CONCURRENT]
-            await asyncio.gather(*(store.set(prefix + name, Buffer.from_bytes(entries[name])) for name in some))
+        await _each(write, [name for name in entries if name.endswith("zarr.json") == metadata])
 
 
 def merge_written(session: icechunk.Session, written: bytes) -> WrittenObjects:

@@ -13,12 +13,15 @@ import hashlib
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import zarr
 
-from giaann_dask.storage import append_values, read_array
+from giaann_dask.storage import append_values, read_arrays, together
 from giaann_dask.text.tokens import Part
+
+_ARRAYS = ("ledger_identity", "ledger_sequences", "ledger_complete")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,12 @@ class LedgerEntry:
 def append_entries(group: zarr.Group, entries: Sequence[LedgerEntry]) -> None:
     """Append entries to the ledger in a Zarr group; create the ledger if it does not exist."""
     identity = np.frombuffer(b"".join(entry.identity for entry in entries), np.uint8)
-    append_values(group, "ledger_identity", identity.reshape(-1, 16))
-    append_values(group, "ledger_sequences", np.array([entry.sequences for entry in entries], np.int64))
-    append_values(group, "ledger_complete", np.array([entry.complete for entry in entries], np.bool_))
+    values = (
+        identity.reshape(-1, 16),
+        np.array([entry.sequences for entry in entries], np.int64),
+        np.array([entry.complete for entry in entries], np.bool_),
+    )
+    together(*(partial(append_values, group, *each) for each in zip(_ARRAYS, values, strict=True)))
 
 
 def read_entries(group: zarr.Group) -> list[LedgerEntry]:
@@ -56,10 +62,9 @@ def read_entries(group: zarr.Group) -> list[LedgerEntry]:
     StoreDamagedError
         If the ledger is missing.
     """
-    identity = read_array(group, "ledger_identity")
-    sequences = read_array(group, "ledger_sequences").tolist()
-    complete = read_array(group, "ledger_complete").tolist()
-    return [LedgerEntry(i.tobytes(), s, c) for i, s, c in zip(identity, sequences, complete, strict=True)]
+    identity, sequences, complete = read_arrays(group, _ARRAYS).values()
+    rows = zip(identity, sequences.tolist(), complete.tolist(), strict=True)
+    return [LedgerEntry(part.tobytes(), counted, whole) for part, counted, whole in rows]
 
 
 def identify(part: Part, tagger: str) -> bytes:

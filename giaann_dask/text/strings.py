@@ -6,15 +6,17 @@ A table is stored as the UTF-8 bytes of all strings and their end offsets, so th
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import zarr
 
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.storage import append_values, find_array, read_array
+from giaann_dask.storage import append_values, find_array, read_arrays, together
 
 _INVALID = re.compile("[\0\ud800-\udfff]")
 
@@ -97,8 +99,9 @@ def append_strings(group: zarr.Group, name: str, strings: Sequence[str]) -> None
     text, ends = pack_strings(strings)
     stored = find_array(group, f"{name}_text")
     offset = 0 if stored is None else stored.shape[0]
-    append_values(group, f"{name}_text", text)
-    append_values(group, f"{name}_end", ends + offset)
+    together(
+        partial(append_values, group, f"{name}_text", text), partial(append_values, group, f"{name}_end", ends + offset)
+    )
 
 
 def read_strings(group: zarr.Group, name: str) -> list[str]:
@@ -109,4 +112,15 @@ def read_strings(group: zarr.Group, name: str) -> list[str]:
     StoreDamagedError
         If the table is missing or inconsistent.
     """
-    return unpack_strings(read_array(group, f"{name}_text"), read_array(group, f"{name}_end"))
+    return strings_of(read_arrays(group, string_arrays(name)), name)
+
+
+def string_arrays(name: str) -> tuple[str, str]:
+    """Return the names of the arrays of a table of strings."""
+    return f"{name}_text", f"{name}_end"
+
+
+def strings_of(arrays: Mapping[str, npt.NDArray[Any]], name: str) -> list[str]:
+    """Return the strings of a table whose arrays have been read; see `read_strings`."""
+    text, end = (arrays[each] for each in string_arrays(name))
+    return unpack_strings(text, end)
