@@ -263,7 +263,10 @@ def is_vacant(path: Path) -> bool:
 
 def clear_attempt(path: Path) -> None:
     """Remove the remains of an attempt to make a network, or of an empty one; the caller has the lock."""
-    for left in _PARTS - {LOCK_FILE} | {"refs"}:
+    # There until the end, so that others see at any moment, also after a kill, what the rest is.
+    with writing(f"network {path}"):
+        (path / UNFINISHED).mkdir(exist_ok=True)
+    for left in ("refs", *sorted(_PARTS - {LOCK_FILE, UNFINISHED}), UNFINISHED):
         shutil.rmtree(path / left, ignore_errors=True)
 
 

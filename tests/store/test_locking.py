@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import icechunk
 import pytest
@@ -20,6 +23,7 @@ from giaann_dask.errors import (
     StoreWriteError,
 )
 from giaann_dask.spec import Specification
+from giaann_dask.store import network_store
 from giaann_dask.store.locking import (
     LOCK_FILE,
     UNFINISHED,
@@ -32,6 +36,7 @@ from giaann_dask.store.locking import (
 )
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.store.places import StorePlace
 from giaann_dask.text.ever_pos import EverPos
 
 
@@ -175,6 +180,47 @@ def test_a_repository_without_a_commit_is_made_again(tmp_path: Path) -> None:
     icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
     store = NetworkStore.create(tmp_path, Manifest(specification=Specification()), EverPos())
     assert [message for _, message in store.commits()] == ["created"]
+
+
+@pytest.mark.parametrize("left", ["nothing", "an attempt", "an empty network"])
+def test_a_second_writer_is_told_at_any_moment_that_a_network_is_being_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    place = tmp_path / "net"
+    if left == "an attempt":
+        (place / UNFINISHED / "chunks").mkdir(parents=True)
+        (place / "manifests").mkdir()
+    if left == "an empty network":
+        place.mkdir()
+        StorePlace(str(place)).repository(make=True)
+    moments, looks = 0, False
+
+    def look() -> None:
+        nonlocal moments, looks
+        if looks:
+            return
+        moments, looks = moments + 1, True
+        with pytest.raises(StoreWriteError, match="is being written by another process"), locked(place):
+            pass
+        looks = False
+
+    def looking(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **more: Any) -> Any:
+            result = function(*given, **more)
+            look()
+            return result
+
+        return call
+
+    with locked(place) as held:
+        monkeypatch.setattr(network_store, "_commit_empty", looking(network_store._commit_empty))
+        monkeypatch.setattr(shutil, "rmtree", looking(shutil.rmtree))
+        for name in ("rename", "rmdir", "mkdir"):
+            monkeypatch.setattr(Path, name, looking(getattr(Path, name)))
+        NetworkStore.create(place, Manifest(specification=Specification(regions=2)), EverPos(), held=held)
+        monkeypatch.undo()
+    assert moments > 8
+    assert NetworkStore(place).head()
 
 
 def test_a_token_that_cannot_be_written_is_a_full_disk(tmp_path: Path) -> None:
