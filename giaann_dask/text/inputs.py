@@ -26,6 +26,8 @@ TEXT_SUFFIXES = (".txt", ".text", ".md", ".markdown")
 CONLLU_SUFFIXES = (".conllu",)
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 DATASET_PREFIX = "hf:"
+# Files of the hub, which fsspec opens.
+_HUB_FILES = "hf://"
 # Before the name of a file that names inputs.
 _LIST = "@"
 _SHOWN_CHARACTERS = 60
@@ -125,8 +127,8 @@ def resolve_inputs(inputs: Sequence[Source | os.PathLike[str]]) -> list[Input]:
         ``[a-z]``, ``**``) expands to its matches, sorted. ``-`` is standard input, ``./-`` a file of
         that name. A URL is a file, or with a pattern or the URL of a folder several, which fsspec opens
         (``https://...``, ``s3://...``, ``zip://*.txt::books.zip``). ``@FILE`` stands for the inputs that a file names,
-        one a line. ``hf:NAME[:CONFIG]`` is a dataset. Broken links and pipes found by a folder or
-        pattern are skipped with a warning.
+        one a line. ``hf:NAME[:CONFIG]`` is a dataset, ``hf://datasets/NAME/FILE`` a file of one. Broken links
+        and pipes found by a folder or pattern are skipped with a warning.
 
     Returns
     -------
@@ -153,7 +155,7 @@ def resolve_inputs(inputs: Sequence[Source | os.PathLike[str]]) -> list[Input]:
         each = os.fspath(source)
         if each == STANDARD_INPUT:
             resolved.append(StandardInput())
-        elif each.startswith(DATASET_PREFIX):
+        elif each.startswith(DATASET_PREFIX) and not each.startswith(_HUB_FILES):
             resolved.append(_parse_dataset(each))
         elif each and os.path.exists(each):
             resolved.extend(_expand(Path(each), named=True))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import sys
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -109,6 +111,29 @@ def test_files_of_an_archive_and_of_memory(tmp_path: Path) -> None:
     fsspec.filesystem("memory").pipe("/books/d.txt", b"The storm passed.")
     assert passages("memory://books/*.txt") == ["The storm passed."]
     assert [str(each) for each in resolve_inputs([f"zip://more::{archive}"])] == [f"zip://more/b.txt::{archive}"]
+
+
+def test_files_of_the_hub_are_no_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    class Hub(MemoryFileSystem):  # type: ignore[misc]
+        protocol = "hf"
+        store: ClassVar[dict[str, Any]] = {}
+        pseudo_dirs: ClassVar[list[str]] = [""]
+
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            return super()._strip_protocol(path.removeprefix("hf://"))
+
+    # As that of `huggingface_hub`, without the network.
+    monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, "hf", Hub)
+    for name, text in (("a.txt", TEXT), ("b.txt", "It rained all day."), ("c.parquet", "No text.")):
+        Hub().pipe(f"/datasets/owner/name/{name}", text.encode())
+    expected = [*TEXT.strip().split("\n\n"), "It rained all day."]
+    assert passages("hf://datasets/owner/name/b.txt") == ["It rained all day."]
+    assert passages("hf://datasets/owner/name") == passages("hf://datasets/owner/name/*.txt") == expected
+    with pytest.raises(InputMissingError, match="there is no file at 'hf://datasets/owner/none"):
+        resolve_inputs(["hf://datasets/owner/none.txt"])
 
 
 def test_a_list_of_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
