@@ -189,6 +189,23 @@ class OwningClient(Client):  # type: ignore[misc]
         return closed
 
 
+class JoiningClient(Client):  # type: ignore[misc]
+    """Client that leaves no event loop and no thread behind where no scheduler answers."""
+
+    def start(self, **options: Any) -> None:
+        """Connect, or close the client and stop its loop, which Dask would not."""
+        try:
+            super().start(**options)
+        except BaseException:
+            self.close()
+            self._loop_runner.stop()
+            raise
+
+
+# What users are shown of it.
+JoiningClient.__name__ = Client.__name__
+
+
 class PlainWorker(Worker):  # type: ignore[misc]
     """Worker in this process without pages, for which it would import Bokeh."""
 
@@ -255,7 +272,7 @@ def _join(options: ClusterOptions, *, same_versions: bool) -> Client:
         with warnings.catch_warnings():
             # `require_versions` says the same in one line, where it matters.
             warnings.simplefilter("ignore", VersionMismatchWarning)
-            client = Client(address, timeout=options.connect_timeout_s)
+            client = JoiningClient(address, timeout=options.connect_timeout_s)
     except TypeError as error:
         # Of an address tls:// or wss:// without certificates.
         raise ClusterError(

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -55,8 +56,12 @@ def test_impossible_options(wrong: dict[str, object]) -> None:
 
 
 def test_no_scheduler_responds(tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match=r"127\.0\.0\.1:9"):
-        gd.connect(options=ClusterOptions(scheduler="tcp://127.0.0.1:9", connect_timeout_s=1))
+    """Nor is anything left of who has tried, as a server that waits for its scheduler tries again and again."""
+    before = set(threading.enumerate())
+    for address, said in (("tcp://127.0.0.1:9", r"127\.0\.0\.1:9"), ("tls://127.0.0.1:9", "needs certificates")):
+        with pytest.raises(ClusterError, match=said):
+            gd.connect(options=ClusterOptions(scheduler=address, connect_timeout_s=1))
+    assert [each.name for each in threading.enumerate() if each not in before and each.name == "IO loop"] == []
     with pytest.raises(InputMissingError, match=r"none\.json"):
         gd.connect(options=ClusterOptions(scheduler_file=str(tmp_path / "none.json")))
 

@@ -148,7 +148,9 @@ def test_ewt_sample(name: str, shared_folder: Path) -> None:
         follow(folder / file, run, BatchFollower)
 
 
+# As tensors it takes more than a minute of processor time, of which a busy machine may give it a tenth.
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", [BatchFollower, TensorFollower])
 @pytest.mark.parametrize("name", EWT_FOLDERS)
 def test_ewt_steps(name: str, shared_folder: Path, kind: type[BatchFollower]) -> None:
