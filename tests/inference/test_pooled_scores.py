@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
+from support.plain_scores import plain_logarithms
 
 from benchmarks.choose_weights import choose_weights
 from giaann_dask.errors import EmptyInputError, OptionError
@@ -164,6 +165,25 @@ def test_scores_of_spans_are_those_of_single_tokens(
         as_many = np.count_nonzero(chance >= chance[word] * (1 - 1e-12)) - 1
         assert min(more, MOST_RANK) <= scores.rank[token] <= max(as_many, 1)
         assert scores.matches[token] == (scores.rank[token] == 0)
+
+
+@examples(40)
+@given(SOME, OTHERS, WEIGHTS, st.integers(0, 4), st.sampled_from([0, 2, 50]))
+def test_scores_have_the_bits_of_sums_in_the_promised_order(
+    trained: Documents, text: Documents, weights: list[float], chain: int, remembered: int
+) -> None:
+    options = PoolingOptions(chain=chain, remembered_tokens=remembered).with_weights(2 * np.array(weights))
+    model, stream = model_of([*trained, *text[::2]], options), TokenStream.from_documents(text)
+    assert model.score(stream).log_probability.tolist() == plain_logarithms(model, stream)
+
+
+@pytest.mark.parametrize("remembered", [30, 1500])
+def test_scores_of_a_longer_text_have_the_bits_of_sums_in_the_promised_order(remembered: int) -> None:
+    options = PoolingOptions(remembered_tokens=remembered).with_weights(np.full(len(NAMES) + 3, 0.1))
+    sentences = [document[0] for document in synthetic("test")[:12]]
+    stream = TokenStream.from_documents([sentences[:9], sentences[9:]])
+    model = model_of(synthetic("train")[:60], options)
+    assert model.score(stream).log_probability.tolist() == plain_logarithms(model, stream)
 
 
 def test_rank_counts_the_words_that_are_more_probable() -> None:

@@ -20,25 +20,26 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.inference.best.array_math import exponentials, logarithms_of_more
-from giaann_dask.inference.best.kernel import (
-    IS_NEAR,
-    LEAST_SHARE,
-    NEAR_KINDS,
-    RECENT_PRIOR,
-    SMALL,
-    Evidence,
-    Pooling,
-    Text,
-)
+from giaann_dask.inference.best.array_math import exponentials
+from giaann_dask.inference.best.kernel import IS_NEAR, NEAR_KINDS, SMALL, Evidence, Pooling, Text
+from giaann_dask.inference.best.recent_words import Recent, count_recent, find_recent
 from giaann_dask.keys import Integers
 
 Floats = npt.NDArray[np.float64]
+Places = npt.NDArray[np.int32]
 
 # Ranks from here on are not told apart.
 MOST_RANK = 1000
 # Where less than this share of a layer's sum is left, it is added up again instead of subtracted from.
 _LEFT = 1 / 64
+# Places of found words begin at 0 again from here on, so that they fit 32 bits.
+_MOST_PLACES = 1 << 30
+# Words of a layer of which an upper bound is compared first.
+_BLOCK = 64
+# More than the error of a computed probability that is not close to 0, as a factor.
+_SLACK = 1 + 2.0**-40
+# The type of indices in inner loops: compiled code need not look whether they count from the end.
+_index = np.uint64
 
 
 class _Found(NamedTuple):
@@ -47,14 +48,14 @@ class _Found(NamedTuple):
     Attributes
     ----------
     place : ndarray
-        For each word of the vocabulary its place, if that is not below `state[0]`, from which on places count; int64.
+        For each word of the vocabulary its place, if that is not below `state[0]`, from which on places count; int32.
     words : ndarray
         Words that were found, int64, shape ``(words + 1,)``.
     state : ndarray
         Where places begin, and how many words were found; int64, shape ``(2,)``.
     """
 
-    place: Integers
+    place: Places
     words: Integers
     state: Integers
 
@@ -69,8 +70,14 @@ class _Layer(NamedTuple):
     shares, bases, scores, factors : ndarray
         Of each what the chain gives it as if nothing had been given yet, its probability by itself, its weighted
         evidence, and the exponential of that; float64, shape ``(words + 1,)``.
+    by_word : ndarray
+        Share, score and factor of each once more, and an unused number, side by side; float64, shape
+        ``(4 * (words + 1),)``.
+    most : ndarray
+        Greatest share times factor, and greatest base times factor, of every `_BLOCK` words; float64, shape
+        ``(2, blocks)``.
     spare : ndarray
-        Work space of the same shape.
+        Work space of the shape of `shares`.
     sums : ndarray
         Sums over the words of shares times factors, of bases times factors, and of bases; float64, shape ``(3,)``.
     """
@@ -80,6 +87,8 @@ class _Layer(NamedTuple):
     bases: Floats
     scores: Floats
     factors: Floats
+    by_word: Floats
+    most: Floats
     spare: Floats
     sums: Floats
 
@@ -97,6 +106,8 @@ class _Touched(NamedTuple):
         The probability before normalisation that the layer alone would give it; -1 outside of the layer.
     chances, spare : ndarray
         Its probability before normalisation, and work space. All are float64, shape ``(words + 1,)``.
+    slots : ndarray
+        Place of each entry of the contexts of the chain, int32, shape ``(most entries,)``.
     """
 
     found: _Found
@@ -105,37 +116,7 @@ class _Touched(NamedTuple):
     alone: Floats
     chances: Floats
     spare: Floats
-
-
-class _Read(NamedTuple):
-    """Words of a span and of the tokens that are remembered at its beginning.
-
-    Attributes
-    ----------
-    first : int
-        The first of these tokens.
-    words, priors : ndarray
-        The distinct words, ascending, and the count that each is given in advance; int64 and float64, of one shape.
-    number : ndarray
-        For each token the place of its word among these; int64.
-    begin, before : ndarray
-        For each token the first token of its document, and the last one before it with the same word, or -1; int64.
-    counts : ndarray
-        Of each word, how often it was read lately, fading; after the same word; after the same two; float64, shape
-        ``(3, words)``.
-    some, values : ndarray
-        Work space: int64, shape ``(words,)``, and float64, shape ``(3, words)``.
-    """
-
-    first: int
-    words: Integers
-    priors: Floats
-    number: Integers
-    begin: Integers
-    before: Integers
-    counts: Floats
-    some: Integers
-    values: Floats
+    slots: Places
 
 
 class _Entries(NamedTuple):
@@ -164,7 +145,7 @@ class _Place(NamedTuple):
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _none_found(words: int) -> _Found:
-    return _Found(np.full(words, -1), np.zeros(words + 1, np.int64), np.zeros(2, np.int64))
+    return _Found(np.full(words, -1, np.int32), np.zeros(words + 1, np.int64), np.zeros(2, np.int64))
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -172,16 +153,20 @@ def _forget(found: _Found) -> None:
     """Let words be found anew."""
     found.state[0] += found.state[1]
     found.state[1] = 0
+    if found.state[0] > _MOST_PLACES:
+        found.place[:] = -1
+        found.state[0] = 0
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _enter(word: int, found: _Found, begin: int, count: int) -> tuple[int, int]:
     """Return where a word is, which is added if it is new, and how many words there are then."""
     # Without a branch, which the processor could not foresee.
-    fresh = found.place[word] < begin
-    at = count if fresh else found.place[word] - begin
-    found.place[word] = begin + at
-    found.words[count] = word
+    old = found.place[_index(word)]
+    fresh = old < begin
+    at = count if fresh else old - begin
+    found.place[_index(word)] = begin + at
+    found.words[_index(count)] = word
     return at, count + fresh
 
 
@@ -215,120 +200,107 @@ def _touch_entries(now: int, entries: _Entries, table: Evidence) -> float:
 @nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _fill_layer(now: int, entries: _Entries, text: Text, table: Evidence, weights: Floats, layer: _Layer) -> None:
     """Collect the evidence of the word before a token."""
-    _forget(layer.found)
-    begin, count = layer.found.state[0], 0
+    found = layer.found
+    _forget(found)
+    begin, count = found.state[0], 0
     if table.chain:
-        for entry in range(entries.begin[now, 0], entries.end[now, 0]):
-            at, more = _enter(table.word[entry], layer.found, begin, count)
-            layer.shares[at], layer.scores[at] = table.discounted[entry], 0.0
-            count = more
+        first, count = entries.begin[now, 0], entries.end[now, 0] - entries.begin[now, 0]
+        for at in range(count):
+            word = table.word[_index(first + at)]
+            found.words[_index(at)], found.place[_index(word)] = word, begin + at
+            layer.shares[_index(at)], layer.scores[_index(at)] = table.discounted[_index(first + at)], 0.0
     for kind in NEAR_KINDS:
         weight = weights[kind]
         if weight != 0.0:
             for entry in range(entries.begin[now, kind], entries.end[now, kind]):
-                at, more = _enter(table.word[entry], layer.found, begin, count)
+                at, more = _enter(table.word[_index(entry)], found, begin, count)
                 if more > count:
-                    layer.shares[at], layer.scores[at] = 0.0, 0.0
-                layer.scores[at] += weight * table.evidence[entry]
+                    layer.shares[_index(at)], layer.scores[_index(at)] = 0.0, 0.0
+                layer.scores[_index(at)] += weight * table.evidence[_index(entry)]
                 count = more
-    layer.found.state[1] = count
+    found.state[1] = count
     exponentials(layer.scores, count, layer.factors, layer.spare)
-    layer.sums[:] = 0.0
+    _sum_layer(text, layer)
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _sum_layer(text: Text, layer: _Layer) -> None:
+    """Add up a layer, and note the greatest values of its blocks."""
+    count, shares, factors = layer.found.state[1], layer.shares, layer.factors
+    total, by_itself, bases = 0.0, 0.0, 0.0
     for at in range(count):
-        base, factor = text.base[layer.found.words[at]], layer.factors[at]
+        base = text.base[_index(layer.found.words[at])]
         layer.bases[at] = base
-        layer.sums[0] += layer.shares[at] * factor
-        layer.sums[1] += base * factor
-        layer.sums[2] += base
+        total += shares[at] * factors[at]
+        by_itself += base * factors[at]
+        bases += base
+        layer.by_word[4 * at], layer.by_word[4 * at + 1] = shares[at], layer.scores[at]
+        layer.by_word[4 * at + 2] = factors[at]
+    layer.sums[0], layer.sums[1], layer.sums[2] = total, by_itself, bases
+    for block in range((count + _BLOCK - 1) // _BLOCK):
+        share, base = 0.0, 0.0
+        for at in range(block * _BLOCK, min((block + 1) * _BLOCK, count)):
+            share, base = max(share, shares[at] * factors[at]), max(base, layer.bases[at] * factors[at])
+        layer.most[0, block], layer.most[1, block] = share, base
+    # Words outside of the layer read what stands behind it, because the processor could not foresee a branch.
+    layer.by_word[4 * count : 4 * count + 3] = 0.0
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _gather(now: int, entries: _Entries, table: Evidence, weights: Floats, touched: _Touched) -> tuple[float, float]:
     """Collect the evidence of longer contexts in the order of `best.kernel`; return the masses left, see `_Place`."""
-    found, left = touched.found, 1.0
-    touched.direct[: found.state[1]] = 0.0
-    touched.scores[: found.state[1]] = 0.0
+    found, direct, scores, left = touched.found, touched.direct, touched.scores, 1.0
+    direct[: found.state[1]] = 0.0
+    scores[: found.state[1]] = 0.0
     _forget(found)
-    begin, count = found.state[0], 0
+    begin, count, slot = found.state[0], 0, 0
     for kind in range(table.chain - 1, 0, -1):
         for entry in range(entries.begin[now, kind], entries.end[now, kind]):
-            at, count = _enter(table.word[entry], found, begin, count)
-            touched.direct[at] += left * table.discounted[entry]
+            at, count = _enter(table.word[_index(entry)], found, begin, count)
+            direct[_index(at)] += left * table.discounted[_index(entry)]
+            touched.slots[_index(slot)] = at
+            slot += 1
         left *= entries.freed[now, kind]
-    for kind in range(entries.begin.shape[1]):
-        weight = weights[kind]
-        if weight != 0.0 and not IS_NEAR[kind]:
-            for entry in range(entries.begin[now, kind], entries.end[now, kind]):
-                at, count = _enter(table.word[entry], found, begin, count)
-                touched.scores[at] += weight * table.evidence[entry]
+    for kind in range(1, entries.begin.shape[1]):
+        weight, first, end = weights[kind], entries.begin[now, kind], entries.end[now, kind]
+        if kind < table.chain:
+            slot -= end - first
+            if weight != 0.0:
+                for entry in range(first, end):
+                    at = touched.slots[_index(slot + entry - first)]
+                    scores[_index(at)] += weight * table.evidence[_index(entry)]
+        elif weight != 0.0 and not IS_NEAR[kind]:
+            for entry in range(first, end):
+                at, count = _enter(table.word[_index(entry)], found, begin, count)
+                scores[_index(at)] += weight * table.evidence[_index(entry)]
     found.state[1] = count
     return left, (left * entries.freed[now, 0] if table.chain else left)
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _read_tokens(text: Text, first: int, end: int) -> _Read:
-    """Return the words of some tokens."""
-    present = np.full(len(text.base), -1)
-    begin, before = np.empty(end - first, np.int64), np.empty(end - first, np.int64)
-    for at in range(first, end):
-        same = at > first and text.document[at - 1] == text.document[at]
-        begin[at - first] = begin[at - first - 1] if same else at
-        before[at - first] = present[text.words[at]]
-        present[text.words[at]] = at
-    words = np.flatnonzero(present >= 0)
-    present[words] = np.arange(len(words))
-    number, priors = present[text.words[first:end]], np.empty(len(words))
-    for at in range(len(words)):
-        priors[at] = RECENT_PRIOR * max(text.share[words[at]], LEAST_SHARE)
-    counts, some, values = np.zeros((3, len(words))), np.zeros(len(words) + 1, np.int64), np.empty((3, len(words)))
-    return _Read(first, words, priors, number, begin, before, counts, some, values)
-
-
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _remember(now: int, text: Text, pooling: Pooling, read: _Read, touched: _Touched) -> None:
+def _remember(now: int, text: Text, pooling: Pooling, recent: Recent, touched: _Touched) -> None:
     """Collect the evidence of the tokens read before in this document."""
-    number, count, first = read.number, read.counts[0], read.first
-    begin = max(now - len(pooling.fading) + 1, read.begin[now - first])
-    count[:] = 0.0
-    for at in range(begin, now):
-        count[number[at - first]] += pooling.fading[now - at]
-    some = 0
-    for at in range(len(count)):
-        read.some[some] = at
-        some += count[at] != 0.0
-    _add_recent(0, some, text, pooling, read, touched)
-    words = text.words
-    # What the first remembered tokens came after is forgotten only where it is of another document.
-    earliest, some = max(begin - 1, read.begin[now - first]), 0
-    same = read.before[now - 1 - first] if now > begin else -1
-    while same >= earliest:
-        at = number[same + 1 - first]
-        if read.counts[1, at] == 0.0:
-            read.some[some] = at
-            some += 1
-        read.counts[1, at] += 1.0
-        if same > read.begin[now - first] and words[same - 1] == words[now - 2]:
-            read.counts[2, at] += 1.0
-        same = read.before[same - first]
-    for kind in (1, 2):
-        _add_recent(kind, some, text, pooling, read, touched)
-        for place in range(some):
-            read.counts[kind, read.some[place]] = 0.0
-
-
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _add_recent(kind: int, some: int, text: Text, pooling: Pooling, read: _Read, touched: _Touched) -> None:
-    """Add the evidence of one kind of counts of words read lately."""
-    found = touched.found
-    begin, count, weight = found.state[0], found.state[1], pooling.weights[text.rows.shape[1] + kind]
-    for place in range(some):
-        at = read.some[place]
-        read.values[0, place] = read.counts[kind, at] / read.priors[at]
-    logarithms_of_more(read.values[0], some, read.values[1], read.values[2])
-    for place in range(some):
-        at, count = _enter(read.words[read.some[place]], found, begin, count)
-        touched.scores[at] += weight * read.values[1, place]
+    found, scores, weights = touched.found, touched.scores, pooling.weights
+    kinds = text.rows.shape[1]
+    block, some = count_recent(now, text, pooling, recent)
+    words, evidence = recent.words[recent.pointer[block] : recent.pointer[block + 1]], recent.at.evidence
+    begin, count, weight = found.state[0], found.state[1], weights[kinds]
+    for at in range(len(words)):
+        word = words[_index(at)]
+        old = found.place[_index(word)]
+        # Without a branch: a word that only other tokens of the block remember stays outside, and adds 0.
+        read, fresh = recent.at.counts[0, at] != 0.0, old < begin
+        to = count if fresh else old - begin
+        found.place[_index(word)] = begin + to if read else old
+        found.words[_index(count)] = word
+        scores[_index(to)] += weight * evidence[0, at]
+        count += read & fresh
     found.state[1] = count
+    # Words that followed the same were read, so they have a place.
+    for kind in (1, 2):
+        for place in range(some):
+            at = recent.at.following[place]
+            scores[found.place[words[at]] - begin] += weights[kinds + kind] * evidence[kind, place]
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -336,21 +308,19 @@ def _normalise(place: _Place, text: Text, layer: _Layer, touched: _Touched) -> f
     """Compute the unnormalised probabilities of touched words; return the sum over all words."""
     found, inside = touched.found, layer.found
     covered, rest, count, begin = 0.0, 1.0 - layer.sums[2], found.state[1], inside.state[0]
-    # Words outside of the layer read what stands behind it, because the processor could not foresee a branch.
-    nobody = inside.state[1]
-    layer.shares[nobody] = layer.scores[nobody] = layer.factors[nobody] = 0.0
+    nobody, by_word, left, near = inside.state[1], layer.by_word, place.left, place.near
     for at in range(count):
-        word = found.words[at]
-        base, other = text.base[word], inside.place[word] - begin
+        word = _index(found.words[_index(at)])
+        base, other = text.base[word], np.int64(inside.place[word]) - begin
         out = other < 0
-        other = nobody if out else other
-        share, by_itself = place.near * layer.shares[other], place.left * base
-        alone = (share + by_itself) * layer.factors[other]
+        row = _index(4 * (nobody if out else other))
+        share, by_itself = near * by_word[row], left * base
+        alone = (share + by_itself) * by_word[row + _index(2)]
         covered += alone
-        touched.alone[at] = -1.0 if out else alone
+        touched.alone[_index(at)] = -1.0 if out else alone
         rest -= base if out else 0.0
-        touched.direct[at] = (touched.direct[at] + share) + by_itself
-        touched.scores[at] += layer.scores[other]
+        touched.direct[_index(at)] = (touched.direct[_index(at)] + share) + by_itself
+        touched.scores[_index(at)] += by_word[row + _index(1)]
     exponentials(touched.scores, count, touched.chances, touched.spare)
     for at in range(count):
         touched.chances[at] *= touched.direct[at]
@@ -390,20 +360,26 @@ def _by_layer(at: int, place: _Place, layer: _Layer) -> float:
 @nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _ahead_in_layer(chance: float, target: int, place: _Place, layer: _Layer) -> int:
     """Return how many words of a layer it makes more probable than a word with some chance."""
-    ahead = 0
-    for at in range(layer.found.state[1]):
-        other = _by_layer(at, place, layer)
-        ahead += (other > chance) | ((other == chance) & (layer.found.words[at] < target))
+    ahead, count = 0, layer.found.state[1]
+    for block in range((count + _BLOCK - 1) // _BLOCK):
+        # Most blocks have no word that is as probable.
+        if (place.near * layer.most[0, block] + place.left * layer.most[1, block]) * _SLACK + SMALL < chance:
+            continue
+        for at in range(block * _BLOCK, min((block + 1) * _BLOCK, count)):
+            other = _by_layer(at, place, layer)
+            ahead += (other > chance) | ((other == chance) & (layer.found.words[at] < target))
     return ahead
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _ahead(chance: float, target: int, chances: Floats, found: _Found) -> int:
-    """Return how many of the found words are more probable than a word with some chance."""
-    ahead = 0
-    for at in range(found.state[1]):
-        ahead += (chances[at] > chance) | ((chances[at] == chance) & (found.words[at] < target))
-    return ahead
+def _ahead(chance: float, target: int, touched: _Touched) -> tuple[int, int]:
+    """Return how many of the touched words are more probable than a word with some chance, and would be by a layer."""
+    ahead, alone, words = 0, 0, touched.found.words
+    for at in range(touched.found.state[1]):
+        first, other, by_layer = words[at] < target, touched.chances[at], touched.alone[at]
+        ahead += (other > chance) | ((other == chance) & first)
+        alone += (by_layer > chance) | ((by_layer == chance) & first)
+    return ahead, alone
 
 
 @nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -423,10 +399,10 @@ def _rank(place: _Place, text: Text, layer: _Layer, touched: _Touched) -> tuple[
         chance, score = _by_layer(other, place, layer), layer.scores[other]
     spoken_for = at >= 0 or other >= 0
     value = math.log(chance) if spoken_for and chance > SMALL else math.log(left) + text.log_base[target] + score
-    ahead = _ahead(chance, target, touched.chances, found)
+    ahead, alone = _ahead(chance, target, touched)
     if ahead >= MOST_RANK:
         return MOST_RANK, value
-    ahead += _ahead_in_layer(chance, target, place, layer) - _ahead(chance, target, touched.alone, found)
+    ahead += _ahead_in_layer(chance, target, place, layer) - alone
     best, first = ahead == 0, True
     if best and not spoken_for:
         best = not _equals(chance, place, layer, touched)
@@ -474,10 +450,11 @@ def score_tokens(text: Text, table: Evidence, pooling: Pooling, begin: int, end:
     """
     words = len(text.base)
     space = np.zeros((10, words + 1))
-    layer = _Layer(_none_found(words), space[0], space[1], space[2], space[3], space[4], np.zeros(3))
-    touched = _Touched(_none_found(words), space[5], space[6], space[7], space[8], space[9])
-    # Two more tokens than are remembered, which say what the first of these came after.
-    read = _read_tokens(text, max(begin - len(pooling.fading) - 1, 0), end)
+    by_word, most = np.zeros(4 * (words + 1)), np.zeros((2, words // _BLOCK + 1))
+    layer = _Layer(_none_found(words), space[0], space[1], space[2], space[3], by_word, most, space[4], np.zeros(3))
+    slots = np.zeros(table.chain * words, np.int32)
+    touched = _Touched(_none_found(words), space[5], space[6], space[7], space[8], space[9], slots)
+    recent = find_recent(text, pooling, begin, end)
     logs, ranks = np.empty(end - begin), np.empty(end - begin, np.int64)
     # The rows of the near kinds as one number: they are the same where the word before is.
     group = np.zeros(end - begin, np.int64)
@@ -494,7 +471,7 @@ def score_tokens(text: Text, table: Evidence, pooling: Pooling, begin: int, end:
             before = group[at]
             _fill_layer(at, entries, text, table, pooling.weights, layer)
         near, left = _gather(at, entries, table, pooling.weights, touched)
-        _remember(now, text, pooling, read, touched)
+        _remember(now, text, pooling, recent, touched)
         place = _Place(now, near, left)
         total = _normalise(place, text, layer, touched)
         ranks[at], value = _rank(place, text, layer, touched)

@@ -1,0 +1,127 @@
+"""Score tokens with profile ``best`` one by one, with dictionaries, adding up in the order that the engine promises."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from giaann_dask.increments.contexts import TokenStream
+from giaann_dask.inference.best.array_math import exponentials, logarithms_of_more
+from giaann_dask.inference.best.kernel import IS_NEAR, LEAST_SHARE, NEAR_KINDS, RECENT_PRIOR, SMALL, Text
+from giaann_dask.inference.best.scores import PooledModel
+
+Values = dict[int, float]
+
+
+def plain_logarithms(model: PooledModel, stream: TokenStream) -> list[float]:
+    """Return the logarithm of the probability of every token, to the bit as the engine computes it."""
+    text = model.text(stream)
+    return [_logarithm(now, text, model) for now in range(len(stream))]
+
+
+def _apply(function: object, values: list[float]) -> list[float]:
+    found, spare = np.empty((2, len(values)))
+    function(np.array(values), len(values), found, spare)  # type: ignore[operator]
+    return found.tolist()  # type: ignore[no-any-return]
+
+
+def _entries(now: int, kind: int, text: Text, model: PooledModel) -> list[tuple[int, float, float]]:
+    row, table = text.rows[now, kind], model.evidence
+    if row < 0:
+        return []
+    span = range(table.pointer[row], table.pointer[row + 1])
+    shares = table.discounted if kind < table.chain else np.zeros(len(table.word))
+    return [(int(table.word[at]), float(table.evidence[at]), float(shares[at])) for at in span]
+
+
+def _layer(now: int, text: Text, model: PooledModel) -> tuple[Values, Values]:
+    shares, scores, weights = {}, {}, model.options.pooling.weights
+    if model.evidence.chain:
+        for word, _, share in _entries(now, 0, text, model):
+            shares[word], scores[word] = share, 0.0
+    for kind in NEAR_KINDS:
+        if weights[kind] != 0.0:
+            for word, evidence, _ in _entries(now, kind, text, model):
+                shares.setdefault(word, 0.0)
+                scores[word] = scores.get(word, 0.0) + float(weights[kind]) * evidence
+    return shares, scores
+
+
+def _touch(now: int, text: Text, model: PooledModel) -> tuple[Values, Values, float]:
+    direct, scores, left, weights = {}, {}, 1.0, model.options.pooling.weights
+    for kind in range(model.evidence.chain - 1, 0, -1):
+        for word, _, share in _entries(now, kind, text, model):
+            direct[word], scores[word] = direct.get(word, 0.0) + left * share, 0.0
+        if text.rows[now, kind] >= 0:
+            left *= float(model.evidence.freed[text.rows[now, kind]])
+    for kind in range(text.rows.shape[1]):
+        if weights[kind] != 0.0 and not IS_NEAR[kind]:
+            for word, evidence, _ in _entries(now, kind, text, model):
+                direct.setdefault(word, 0.0)
+                scores[word] = scores.get(word, 0.0) + float(weights[kind]) * evidence
+    return direct, scores, left
+
+
+def _remember(now: int, text: Text, model: PooledModel, direct: Values, scores: Values) -> None:
+    weights, fading = model.options.pooling.weights, model.options.pooling.fading
+    words, same = text.words.tolist(), text.document == text.document[now]
+    counts: list[Values] = [{}, {}, {}]
+    for at in range(max(now - len(fading) + 1, 0), now):
+        if same[at]:
+            counts[0][words[at]] = counts[0].get(words[at], 0.0) + float(fading[now - at])
+            if at > 0 and same[at - 1] and words[at - 1] == words[now - 1]:
+                counts[1][words[at]] = counts[1].get(words[at], 0.0) + 1.0
+                if at > 1 and same[at - 2] and words[at - 2] == words[now - 2]:
+                    counts[2][words[at]] = counts[2].get(words[at], 0.0) + 1.0
+    for kind, count in enumerate(counts):
+        order = sorted(count)
+        priors = [RECENT_PRIOR * max(float(text.share[word]), LEAST_SHARE) for word in order]
+        logs = _apply(logarithms_of_more, [count[word] / prior for word, prior in zip(order, priors, strict=True)])
+        for word, value in zip(order, logs, strict=True):
+            direct.setdefault(word, 0.0)
+            scores[word] = scores.get(word, 0.0) + float(weights[text.rows.shape[1] + kind]) * value
+
+
+def _sum(values: list[float]) -> float:
+    parts, whole = [0.0] * 4, len(values) - len(values) % 4
+    for at, value in enumerate(values):
+        parts[at % 4 if at < whole else 0] += value
+    return (parts[0] + parts[1]) + (parts[2] + parts[3])
+
+
+def _logarithm(now: int, text: Text, model: PooledModel) -> float:
+    shares, near = _layer(now, text, model)
+    factor = dict(zip(near, _apply(exponentials, list(near.values())), strict=True))
+    direct, scores, left = _touch(now, text, model)
+    mass, row = left, text.rows[now, 0]
+    if model.evidence.chain and row >= 0:
+        left *= float(model.evidence.freed[row])
+    _remember(now, text, model, direct, scores)
+    base, sums = text.base.tolist(), [0.0, 0.0, 0.0]
+    for word in near:
+        sums[0] += shares[word] * factor[word]
+        sums[1] += base[word] * factor[word]
+        sums[2] += base[word]
+    covered, rest = 0.0, 1.0 - sums[2]
+    for word in direct:
+        share, by_itself = mass * shares.get(word, 0.0), left * base[word]
+        covered += (share + by_itself) * factor.get(word, 0.0)
+        rest -= 0.0 if word in near else base[word]
+        direct[word] = (direct[word] + share) + by_itself
+        scores[word] += near.get(word, 0.0)
+    powers = _apply(exponentials, [scores[word] for word in direct])
+    chances = {word: power * direct[word] for word, power in zip(direct, powers, strict=True)}
+    by_layer = {word: (mass * shares[word] + left * base[word]) * factor[word] for word in near}
+    whole = mass * sums[0] + left * sums[1]
+    others = whole - covered
+    if others < whole / 64:
+        others = 0.0
+        for word in near:
+            others += 0.0 if word in direct else by_layer[word]
+    total = _sum(list(chances.values())) + others + left * max(rest, 0.0)
+    target = int(text.words[now])
+    chance = chances.get(target, by_layer.get(target, left * base[target]))
+    if (target in near or target in chances) and chance > SMALL:
+        return math.log(chance) - math.log(total)
+    return math.log(left) + float(text.log_base[target]) + scores.get(target, near.get(target, 0.0)) - math.log(total)
