@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -294,6 +296,29 @@ def test_profile_best_builds_its_tables_from_the_runs_of_a_training(
         assert not reads
         assert stored_reads
         assert now.tobytes() == stored.tobytes()
+
+
+def bytes_read(dask_worker: Any) -> int:
+    return locality_of(dask_worker)["read_bytes"]
+
+
+@pytest.mark.cluster
+def test_only_the_runs_of_a_lost_worker_are_read_and_each_once(tmp_path: Path) -> None:
+    text = write_village(tmp_path / "a.txt", 600)
+    with gd.connect(workers=2) as client:
+        network = gd.train(
+            text, tmp_path / "net", client=client, specification=gd.Specification(regions=4), text=TEXT, options=OPTIONS
+        )
+        held, places = run_bytes(client), client.who_has(network._held)
+        sizes = {run.key: run.result().nbytes for run in network._held}
+        assert sum(client.run(bytes_read).values()) == 0
+        lost = min(address for (address,) in places.values())
+        gone = {key for key, (address,) in places.items() if address == lost}
+        assert 0 < len(gone) < len(places)
+        os.kill(client.run(os.getpid, workers=[lost])[lost], signal.SIGKILL)
+        until(lambda: lost not in client.scheduler_info(n_workers=-1)["workers"] and run_bytes(client) == held, 60)
+        assert all(len(workers) == 1 for workers in client.who_has(network._held).values())
+        assert sum(client.run(bytes_read).values()) == sum(sizes[key] for key in gone)
 
 
 def bytes_fetched(dask_worker: Any) -> int:
