@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -103,6 +104,12 @@ def import_optional(module: str, extra: str) -> ModuleType:
             "",
             f"install it with: pip install 'giaann-dask[{extra}]'",
         ) from error
+
+
+def require_optional(package: str, extra: str) -> None:
+    """Check that an optional package is installed, without importing it; see `import_optional`."""
+    if importlib.util.find_spec(package) is None:
+        import_optional(package, extra)
 
 
 def load_compiled() -> None:

@@ -6,7 +6,6 @@ compressed form, and `merging` merges runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -159,22 +158,6 @@ def rows_between(run: Run, begin: int, end: int) -> Run:
     first, last = run.pointer[begin], run.pointer[end]
     pointer = run.pointer[begin : end + 1] - first
     return Run(run.source[begin:end], pointer, run.target[first:last], run.strength[first:last])
-
-
-def divide_run(run: Run, size: int) -> Iterator[Run]:
-    """Yield the connections of a run in order, in blocks of bounded size; a row may be divided among blocks.
-
-    Examples
-    --------
-    >>> run = Run(np.array([5, 7]), np.array([0, 2, 3]), np.array([1, 3, 4]), np.array([1, 1, 1], np.int32))
-    >>> [(block.source.tolist(), block.target.tolist()) for block in divide_run(run, 1)]
-    [([5], [1]), ([5], [3]), ([7], [4])]
-    """
-    for begin in range(0, len(run), size):
-        end = min(begin + size, len(run))
-        first, last = (np.searchsorted(run.pointer, [begin, end - 1], "right") - 1).tolist()
-        pointer = np.clip(run.pointer[first : last + 2], begin, end) - begin
-        yield Run(run.source[first : last + 1], pointer, run.target[begin:end], run.strength[begin:end])
 
 
 def select_connections(run: Run, kept: npt.NDArray[np.bool_]) -> Run:

@@ -26,7 +26,7 @@ from giaann_dask.keys import unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packing import unpack
 from giaann_dask.runs.renaming import ABSENT, Renaming, rank_names
-from giaann_dask.runs.run import Run, divide_run
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import replacing, writing
 from giaann_dask.store.commits import CommitReader
@@ -35,8 +35,8 @@ from giaann_dask.store.ordered_connections import OrderedConnections, ordered_co
 from giaann_dask.store.table_files import BLOCK, SUFFIXES, Compression, Table, replacing_table
 from giaann_dask.text.vocabulary import Vocabulary
 
-# Connections whose coordinates are computed in one go.
-_CONVERTED = 1 << 16
+# Connections whose coordinates are computed in one go; `BLOCK` is a multiple.
+_CONVERTED = 1 << 17
 
 
 def read_whole(reader: CommitReader, observer: Observer = ignore) -> Run:
@@ -276,18 +276,21 @@ def computed_table(columns: Mapping[str, ColumnArray], rows: int, runs: Callable
     """Return coordinate arrays as a table that is computed from blocks of connections of a given size."""
 
     def blocks(names: Sequence[str]) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
-        for run in runs(BLOCK):
-            block = {name: np.empty(len(run), columns[name].dtype) for name in names}
-            filled = 0
-            # The temporary arrays of a whole block would take several times its memory.
-            for part in divide_run(run, _CONVERTED):
-                for name, values in block.items():
-                    values[filled : filled + len(part)] = columns[name].of(part)
-                filled += len(part)
+        block: dict[str, npt.NDArray[Any]] = {}
+        done = filled = 0
+        # The connections and temporary arrays of a whole block would take several times its memory.
+        for run in runs(_CONVERTED):
+            if not block:
+                block = {name: np.empty(min(BLOCK, rows - done), columns[name].dtype) for name in names}
+                filled = 0
+            for name, values in block.items():
+                values[filled : filled + len(run)] = columns[name].of(run)
+            done, filled = done + len(run), filled + len(run)
             # Let go before the next ones are made, here and where blocks are written.
-            del run, part, values
-            yield block
-            del block
+            del run, values
+            if filled == BLOCK or done == rows:
+                yield block
+                block = {}
 
     return Table({name: np.dtype(column.dtype) for name, column in columns.items()}, rows, blocks)
 
@@ -339,7 +342,7 @@ def context_columns() -> dict[str, ColumnArray]:
 def _word_counts(connections: OrderedConnections, _folder: Path) -> Iterator[Table]:
     """Yield the table of the words by key, and how often each occurs."""
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
-    for block in connections.blocks(BLOCK):
+    for block in connections.blocks(_CONVERTED):
         kind, target, _ = unpack_target(block.target)
         found.append((target[kind == 0], block.strength[kind == 0].astype(np.int64)))
     key, count = (np.concatenate(part) for part in zip(*found, strict=True))

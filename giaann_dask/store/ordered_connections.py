@@ -1,7 +1,7 @@
 """Iterate over all connections of a commit by source neuron, with a part of one region in memory at a time.
 
 The runs of each region are read and merged in blocks of rows, and written to temporary files, which are then read in
-blocks of one order that does not depend on regions. Of each source neuron, 16 bytes are in memory while it is sorted.
+blocks of one order that does not depend on regions. Source neurons are merged by ranges, a few of which are in memory.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from giaann_dask.store.manifest import StoredRun
 _WRITTEN = 1 << 16
 # Connections that are read from the files in one go: every page that is touched counts as memory until it is let go.
 _GATHERED = 1 << 17
+# Of so many rows one says where ranges of source neurons begin.
+_SAMPLED = 1 << 10
 # Targets of the rows that are decoded in one go: some 50 bytes each.
 _READ = 1 << 19
 
@@ -106,11 +108,10 @@ class OrderedConnections:
                 place[part] += np.arange(part.start, part.stop)
                 for line, file in zip(values, self._values, strict=True):
                     line[part] = file.take(place[part])[:, 0]
-            block = Run(np.ascontiguousarray(source), pointer, values[0], values[1])
-            # Let go before the next block is made.
+            block = [Run(np.ascontiguousarray(source), pointer, values[0], values[1])]
+            # Let go before the next block is made, and the block itself as soon as the caller does.
             del source, start, last, end, begin, place, pointer, values, line
-            yield block
-            del block
+            yield block.pop()
 
 
 def read_region(reader: CommitReader, region: int) -> Run:
@@ -201,7 +202,7 @@ def ordered_connections(
     """
     stored = reader.manifest().runs
     rename = rename_run if table == "connections" else rename_sources
-    done = position = 0
+    done, position, ends = 0, 0, [0]
     with ExitStack() as stack:
         rows, target, strength, unordered = (stack.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(4))
         for runs in reader.manifest().runs_by_region().values():
@@ -214,22 +215,32 @@ def ordered_connections(
                 lines = total.source, total.pointer[:-1] + position, np.diff(total.pointer)
                 unordered.write(np.stack(lines, axis=1).data)
                 position += len(total)
+                ends.append(ends[-1] + len(total.source))
+                # Let go before the next block is read.
+                del block, total, lines
             done += len(runs)
             observer(StageAdvanced("read", done, len(stored), "runs"))
-        _order_rows(unordered, rows)
+        _order_rows(unordered, rows, ends[1:])
         unordered.close()
         yield OrderedConnections(rows, target, strength)
 
 
-def _order_rows(unordered: IO[bytes], ordered: IO[bytes]) -> None:
-    """Sort rows of source neuron, first connection and number of connections into those of `OrderedConnections`."""
+def _order_rows(unordered: IO[bytes], ordered: IO[bytes], ends: Sequence[int]) -> None:
+    """Merge rows of source neuron, first connection and number of connections into those of `OrderedConnections`.
+
+    The rows lie in blocks, each ascending, that end at the given places.
+    """
     rows = _MappedArray(unordered, 3)
-    source = np.empty(len(rows.rows), np.int64)
-    for begin in range(0, len(source), _GATHERED):
-        source[begin : begin + _GATHERED] = rows.take(slice(begin, begin + _GATHERED))[:, 0]
-    order, last, count = np.argsort(source), -1, 0
-    for begin in range(0, len(order), _GATHERED):
-        part = rows.take(order[begin : begin + _GATHERED])
+    blocks = [slice(begin, end) for begin, end in pairwise((0, *ends))]
+    samples = [rows.take(block)[::_SAMPLED, 0].copy() for block in blocks]
+    sample = np.sort(np.concatenate([np.zeros(0, np.int64), *samples]))
+    # Merged by ranges of source neurons of about so many rows.
+    bounds = np.unique(sample[:: _GATHERED // _SAMPLED])
+    cuts = [[*(np.searchsorted(rows.take(block)[:, 0], bounds) + block.start).tolist(), block.stop] for block in blocks]
+    last, count = -1, 0
+    for at in range(len(bounds)):
+        part = np.concatenate([rows.take(slice(cut[at], cut[at + 1])) for cut in cuts])
+        part = part[np.argsort(part[:, 0])]
         ascends = part[0, 0] > last and bool(np.all(part[1:, 0] > part[:-1, 0]))
         require_intact(ascends, "two regions hold connections of the same neuron")
         part[:, 2] = np.cumsum(part[:, 2]) + count

@@ -20,7 +20,7 @@ import zarr
 
 from giaann_dask.errors import OptionError, StoreExistsError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
-from giaann_dask.lazy import import_optional
+from giaann_dask.lazy import import_optional, require_optional
 from giaann_dask.storage import replacing
 
 Compression: TypeAlias = Literal["default", "none"]
@@ -137,7 +137,8 @@ def require_format(path: Path) -> None:
         If a Zarr group is to replace a folder that is not an export.
     """
     if path.suffix == ".parquet":
-        import_optional("pyarrow.parquet", "parquet")
+        # Not imported yet, which takes memory while regions are sorted.
+        require_optional("pyarrow", "parquet")
     if path.suffix == ".zarr" and path.exists() and not _is_export(path):
         raise StoreExistsError(
             f"{path} exists and is not an exported table", "a new path", "remove it, or write to another path"

@@ -106,7 +106,11 @@ def test_regions_are_read_in_blocks_of_rows(seed: int, neurons: int, wide: bool,
 def test_the_same_file_as_of_whole_arrays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: Compression
 ) -> None:
-    monkeypatch.setattr(export, "BLOCK", 7)
+    monkeypatch.setattr(export, "BLOCK", 6)
+    monkeypatch.setattr(export, "_CONVERTED", 3)
+    # Rows are merged by many ranges of source neurons.
+    monkeypatch.setattr("giaann_dask.store.ordered_connections._GATHERED", 8)
+    monkeypatch.setattr("giaann_dask.store.ordered_connections._SAMPLED", 2)
     runs = random_regions(3, 40, 3, False)
     whole = merge_runs([run for parts in runs.values() for run in parts])
     columns = connection_columns(Specification())
