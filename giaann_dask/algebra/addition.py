@@ -182,7 +182,7 @@ def _addends(
             both = [entry for entry in ledger if entry.identity in known]
             if both and options.overlap == "refuse":
                 raise OptionError(
-                    f"network {reader.path} holds {len(both):,} parts of text that an earlier one holds too",
+                    f"{len(both):,} of {len(ledger):,} parts of text of network {reader.path} are in earlier ones, too",
                     "networks of different text",
                     f"set {parameter('overlap')} to once to count that text once",
                 )

@@ -209,8 +209,8 @@ def find_parts(reader: CommitReader, documents: Sequence[LedgerEntry]) -> set[in
     partial = sum(entry.identity in held and held[entry.identity] != entry for entry in wanted)
     if missing or partial:
         raise OptionError(
-            f"network {reader.path} holds {missing:,} of {len(wanted):,} parts of the documents not at all, "
-            f"and {partial:,} in part",
+            f"of {len(wanted):,} parts of the documents network {reader.path} holds {missing:,} not at all and "
+            f"{partial:,} in part",
             "documents that it was trained on completely",
             "name whole files as they were given to train, with the same tagger",
         )

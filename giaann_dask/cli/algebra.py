@@ -205,10 +205,10 @@ def prune(
 def diff(
     old: str, new: str, largest: int, prompts: Path | None, max_tokens: int, picture: Path | None, **values: Any
 ) -> None:
-    """Compare networks OLD and NEW, or two commits of one as NETWORK@COMMIT.
+    """Compare networks OLD and NEW, or two commits of one.
 
-    Names are compared, so that the networks may have other dictionaries and regions. --prompts names a file of
-    prompts, one a line.
+    NETWORK@REF is an older commit, a tag or a branch. Names are compared, so that the networks may have other
+    dictionaries and regions. --prompts names a file of prompts, one a line.
     """
     if picture is not None:
         from giaann_dask.diagnostics.pictures.files import SUFFIXES, check_suffix

@@ -232,7 +232,7 @@ def merge(
         line = (
             f"{each.bundle} of {each.signer}: {each.merged:,} of {each.groups:,} groups, {each.sequences:,} sequences"
         )
-        audited = f", {len(each.audited):,} audited with seed {each.audit_seed}" if each.audited else ""
+        audited = f", {len(each.audited):,} of the groups audited with seed {each.audit_seed}" if each.audited else ""
         lines.append(f"{line}{audited}, commit {each.commit}")
     answer({"network": str(network), "bundles": [each.as_dict() for each in reports]}, values["as_json"], lines)
 

@@ -237,7 +237,7 @@ class _Members:
         """Return a member that is what was signed."""
         content = self._archive.read(name)
         if sha256(content).hexdigest() != self._digests.get(name):
-            raise self.damage(f"has another {name} than was signed")
+            raise self.damage(f"has a member {name} that is not the one signed")
         return content
 
     def json(self, name: str) -> Any:

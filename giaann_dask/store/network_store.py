@@ -407,10 +407,11 @@ class NetworkStore:
             known = [name for name, _ in self.commits()[:3]]
             if commit in known:
                 raise StoreDamagedError(f"commit {commit} of network {self.path} cannot be read") from error
+            names = [] if _IDENTITY.fullmatch(commit) else [each.name for each in self.references()]
             raise StoreMissingError(
-                f"network {self.path} has no commit {commit}",
-                f"one such as {known}",
-                "list them with inspect",
+                f"network {self.path} has no commit{', tag or branch' if names else ''} {commit}",
+                f"one such as {', '.join([*names[:3], *known])}",
+                "list them with inspect, tag and branch",
             ) from error
         # An identity can be spelled in more ways than one.
         if found != session.snapshot_id:
