@@ -14,8 +14,10 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import zarr
 
 from giaann_dask.storage import append_values, read_arrays, together
@@ -46,7 +48,7 @@ class LedgerEntry:
 def append_entries(group: zarr.Group, entries: Sequence[LedgerEntry]) -> None:
     """Append entries to the ledger in a Zarr group; create the ledger if it does not exist."""
     identity = np.frombuffer(b"".join(entry.identity for entry in entries), np.uint8)
-    values = (
+    values: tuple[npt.NDArray[Any], ...] = (
         identity.reshape(-1, 16),
         np.array([entry.sequences for entry in entries], np.int64),
         np.array([entry.complete for entry in entries], np.bool_),
