@@ -91,7 +91,8 @@ def see_training(browser: Any, workers: set[str]) -> None:
     assert "Giaann" in [link.text for link in browser.find_elements("css selector", ".navbar a")]
     wait(browser, lambda b: max(column(b, "over_time", "trained"), default=0) > 0)
     assert max(column(browser, "over_time", "connections")) > max(column(browser, "over_time", "trained"))
-    assert max(column(browser, "over_time", "stayed_bytes")) > 1000
+    # Workers of a busy machine, which do not say in time what stayed with them, are asked again a minute later.
+    wait(browser, lambda b: max(column(b, "over_time", "stayed_bytes")) > 1000)
     assert max(column(browser, "over_time", "process_bytes")) > 1 << 26
     assert column(browser, "over_time", "ago") == sorted(column(browser, "over_time", "ago"))
     wait(browser, lambda b: set(column(b, "sizes", "worker")) == workers)
@@ -114,7 +115,7 @@ def see_training(browser: Any, workers: set[str]) -> None:
 
 
 def wait(browser: Any, condition: Any) -> Any:
-    return WebDriverWait(browser, 60, poll_frequency=0.2).until(condition)
+    return WebDriverWait(browser, 120, poll_frequency=0.2).until(condition)
 
 
 def column(browser: Any, source: str, name: str) -> list[Any]:
