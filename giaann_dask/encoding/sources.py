@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from giaann_dask.cluster import task_key
 from giaann_dask.cluster.sharing import naming_worker
+from giaann_dask.cluster.submitting import TaskSubmitter
 from giaann_dask.encoding.worker_reading import WorkerReading, tag_contents
 from giaann_dask.errors import SpecificationError, parameter
 from giaann_dask.spec import Specification
@@ -198,7 +199,7 @@ def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
 
 
 def submit_tag(
-    client: Client,
+    submitter: TaskSubmitter,
     units: Sequence[Unit],
     skips: Sequence[int],
     options: SourceOptions,
@@ -210,11 +211,11 @@ def submit_tag(
     parts = tuple(u.content for u in units if isinstance(u.content, Part))
     if parts:
         contents = reading.contents(parts)
-        return client.submit(tag_contents, contents, tuple(skips), options.tagger, lexicon, options.filter, key=key)
+        return submitter.submit(key, tag_contents, contents, tuple(skips), options.tagger, lexicon, options.filter)
     ranges = [u.content for u in units if isinstance(u.content, CorpusRange)]
     counts = tuple(r.stop - r.start for r in ranges)
     whole = replace(ranges[0], start=ranges[0].start + skips[0], stop=ranges[-1].stop)
-    return client.submit(read_corpus_block, whole, counts, options.filter, key=key)
+    return submitter.submit(key, read_corpus_block, whole, counts, options.filter)
 
 
 def can_join(group: Sequence[Unit], skips: Sequence[int], unit: Unit, skip: int) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.cluster import query_scheduler, result, task_key
+from giaann_dask.cluster.submitting import TaskSubmitter
 from giaann_dask.encoding.corpus_reuse import (
     CorpusReuse,
     ReusedSummary,
@@ -194,12 +195,13 @@ class StreamedBlock:
 
 @dataclass(frozen=True, eq=False)
 class _Submitted:
-    """Group in flight: futures of its block and summary, and its range of a corpus if identifiers are reused."""
+    """Group in flight: its block and summary, and if identifiers are reused its range of a corpus and statistics."""
 
     group: Group
     block: Future
     summary: Future
-    reused: CorpusRange | None
+    reused: CorpusRange | None = None
+    statistics: Future | None = None
 
 
 class EncodingStream:
@@ -228,6 +230,7 @@ class EncodingStream:
         ledger: Ledger | None = None,
     ) -> None:
         self._client = client
+        self._submitter = TaskSubmitter(client)
         self._vocabulary = vocabulary
         self._sources = sources
         self._options = options
@@ -322,13 +325,17 @@ class EncodingStream:
         if self._to_skip:
             group.skips[0] = self._to_skip
         reused = self._reuse.match(group.units, group.skips)
-        if reused is not None:
-            read = self._client.submit(read_encoded_range, reused, key=task_key("read", *astuple(reused)))
-            growth = self._client.submit(summarise_reused, read, key=task_key("summarise", read.key))
-            return _Submitted(group, read, growth, reused)
-        tagged = submit_tag(self._client, group.units, group.skips, self._sources, self._lexicon, self._reading)
-        summary = self._client.submit(summarise, tagged, key=task_key("summarise", tagged.key))
-        return _Submitted(group, tagged, summary, None)
+        submitter = self._submitter
+        with submitter.together():
+            if reused is not None:
+                read = submitter.submit(task_key("read", *astuple(reused)), read_encoded_range, reused)
+                growth = submitter.submit(task_key("summarise", read.key), summarise_reused, read)
+                return _Submitted(group, read, growth, reused, self._count(read))
+            tagged = submit_tag(submitter, group.units, group.skips, self._sources, self._lexicon, self._reading)
+            return _Submitted(group, tagged, submitter.submit(task_key("summarise", tagged.key), summarise, tagged))
+
+    def _count(self, encoded: Future) -> Future:
+        return self._submitter.submit(task_key("count", encoded.key), count_block, encoded)
 
     def _merge(self, submitted: _Submitted) -> Iterator[StreamedBlock]:
         """Merge a block into the dictionaries and submit its encoding."""
@@ -349,10 +356,12 @@ class EncodingStream:
         self._counted += mapping.sequences
         branches, rules = self._options.branches, self._options.rules()
         key = task_key("encode", tagged.key, mapping, branches, rules)
-        encoded = self._client.submit(encode_block, tagged, mapping, branches, **rules, key=key)
+        with self._submitter.together():
+            encoded = self._submitter.submit(key, encode_block, tagged, mapping, branches, **rules)
+            statistics = self._count(encoded)
         yield StreamedBlock(
             encoded=encoded,
-            statistics=self._client.submit(count_block, encoded, key=task_key("count", key)),
+            statistics=statistics,
             mapping=mapping,
             growth=summary.growth(mapping, earlier),
             ledger=group.ledger_updates(summary.part_sequences, mapping.sequences, self._sources),
@@ -367,16 +376,17 @@ class EncodingStream:
         earlier, count = self._sizes(), min(self._remaining(len(summary)), len(summary))
         self._reuse.extend(self._vocabulary, summary, count)
         self._counted += count
-        encoded = submitted.block
-        if count < len(summary):
+        encoded, statistics = submitted.block, submitted.statistics
+        if count < len(summary) or statistics is None:
             key = task_key("cut", encoded.key, count)
-            encoded = self._client.submit(first_sequences, encoded, count, key=key)
+            encoded = self._submitter.submit(key, first_sequences, encoded, count)
+            statistics = self._count(encoded)
         none = np.zeros(0, np.int32)
         ranges = [unit.content for unit in submitted.group.units if isinstance(unit.content, CorpusRange)]
         parts = tuple(each.stop - each.start for each in ranges)
         return StreamedBlock(
             encoded=encoded,
-            statistics=self._client.submit(count_block, encoded, key=task_key("count", encoded.key)),
+            statistics=statistics,
             mapping=BlockMapping(none, none, none.astype(np.bool_), none.astype(np.int64), reused.start, count),
             growth=summary.growth(earlier),
             ledger=submitted.group.ledger_updates(parts, count, self._sources),

@@ -147,11 +147,12 @@ def commit_regions(
         If a worker cannot access the store. Likewise.
     """
     # Each run is packed and written as soon as it is computed, while others are still being added up.
-    packed = [(region, regions.packed(run)) for region, run in regions.with_stored(snapshot).references()]
     session, place = store.begin(before), (str(store.path), before or store.head())
     name = uuid.uuid4().hex
     attempt = _Attempt(*place, name, "" if last and not opens else name)
-    written = _write(regions, store, attempt, session, [run for _, run in packed if not run.stored])
+    with regions.submitter.together():
+        packed = [(region, regions.packed(run)) for region, run in regions.with_stored(snapshot).references()]
+        written = _write(regions, store, attempt, session, [run for _, run in packed if not run.stored])
     sizes = {run.identity: size for (_, run), size in zip(packed, _sizes(packed), strict=True)}
     # Runs of rounds that did not touch their region are empty, and left out.
     empty = {identity for identity, size in sizes.items() if size.empty}

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from distributed import Client, Future
@@ -55,6 +55,14 @@ class RegionOwners:
         self._anchors.pop(region, None)
         if region in self._owners:
             self._owners = {**self._owners, low: self._owners[region]}
+
+    def groups(self, regions: Iterable[int]) -> list[tuple[int, ...]]:
+        """Return regions grouped by their owner; all in one group where one worker stores columns."""
+        by_owner: dict[str, list[int]] = {}
+        for region in regions:
+            owner = self._owners.get(region, "") if len(self.roles.storage) > 1 else ""
+            by_owner.setdefault(owner, []).append(region)
+        return [tuple(group) for group in by_owner.values()]
 
     def at_owner(self, region: int) -> dict[str, Any]:
         """Return arguments of `Client.submit` that direct a task to a region's owner.

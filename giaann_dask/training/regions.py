@@ -15,6 +15,7 @@ from distributed import Client, Future
 
 from giaann_dask.cluster import Roles, task_key
 from giaann_dask.cluster.regions import STORED_TOGETHER, region_holders, sum_key
+from giaann_dask.cluster.submitting import Submitted, TaskSubmitter
 from giaann_dask.events import RegionMeasured
 from giaann_dask.runs.merging import plan_compaction
 from giaann_dask.runs.placement import Placement, Split
@@ -24,6 +25,7 @@ from giaann_dask.store.manifest import StoredRun
 from giaann_dask.training import tasks
 from giaann_dask.training.region_owners import RegionOwners
 from giaann_dask.training.run_references import (
+    PendingSize,
     RunReference,
     Runs,
     Snapshot,
@@ -57,14 +59,17 @@ class Regions:
         Where columns belong, without splits; changed by `place_columns`.
     splits : tuple of Split
         Of regions so far.
-    rounds, tasks : int
-        Rounds that the network has seen, and tasks submitted here.
+    rounds : int
+        Rounds that the network has seen.
+    submitter : TaskSubmitter
+        Of all tasks of a training.
     short : bool
         Whether memory is short, so that not all runs could be decoded simultaneously, as of `limit_decoded`.
     """
 
     def __init__(self, client: Client, placement: Placement, rounds: int) -> None:
         self._client = client
+        self.submitter = TaskSubmitter(client)
         self._first_regions = placement.first_regions
         self._owners = RegionOwners(client)
         self._sizes: dict[str, RunSize] = {}
@@ -78,7 +83,6 @@ class Regions:
         self._counted: Mapping[int, tuple[frozenset[str], RunSize]] = {}
         self.rounds = rounds
         self.short = False
-        self.tasks = 0
         self._runs: dict[int, Runs] = dict.fromkeys(placement.live(), ())
 
     @property
@@ -107,8 +111,9 @@ class Regions:
             Whether to wait for stored runs that are being added up, instead of committing these as they are.
         """
         awaited = self._awaited_names()
-        for region, every in self._runs.items():
-            self._runs[region] = self._with_decoded_merged(region, every, awaited)
+        with self.submitter.together():
+            for region, every in self._runs.items():
+                self._runs[region] = self._with_decoded_merged(region, every, awaited)
         now = self.now()
         if not whole:
             # The commit of an earlier snapshot stores these runs instead of their inputs.
@@ -141,13 +146,14 @@ class Regions:
         empty : set of str
             Identities of empty runs, which no commit has; they are removed, or their lineage would begin at the text.
         """
-        self.continue_stored(stored)
-        self._awaited.remove(snapshot)
-        awaited = self._awaited_names()
-        self._stored = {name: run for name, run in self._stored.items() if name in awaited}
-        for region, every in self._runs.items():
-            runs = tuple(run for run in every if run.identity not in empty)
-            self._runs[region] = self._folded(region, runs, awaited)
+        with self.submitter.together():
+            self.continue_stored(stored)
+            self._awaited.remove(snapshot)
+            awaited = self._awaited_names()
+            self._stored = {name: run for name, run in self._stored.items() if name in awaited}
+            for region, every in self._runs.items():
+                runs = tuple(run for run in every if run.identity not in empty)
+                self._runs[region] = self._folded(region, runs, awaited)
 
     def _folded(self, region: int, runs: Runs, awaited: Set[str]) -> Runs:
         """Return runs of which the persisted ones at the beginning are added up as if they were added one by one."""
@@ -170,11 +176,12 @@ class Regions:
         """
         runs = {run.identity: run for _, run in self.now().references()}
         continued = {}
-        for identity in stored.keys() & runs.keys():
-            read = stored[identity]
-            value = read()
-            size = self._measure(value) if measure else runs[identity].size
-            continued[identity] = replace(runs[identity], value=value, read=read, size=size, packed=True, inputs=())
+        with self.submitter.together():
+            for identity in stored.keys() & runs.keys():
+                read = stored[identity]
+                value = read()
+                size = self._measure(value) if measure else runs[identity].size
+                continued[identity] = replace(runs[identity], value=value, read=read, size=size, packed=True, inputs=())
         self.replace_runs(continued)
         self._stored |= continued
 
@@ -198,12 +205,15 @@ class Regions:
         """Assign the regions to the present workers that store columns."""
         self._owners.assign({region: self.decoded_bytes(region) for region in self._runs})
 
-    def integrate(self, increments: Sequence[Future]) -> list[Future]:
+    def integrate(self, increments: Sequence[Submitted]) -> list[Future]:
         """Add a round's increments to every region, and return the newest run of each."""
         awaited = self._awaited_names()
-        newest = [self._integrate(region, increments, awaited) for region in self._runs]
+        groups = self._owners.groups(self._runs)
+        with self.submitter.together():
+            for group in groups:
+                self._integrate(group, increments if len(groups) == 1 else self._route(increments, group), awaited)
         self.rounds += 1
-        return newest
+        return [runs[-1].future for runs in self._runs.values()]
 
     def replace_by(self, sums: Mapping[int, Future]) -> None:
         """Replace all runs of every region by one packed run that was computed elsewhere, as one round does.
@@ -304,32 +314,38 @@ class Regions:
         future = self.submit("pack", tasks.pack_run, run.future, key_of=run.future.key)
         return replace(run, value=future, size=self._measure(future), packed=True)
 
-    def submit(self, name: str, function: object, *arguments: object, key_of: object) -> Future:
+    def submit(self, name: str, function: Callable[..., object], *arguments: object, key_of: object) -> Future:
         """Submit a task whose result is stored on a storage worker."""
-        self.tasks += 1
-        return self._client.submit(function, *arguments, key=task_key(name, key_of), **self.roles.storing())
+        return self.submitter.submit(task_key(name, key_of), function, *arguments, **self.roles.storing())
 
-    def submit_at_owner(self, region: int, key: str, function: object, *arguments: object) -> Future:
+    def submit_at_owner(self, region: int, key: str, function: Callable[..., object], *arguments: object) -> Future:
         """Submit a task whose result is stored on the owner of a region."""
-        self.tasks += 1
-        return self._client.submit(function, *arguments, key=key, **self._owners.at_owner(region))
+        return self.submitter.submit(key, function, *arguments, **self._owners.at_owner(region))
 
-    def _integrate(self, region: int, increments: Sequence[Future], awaited: set[str]) -> Future:
+    def _route(self, increments: Sequence[Submitted], group: tuple[int, ...]) -> list[Submitted]:
+        """Submit the tasks that cut increments into the part for the regions of one owner."""
         # On compute workers: idle storage workers would fetch a whole increment for one part of it.
         computing = self.roles.computing()
-        routed = [
-            self._client.submit(tasks.route, part, region, key=task_key("route", part.key, region), **computing)
+        return [
+            self.submitter.pass_on(task_key("route", part.key, group), tasks.route, part, group, **computing)
             for part in increments
         ]
-        self.tasks += len(routed)
-        future = self.submit_at_owner(region, task_key("integrate", _keys(routed)), tasks.integrate, *routed)
-        name = _identity(region, self.rounds, self.rounds)
-        added = RunReference(name, 0, self.rounds, self.rounds, self._measure(future), future)
-        runs = self._runs[region]
-        fixed = [run.persisted or run.waits(awaited) for run in runs]
-        waiting = max((at + 1 for at, each in enumerate(fixed) if each), default=0)
-        self._runs[region] = (*runs[:waiting], *self._with_run(region, runs[waiting:], added))
-        return self._runs[region][-1].future
+
+    def _integrate(self, group: tuple[int, ...], parts: Sequence[Submitted], awaited: set[str]) -> None:
+        """Add the parts of a round for the regions of one owner to these."""
+        keys = _keys(parts)
+        sums = [
+            self.submit_at_owner(region, task_key("integrate", region, keys), tasks.integrate, region, *parts)
+            for region in group
+        ]
+        measured = self.submit_at_owner(group[0], task_key("measure", _keys(sums)), tasks.measure_runs, *sums)
+        for place, (region, value) in enumerate(zip(group, sums, strict=True)):
+            name, size = _identity(region, self.rounds, self.rounds), PendingSize(measured, place)
+            added = RunReference(name, 0, self.rounds, self.rounds, size, value)
+            runs = self._runs[region]
+            fixed = [run.persisted or run.waits(awaited) for run in runs]
+            waiting = max((at + 1 for at, each in enumerate(fixed) if each), default=0)
+            self._runs[region] = (*runs[:waiting], *self._with_run(region, runs[waiting:], added))
 
     def _with_run(self, region: int, runs: Runs, added: RunReference) -> Runs:
         """Return runs of falling rank with one added, merged if there are enough of a rank."""
@@ -352,15 +368,13 @@ class Regions:
         first, last = runs[0].first_round, runs[-1].last_round
         futures = [run.future for run in runs]
         # Packed at once: all regions decoded would take ten times as much memory, and a commit packs their runs.
-        self.tasks += 1
-        key = sum_key(_keys(futures))
-        future = self._client.submit(tasks.compact, *futures, key=key, **self.roles.storing())
+        future = self.submitter.submit(sum_key(_keys(futures)), tasks.compact, *futures, **self.roles.storing())
         size = self._measure(future)
         return RunReference(_identity(region, first, last), rank, first, last, size, future, packed=True, inputs=inputs)
 
-    def _measure(self, future: Future) -> Future:
+    def _measure(self, future: Future) -> PendingSize:
         """Submit the task that measures a run."""
-        return self.submit("measure", tasks.measure_run, future, key_of=future.key)
+        return PendingSize(self.submit("measure", tasks.measure_runs, future, key_of=[future.key]))
 
     def split(self, region: int, pivot: int) -> None:
         """Split a region at a neuron into two new ones."""
@@ -414,5 +428,5 @@ def _rank_of(runs: Runs) -> int:
     return (sum(1 << run.rank for run in runs) - 1).bit_length()
 
 
-def _keys(futures: Sequence[Future]) -> list[str]:
+def _keys(futures: Sequence[Submitted]) -> list[str]:
     return [future.key for future in futures]

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from distributed import Client, Future
+from distributed import Future
 
 from giaann_dask.cluster import task_key
+from giaann_dask.cluster.submitting import Submitted
 from giaann_dask.device import DeviceName
 from giaann_dask.encoding.stream import StreamedBlock
 from giaann_dask.runs.placement import Placement
@@ -72,19 +73,15 @@ class Rounds:
 
     Parameters
     ----------
-    client : Client
-        Where tasks run.
     regions : Regions
         Regions that the increments are added to.
     options : RoundOptions
         Options of all rounds.
     """
 
-    def __init__(self, client: Client, regions: Regions, options: RoundOptions) -> None:
-        self._client = client
+    def __init__(self, regions: Regions, options: RoundOptions) -> None:
         self._regions = regions
         self._options = options
-        self.tasks = 0
 
     def submit(self, batches: Sequence[Sequence[StreamedBlock]], division: Division) -> Iterator[Round]:
         """Submit the tasks of the rounds that some blocks are divided into, one per iteration.
@@ -110,16 +107,18 @@ class Rounds:
         for number in range(division.rounds):
             if number:
                 self._regions.assign_owners()
-            if selection is None:
-                increments = [self._connect([block.encoded for block in batch]) for batch in batches]
-            else:
-                chosen = range(number * division.width, (number + 1) * division.width)
-                increments = [self._connect_selected(blocks, selection, batch) for batch in chosen]
             trained = blocks if number == division.rounds - 1 else ()
             share = total * (number + 1) // division.rounds - total * number // division.rounds
-            yield self._finish(increments, trained, share)
+            with self._regions.submitter.together():
+                if selection is None:
+                    increments = [self._connect([block.encoded for block in batch]) for batch in batches]
+                else:
+                    chosen = range(number * division.width, (number + 1) * division.width)
+                    increments = [self._connect_selected(blocks, selection, batch) for batch in chosen]
+                submitted = self._finish(increments, trained, share)
+            yield submitted
 
-    def _finish(self, increments: Sequence[Future], blocks: tuple[StreamedBlock, ...], sequences: int) -> Round:
+    def _finish(self, increments: Sequence[Submitted], blocks: tuple[StreamedBlock, ...], sequences: int) -> Round:
         """Submit the tasks of a round that follow the increments of its batches."""
         regions, accumulate = self._regions, self._options.accumulate
         sums = [
@@ -140,7 +139,7 @@ class Rounds:
         key = (_identity(columns), [usage.key for usage in usages], kind)
         self._regions.place_columns(self._submit("place", tasks.place, columns, usages, kind, key_of=key))
 
-    def _connect(self, blocks: list[Future]) -> Future:
+    def _connect(self, blocks: list[Future]) -> Submitted:
         key = ([block.key for block in blocks], *self._rule())
         return self._compute("connect", tasks.connect, blocks, self._regions.columns, self._connecting(), key_of=key)
 
@@ -151,7 +150,7 @@ class Rounds:
         identity = ([block.key for block in encoded], division, options)
         return self._submit("select", tasks.select, touches, division, options, key_of=identity)
 
-    def _connect_selected(self, blocks: Sequence[StreamedBlock], selection: Future, number: int) -> Future:
+    def _connect_selected(self, blocks: Sequence[StreamedBlock], selection: Future, number: int) -> Submitted:
         """Submit the training of the sequences that are selected for one batch."""
         part = ([block.encoded for block in blocks], selection, number, self._regions.columns, self._connecting())
         identity = (selection.key, number, *self._rule())
@@ -164,21 +163,19 @@ class Rounds:
         """Return the inputs, in addition to the sequences, that determine the increments of a batch."""
         return _identity(self._regions.columns), self._connecting()
 
-    def _accumulate(self, increments: Sequence[Future]) -> Future:
+    def _accumulate(self, increments: Sequence[Submitted]) -> Submitted:
         if len(increments) == 1:
             return increments[0]
         return self._compute("accumulate", tasks.accumulate, *increments, key_of=[f.key for f in increments])
 
-    def _compute(self, name: str, function: object, *arguments: object, key_of: object) -> Future:
-        """Submit a task that computes."""
-        self.tasks += 1
+    def _compute(self, name: str, function: Callable[..., object], *arguments: object, key_of: object) -> Submitted:
+        """Submit a task that computes what other tasks of a round use."""
         computing = self._regions.roles.computing()
-        return self._client.submit(function, *arguments, key=task_key(name, key_of), **computing)
+        return self._regions.submitter.pass_on(task_key(name, key_of), function, *arguments, **computing)
 
-    def _submit(self, name: str, function: object, *arguments: object, key_of: object) -> Future:
+    def _submit(self, name: str, function: Callable[..., object], *arguments: object, key_of: object) -> Future:
         """Submit a small task, which Dask runs on the worker that has its arguments."""
-        self.tasks += 1
-        return self._client.submit(function, *arguments, key=task_key(name, key_of))
+        return self._regions.submitter.submit(task_key(name, key_of), function, *arguments)
 
 
 def _identity(columns: Placement | Future) -> object:

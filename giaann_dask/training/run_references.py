@@ -18,6 +18,22 @@ from giaann_dask.runs.run import RunSize
 Runs: TypeAlias = "tuple[RunReference, ...]"
 
 
+@dataclass(frozen=True, eq=False)
+class PendingSize:
+    """Size of a run that is being measured together with others.
+
+    Attributes
+    ----------
+    measured : Future
+        The `RunSize` of each of these runs.
+    place : int
+        Place of this one among them.
+    """
+
+    measured: Future
+    place: int = 0
+
+
 @dataclass(eq=False)
 class RunReference:
     """Reference to a run of a region.
@@ -33,7 +49,7 @@ class RunReference:
         The run sums up about ``2 ** rank`` rounds.
     first_round, last_round : int
         The rounds that it sums up.
-    size : Future or RunSize
+    size : PendingSize or RunSize
         Its size.
     value : Future or None
         A `RegionRun` or a `PackedRegionRun`; None for a stored run that has not been read.
@@ -49,7 +65,7 @@ class RunReference:
     rank: int
     first_round: int
     last_round: int
-    size: Future | RunSize
+    size: PendingSize | RunSize
     value: Future | None = None
     read: Callable[[], Future] | None = None
     packed: bool = False
@@ -81,7 +97,7 @@ class RunReference:
     @property
     def measured(self) -> bool:
         """Whether its size is known without waiting."""
-        return isinstance(self.size, RunSize) or self.size.done()
+        return isinstance(self.size, RunSize) or self.size.measured.done()
 
     def unread(self) -> RunReference:
         """Return a reference to the same stored run that does not keep its value in memory."""
@@ -106,8 +122,9 @@ def inputs_of(runs: Runs) -> Runs:
 
 def sizes_of(runs: Sequence[RunReference]) -> list[RunSize]:
     """Return the sizes of runs, and wait for those that are not known yet."""
-    found = iter(results([run.size for run in runs if isinstance(run.size, Future)]))
-    return [run.size if isinstance(run.size, RunSize) else next(found) for run in runs]
+    pending = {run.size.measured.key: run.size.measured for run in runs if isinstance(run.size, PendingSize)}
+    found = dict(zip(pending, results(list(pending.values())), strict=True))
+    return [run.size if isinstance(run.size, RunSize) else found[run.size.measured.key][run.size.place] for run in runs]
 
 
 @dataclass(frozen=True, eq=False)

@@ -200,12 +200,12 @@ def connect_selected(
 def accumulate(*increments: dict[int, Increment]) -> dict[int, Increment]:
     """Add up the increments of several batches where they were computed, before they are sent to other workers."""
     regions = sorted({region for part in increments for region in part})
-    return {region: integrate(*(part[region] for part in increments if region in part)) for region in regions}
+    return {region: add_increments([part[region] for part in increments if region in part]) for region in regions}
 
 
-def route(increments: dict[int, Increment], region: int) -> Increment:
-    """Return a batch's increments for one region."""
-    return increments.get(region) or RegionRun(Run.empty(), Run.empty())
+def route(increments: dict[int, Increment], regions: Sequence[int]) -> dict[int, Increment]:
+    """Return a batch's increments for the regions of one owner."""
+    return {region: increments[region] for region in regions if region in increments}
 
 
 def home(region: int) -> int:
@@ -213,8 +213,14 @@ def home(region: int) -> int:
     return region
 
 
-def integrate(*increments: Increment, home: int | None = None) -> Increment:
-    """Add up the increments of a round for one region, on its owner; pairs are put together, to be summed later."""
+def integrate(region: int, *increments: dict[int, Increment], home: int | None = None) -> Increment:
+    """Add up the increments of a round for one region, on its owner."""
+    none = RegionRun(Run.empty(), Run.empty())
+    return add_increments([part.get(region, none) for part in increments])
+
+
+def add_increments(increments: Sequence[Increment]) -> Increment:
+    """Add up increments of one region; pairs are put together, to be summed later."""
     count_used(increments)
     tables = [part.connections for part in increments if part.connections.rows]
     pairs = [table for table in tables if isinstance(table, PairTable)]
@@ -312,6 +318,11 @@ def pack_run(run: AnyRun) -> PackedRegionRun:
 def measure_run(run: AnyRun) -> RunSize:
     """Return the size of a run."""
     return RunSize(run.neurons.rows, len(run.connections), run.nbytes, run.index_bytes)
+
+
+def measure_runs(*runs: AnyRun, home: int | None = None) -> tuple[RunSize, ...]:
+    """Return the sizes of runs, on the owner of their regions."""
+    return tuple(map(measure_run, runs))
 
 
 def count_region(*runs: PackedRegionRun) -> RunSize:

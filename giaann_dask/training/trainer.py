@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from distributed import Client, Future
 
-from giaann_dask.cluster import data_budget, result, results, roles_of, trim_memory, wait_all
+from giaann_dask.cluster import data_budget, results, roles_of, trim_memory, wait_all
 from giaann_dask.cluster.kept_runs import KEPT_SHARE
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
@@ -134,7 +134,7 @@ class Trainer:
             selection=options.selection,
             accumulate=options.accumulate,
         )
-        self._rounds = Rounds(client, self._regions, rule)
+        self._rounds = Rounds(self._regions, rule)
         self._in_flight: deque[tuple[Round, Snapshot | None]] = deque()
         self._uncommitted = 0
         self._largest_round = 0
@@ -198,7 +198,8 @@ class Trainer:
         # The last commit counts distinct neurons and connections of each region, which earlier ones did not, and has
         # the regions that were split since.
         if self._uncommitted or not self._manifest.exact or self._regions.splits != self._manifest.splits:
-            self._compact_small_runs()
+            with self._regions.submitter.together():
+                self._compact_small_runs()
             self._commit_runs(self._regions.snapshot(whole=True), last=True)
             self._observer(self._moves.since(max(self._regions.rounds - 1, 0)))
             self._observer(self._memory())
@@ -267,12 +268,12 @@ class Trainer:
         """Wait for the oldest round, count its sequences, and commit if that was due when it was submitted."""
         done, snapshot = self._in_flight.popleft()
         wait_all(done.integrated)
-        report: RoundReport = result(done.report)
+        report: RoundReport
+        # In the rounds before the last one of some blocks, the regions have only some of their sequences.
+        report, *statistics = results([done.report, *(block.statistics for block in done.blocks)])
         self._moved = self._moved.plus(report)
         self._largest_round = max(self._largest_round, report.increment_bytes)
         if done.blocks:
-            # In earlier rounds, the regions have only some of the sequences of the blocks.
-            statistics = results([block.statistics for block in done.blocks])
             for block, counts in zip(done.blocks, statistics, strict=True):
                 self._count(block, counts)
             self._uncommitted += 1
@@ -434,7 +435,7 @@ class Trainer:
             seconds=seconds,
             commit=commit,
             stopped=self._stop.is_set(),
-            tasks=self._rounds.tasks + self._regions.tasks,
+            tasks=self._regions.submitter.count,
             messages=self._moved.messages,
             increment_bytes=self._moved.increment_bytes,
             column_touches=self._moved.column_touches,

@@ -14,7 +14,7 @@ from giaann_dask.keys import unpack_target
 from giaann_dask.runs.packing import pack, unpack
 from giaann_dask.runs.pair_tables import PairRegionRun, PairRule, PairTable, join_pairs, narrow_targets, pair_run
 from giaann_dask.runs.run import Run
-from giaann_dask.training.tasks import compact, find_pivot, integrate, split
+from giaann_dask.training.tasks import add_increments, compact, find_pivot, split
 
 COLUMNS, FEATURES, REACH = 3, 4, 5
 Pair = tuple[int, int, int, int, int]
@@ -79,7 +79,7 @@ def test_sums_do_not_depend_on_how_pairs_are_divided(
         assert len(joined.neurons) == len({pair[1] for part in parts for pair in part})
         assert as_dictionary(pair_run([joined])) == expected
         runs = [PairRegionRun(table, none) for table in tables]
-        assert compact(*runs).connections.entries == compact(integrate(*runs)).connections.entries
+        assert compact(*runs).connections.entries == compact(add_increments(runs)).connections.entries
         # Beside runs that are summed and packed already, too.
         mixed = compact(*runs[1:], compact(runs[0]))
         assert as_dictionary(unpack(mixed.connections)) == expected

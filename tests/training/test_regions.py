@@ -30,7 +30,7 @@ from giaann_dask.text.reading import ReadOptions
 from giaann_dask.training import tasks
 from giaann_dask.training.maintenance import compact_network
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.run_references import Snapshot
+from giaann_dask.training.run_references import Snapshot, sizes_of
 from giaann_dask.training.tasks import add_runs, compact, measure_run, pack_run
 
 pytestmark = pytest.mark.cluster
@@ -203,7 +203,7 @@ def test_the_lineage_of_runs_begins_at_the_last_commit(seed: int) -> None:
             if awaited and (len(awaited) > 4 or choose.random() < 0.2):
                 snapshot = awaited.popleft()
                 runs = [run for _, run in regions.with_stored(snapshot).references()]
-                empty = {run.identity for run in runs if run.size.result(30).empty}
+                empty = {run.identity for run, size in zip(runs, sizes_of(runs), strict=True) if size.empty}
                 new = [run for run in runs if not run.stored and run.identity not in empty]
                 stored = client.scatter([run.future.result(30) for run in new], hash=False)
                 reads = {run.identity: lambda future=future: future for run, future in zip(new, stored, strict=True)}
