@@ -161,6 +161,10 @@ def _file_system(url: str) -> tuple[Any, str]:
             connect: Any = obstore.fsspec.FsspecStore
             return connect(protocol, **stores[protocol]), path
         obstore.fsspec.register(list(stores))
+        files, archive = _file_system(_named(url.partition(_CHAIN)[2], url))
+        # Files of obstore that could not be opened print a traceback when they are collected.
+        if not files.exists(archive):
+            raise FileNotFoundError(archive)
     return cast(tuple[Any, str], fsspec.core.url_to_fs(url, **stores))
 
 

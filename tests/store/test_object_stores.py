@@ -415,6 +415,14 @@ def test_text_in_a_bucket(requests: Requests, client: Client, tmp_path: Path) ->
         gd.train("s3://bucket/text/none.txt", tmp_path / "none", client=client)
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_an_archive_that_is_not_in_a_bucket(requests: Requests, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["encode", "zip://a.txt::s3://bucket/none.zip", "--out", "s3://bucket/none", "--workers", "0"]) == 2
+    assert capsys.readouterr().err == (
+        "giaann-dask: there is no file at 'zip://a.txt::s3://bucket/none.zip'; correct the address\n"
+    )
+
+
 def test_urls_of_azure_name_an_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     with pytest.raises(OptionError, match="AZURE_STORAGE_ACCOUNT_NAME"):
