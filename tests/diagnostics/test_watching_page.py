@@ -100,11 +100,9 @@ def see_training(browser: Any, workers: set[str]) -> None:
     assert column(browser, "sizes", "value") == sorted(column(browser, "sizes", "value"), reverse=True)
     assert sum(column(browser, "busiest", "value")) == pytest.approx(1)
     stages = column(browser, "stages", "stage")
-    assert [stage for stage in stages if stage in ("connect", "route", "integrate")] == [
-        "integrate",
-        "route",
-        "connect",
-    ]
+    # Increments are not cut where one worker owns all regions.
+    expected = ["integrate", *["route"][: len(workers) - 1], "connect"]
+    assert [stage for stage in stages if stage in ("connect", "route", "integrate")] == expected
     wait(browser, lambda b: "Commits, the last of" in b.execute_script(_TEXT, "commits"))
     shown = tiles(browser)
     assert int(shown["rounds"].replace(",", "")) > 0

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client
 from support.village import write_village
 
 import giaann_dask as gd
+from giaann_dask.cluster.submitting import TaskSubmitter
 from giaann_dask.encoding import worker_reading
 from giaann_dask.encoding.worker_reading import WorkerReading, tag_contents
 from giaann_dask.text.reading import PartRange, ReadOptions, read_parts
@@ -28,14 +28,14 @@ def test_the_driver_sends_names_of_files_and_the_corpus_is_the_same(
     packed = tmp_path / "village.txt.gz"
     packed.write_bytes(gzip.compress(text.read_bytes()))
     sent: list[int] = []
-    submit = Client.submit
+    submit = TaskSubmitter.submit
 
-    def counted(client: Client, function: Any, *arguments: Any, **options: Any) -> Any:
+    def counted(submitter: TaskSubmitter, key: str, function: Any, *arguments: Any, **where: Any) -> Any:
         if function is tag_contents:
             sent.append(len(pickle.dumps(arguments[0])))
-        return submit(client, function, *arguments, **options)
+        return submit(submitter, key, function, *arguments, **where)
 
-    monkeypatch.setattr(Client, "submit", counted)
+    monkeypatch.setattr(TaskSubmitter, "submit", counted)
     corpora = []
     with gd.connect(workers=2) as client:
         for source in (text, packed):

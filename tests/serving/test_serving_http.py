@@ -149,6 +149,8 @@ def test_models_health_and_metrics(client: TestClient) -> None:
     assert client.get("/healthz").json() == {"status": "ok", **counts}
     client.post(PATH, json={"prompt": "the mill"})
     client.get("/no/such/path")
+    # A prompt leaves the batch after its last token was sent.
+    until(lambda: "giaann_running 0.0" in client.get("/metrics").text.splitlines())
     shown = client.get("/metrics")
     assert shown.headers["content-type"].startswith("text/plain")
     for line in (
