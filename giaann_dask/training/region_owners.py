@@ -67,15 +67,19 @@ class RegionOwners:
     def at_owner(self, region: int) -> dict[str, Any]:
         """Return arguments of `Client.submit` that direct a task to a region's owner.
 
-        Dask alone would follow the increments. Where all workers store columns, the owner is preferred.
+        Dask alone would follow the increments. Where all workers store columns, the owner is preferred, also
+        where it is the only one: tasks that may run anywhere and have no inputs, as those that take over what
+        the owner has just written, are held back while it has others, by which time it may have forgotten that.
         Where some only compute, tasks must never leave the storage workers, which a preference does not
         ensure; so they depend on a value that is kept at the owner, and that is computed again at another
         one when it is lost.
         """
-        owner = (self._owners[region],) if region in self._owners and len(self.roles.storage) > 1 else ()
+        owner = (self._owners[region],) if region in self._owners else ()
         storing = self.roles.storing()
-        if not storing or not owner:
-            return storing or directed(owner)
+        if not storing:
+            return directed(owner)
+        if not owner or len(self.roles.storage) == 1:
+            return storing
         key = task_key("home", region, owner)
         anchor = self._anchors.get(region)
         if anchor is None or anchor.key != key:
