@@ -166,7 +166,7 @@ def read_arrays(
     return found
 
 
-def together(*calls: Callable[[], object]) -> None:
+def call_concurrently(*calls: Callable[[], object]) -> None:
     """Call functions that wait for a store concurrently, each in a thread of its own; raise the first error at the end.
 
     Parameters

@@ -8,12 +8,13 @@ regions of a commit for prediction, `giaann_dask.training.committing` those of a
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from giaann_dask.cluster.kept_runs import KEPT
 from giaann_dask.cluster.locality import count_read, count_used
 from giaann_dask.cluster.sharing import naming_worker, open_commit
+from giaann_dask.cluster.submitting import TaskSubmitter
 from giaann_dask.cluster.waiting import current_client, query_scheduler, task_key
 from giaann_dask.dask_types import register
 from giaann_dask.errors import StoreMissingError
@@ -163,25 +164,7 @@ def submit_runs(client: Client, reader: CommitReader, **where: Any) -> dict[int,
     dict of int to list of Future
         A `PackedRegionRun` each, by live region.
     """
-    from dask._task_spec import Task, TaskRef
-
-    register()
-    opened = _opened(client, reader)
-    graph: dict[str, Task] = {}
-
-    def add(part: _Part) -> None:
-        if part.summed:
-            graph[part.key] = Task(part.key, sum_runs, *(TaskRef(each.key) for each in part.summed))
-        else:
-            graph[part.key] = Task(part.key, open_run, *part.place)
-        for each in part.summed:
-            add(each)
-
-    keys = [part.key for parts in opened.values() for part in parts]
-    for part in (part for parts in opened.values() for part in parts):
-        add(part)
-    futures = dict(zip(keys, client.get(graph, keys, sync=False, **where), strict=True)) if keys else {}
-    return {region: [futures[part.key] for part in parts] for region, parts in opened.items()}
+    return _submit_parts(client, _opened(client, reader), **where)
 
 
 def held_runs(client: Client, reader: CommitReader) -> dict[int, list[Future]]:
@@ -192,9 +175,26 @@ def held_runs(client: Client, reader: CommitReader) -> dict[int, list[Future]]:
     ClusterError
         If the scheduler does not answer.
     """
-    keys = [part.key for parts in _opened(client, reader).values() for part in parts]
+    opened = _opened(client, reader)
+    keys = [part.key for parts in opened.values() for part in parts]
     found = query_scheduler(client, "who_has", keys=keys) if keys else {}
-    return submit_runs(client, reader) if keys and all(found.get(key) for key in keys) else {}
+    return _submit_parts(client, opened) if keys and all(found.get(key) for key in keys) else {}
+
+
+def _submit_parts(client: Client, opened: Mapping[int, Sequence[_Part]], **where: Any) -> dict[int, list[Future]]:
+    """Submit the tasks that open the parts of each region, and those that these are added up from."""
+    register()
+    submitter = TaskSubmitter(client)
+
+    def task_of(part: _Part) -> tuple[Any, ...]:
+        if not part.summed:
+            return part.key, open_run, *part.place
+        return part.key, sum_runs, *(submitter.pass_on(*task_of(each), **where) for each in part.summed)
+
+    with submitter.together():
+        return {
+            region: [submitter.submit(*task_of(part), **where) for part in parts] for region, parts in opened.items()
+        }
 
 
 def _opened(client: Client, reader: CommitReader) -> dict[int, list[_Part]]:

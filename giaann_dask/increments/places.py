@@ -19,7 +19,7 @@ from giaann_dask.increments.scaling import class_bits, distance_bits, increment_
 from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.postings import Postings, make_postings
-from giaann_dask.runs.run import Run
+from giaann_dask.runs.run import Run, join_ranges
 from giaann_dask.spec import BRANCH_BITS, Specification
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
@@ -162,7 +162,7 @@ def pair_increments(
     """
     first, last = (np.searchsorted(target.sequence, source.sequence, side) for side in ("left", "right"))
     pairs = last - first
-    at = np.repeat(first - (np.cumsum(pairs) - pairs), pairs) + np.arange(int(pairs.sum()))
+    at = join_ranges(first, pairs)
     of = np.repeat(np.arange(len(pairs)), pairs)
     distance = target.position[at] - source.position[of]
     columns, (features, reach) = specification.column_segments, feature_reach(specification)

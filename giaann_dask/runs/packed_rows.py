@@ -25,7 +25,7 @@ from giaann_dask.runs.packed_arrays import (
     require_intact,
 )
 from giaann_dask.runs.packing import TARGET_ARRAYS, decode_targets, target_key
-from giaann_dask.runs.run import Run
+from giaann_dask.runs.run import Run, join_ranges
 
 # Rows of a run between two marks of `RowReader`.
 _MARKED = 1 << 10
@@ -79,8 +79,7 @@ def read_rows(read: ReadEntries, wanted: Integers) -> tuple[Integers, Integers, 
     rows = np.flatnonzero(among(source, wanted))
     lengths, begins = row_targets[rows], (np.cumsum(row_targets) - row_targets)[rows]
     pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    places = np.repeat(begins - pointer[:-1], lengths) + np.arange(pointer[-1])
-    *fields, segments = _values_at(read, TARGET_ARRAYS, places)
+    *fields, segments = _values_at(read, TARGET_ARRAYS, join_ranges(begins, lengths))
     return source[rows], pointer, target_key(*fields), segments.astype(np.uint32)
 
 

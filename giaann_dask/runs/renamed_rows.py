@@ -16,6 +16,7 @@ from giaann_dask.keys import BRANCH_MASK, Integers, pack_neuron, unpack_neuron
 from giaann_dask.runs.packed_arrays import VERSION_GAPS, require_intact
 from giaann_dask.runs.packing import TARGET_ARRAYS, PackedRun, decode_arrays, decode_targets
 from giaann_dask.runs.renaming import Renaming
+from giaann_dask.runs.run import join_ranges
 from giaann_dask.runs.target_sets import TargetBlock, TargetSets
 from giaann_dask.spec import BRANCH_BITS
 
@@ -96,7 +97,7 @@ def _rename_targets(sets: TargetSets, renaming: Renaming, bits: tuple[int, ...])
         ((neuron << BRANCH_BITS) | branch)[order],
         sets.segments[order],
         sets.strength[order],
-        sets.change[_ranges(begins[order], further[order])],
+        sets.change[join_ranges(begins[order], further[order])],
     )
 
 
@@ -122,10 +123,10 @@ class _Rows:
     def take(self, rows: Integers) -> TargetBlock:
         """Return some rows, in the order given."""
         row_targets = self.row_targets[rows]
-        items = _ranges(self._begins[rows], row_targets)
+        items = join_ranges(self._begins[rows], row_targets)
         *fields, segments, strength = (self._arrays[name][items] for name in (*TARGET_ARRAYS, "strength"))
         begins, ends = (edges[rows] for edges in self._changes)
-        change = self._arrays["strength_change"][_ranges(begins, ends - begins)]
+        change = self._arrays["strength_change"][join_ranges(begins, ends - begins)]
         sets = decode_targets(row_targets, fields, (segments, strength, change), gaps=self._gaps)
         return TargetBlock(self.source[rows], sets, self._bits)
 
@@ -134,17 +135,3 @@ def _further(segments: npt.NDArray[np.unsignedinteger]) -> Integers:
     """Return the number of changes of each target, int64."""
     further: Integers = np.bitwise_count(segments).astype(np.int64) - 1
     return further
-
-
-def _ranges(begins: Integers, lengths: Integers) -> Integers:
-    """Return the numbers of ranges, one range after the other.
-
-    Examples
-    --------
-    >>> _ranges(np.array([7, 2]), np.array([2, 3])).tolist()
-    [7, 8, 2, 3, 4]
-    """
-    ends = np.cumsum(lengths)
-    numbers: Integers = np.repeat(begins - ends + lengths, lengths)
-    numbers += np.arange(len(numbers))
-    return numbers

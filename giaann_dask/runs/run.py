@@ -146,6 +146,20 @@ class RegionRun(NamedTuple):
         return self.postings.nbytes if self.postings is not None and len(self.postings) else 0
 
 
+def join_ranges(begins: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the numbers of ranges, one range after the other, such as the places of some rows' connections.
+
+    Examples
+    --------
+    >>> join_ranges(np.array([7, 2]), np.array([2, 3])).tolist()
+    [7, 8, 2, 3, 4]
+    """
+    ends = np.cumsum(lengths)
+    numbers: npt.NDArray[np.int64] = np.repeat(begins - ends + lengths, lengths)
+    numbers += np.arange(len(numbers))
+    return numbers
+
+
 def rows_between(run: Run, begin: int, end: int) -> Run:
     """Return the rows of a run from one place to another, as views but for their pointers.
 

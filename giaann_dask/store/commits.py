@@ -26,6 +26,7 @@ from giaann_dask.storage import (
     CHECKSUMS,
     RESTORE,
     append_values,
+    call_concurrently,
     checksum_of_json,
     create_array,
     read_array,
@@ -33,7 +34,6 @@ from giaann_dask.storage import (
     read_json,
     reading,
     seal_arrays,
-    together,
     write_json,
 )
 from giaann_dask.store.icechunk_process import use_icechunk
@@ -91,7 +91,7 @@ def _write_vocabulary(root: zarr.Group, vocabulary: Vocabulary, concepts: int, f
         append_values(root, "probable_since", since[features:])
         rewrite_changed(root, "probable_since", since)
 
-    together(
+    call_concurrently(
         partial(append_strings, root, "concepts", vocabulary.concepts[concepts:]),
         partial(append_strings, root, "features", vocabulary.features[features:]),
         partial(append_values, root, "delimiter", delimiter[features:]),
@@ -432,7 +432,7 @@ def write_change(root: zarr.Group, before: CommitReader, change: CommitChange) -
     ]
     if change.origins is not None:
         calls.append(partial(append_origins, root, change.origins, origins))
-    together(*calls)
+    call_concurrently(*calls)
     kept = {run.identity for run in new.runs} & {run.identity for run in old.runs}
     _write_header(root, new, change.repeats, {identity: before.commit_of(identity) for identity in kept})
 

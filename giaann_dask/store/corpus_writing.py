@@ -25,7 +25,7 @@ from zarr.core.sync import sync
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import StoreExistsError, parameter
 from giaann_dask.object_urls import is_object_store
-from giaann_dask.storage import CHUNK, create_array, together, write_json, writing
+from giaann_dask.storage import CHUNK, call_concurrently, create_array, write_json, writing
 from giaann_dask.store.checked_store import RecordingStore, seal_group
 from giaann_dask.store.corpus import BRANCH, FORMAT, OFFSET, SEQUENCE_ARRAYS, TOKEN_ARRAYS, VERSION
 from giaann_dask.store.locking import (
@@ -201,7 +201,7 @@ class CorpusWriter:
             calls.append(partial(create_array, root, "delimiter_since", since))
         if content.tokenizer is not None:
             calls.append(partial(write_json, root, "tokenizer", content.tokenizer.content))
-        together(*calls)
+        call_concurrently(*calls)
         seal_group(root, {"format": FORMAT, "version": VERSION, **content.attributes}, store.digests)
         self.held.mark()
         self._session.commit(f"{content.sequences} sequences, {content.tokens} tokens")

@@ -17,11 +17,11 @@ import zarr
 from giaann_dask.errors import StoreDamagedError
 from giaann_dask.keys import Integers
 from giaann_dask.runs.postings import SequenceNumbers
-from giaann_dask.storage import append_values, read_arrays, together
-from giaann_dask.text.strings import append_strings, strings_of
+from giaann_dask.storage import append_values, call_concurrently, read_arrays
+from giaann_dask.text.strings import append_strings, string_arrays, strings_of
 
 _PLACES, _PLACE_OF, _RANGES = "origin_places", "origin_place", "origin_ranges"
-ORIGIN_ARRAYS = (f"{_PLACES}_text", f"{_PLACES}_end", _PLACE_OF, _RANGES)
+ORIGIN_ARRAYS = (*string_arrays(_PLACES), _PLACE_OF, _RANGES)
 """Names of the arrays of a network that `append_origins` writes."""
 
 
@@ -161,7 +161,7 @@ def append_origins(group: zarr.Group, origins: Origins, stored: Origins | None) 
     before = Origins() if stored is None else stored
     places, parts, ranges = len(before.places), len(before.place_of), len(before.ranges)
     own = np.array(origins.ranges[ranges:], np.int64).reshape(-1, 3)
-    together(
+    call_concurrently(
         partial(append_strings, group, _PLACES, origins.places[places:]),
         partial(append_values, group, _PLACE_OF, np.array(origins.place_of[parts:], np.int32)),
         partial(append_values, group, _RANGES, own),

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from giaann_dask.storage import append_values, read_arrays, together
+from giaann_dask.storage import append_values, call_concurrently, read_arrays
 from giaann_dask.text.tokens import Part
 
 _ARRAYS = ("ledger_identity", "ledger_sequences", "ledger_complete")
@@ -53,7 +53,7 @@ def append_entries(group: zarr.Group, entries: Sequence[LedgerEntry]) -> None:
         np.array([entry.sequences for entry in entries], np.int64),
         np.array([entry.complete for entry in entries], np.bool_),
     )
-    together(*(partial(append_values, group, *each) for each in zip(_ARRAYS, values, strict=True)))
+    call_concurrently(*(partial(append_values, group, *each) for each in zip(_ARRAYS, values, strict=True)))
 
 
 def read_entries(group: zarr.Group) -> list[LedgerEntry]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import zarr
 
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.storage import append_values, find_array, read_arrays, together
+from giaann_dask.storage import append_values, call_concurrently, find_array, read_arrays
 
 _INVALID = re.compile("[\0\ud800-\udfff]")
 
@@ -97,10 +97,11 @@ def unpack_strings(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> 
 def append_strings(group: zarr.Group, name: str, strings: Sequence[str]) -> None:
     """Append strings to a table in a group; create the table if it does not exist."""
     text, ends = pack_strings(strings)
-    stored = find_array(group, f"{name}_text")
+    text_array, end_array = string_arrays(name)
+    stored = find_array(group, text_array)
     offset = 0 if stored is None else stored.shape[0]
-    together(
-        partial(append_values, group, f"{name}_text", text), partial(append_values, group, f"{name}_end", ends + offset)
+    call_concurrently(
+        partial(append_values, group, text_array, text), partial(append_values, group, end_array, ends + offset)
     )
 
 

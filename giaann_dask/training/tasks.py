@@ -200,7 +200,7 @@ def connect_selected(
 def accumulate(*increments: dict[int, Increment]) -> dict[int, Increment]:
     """Add up the increments of several batches where they were computed, before they are sent to other workers."""
     regions = sorted({region for part in increments for region in part})
-    return {region: add_increments([part[region] for part in increments if region in part]) for region in regions}
+    return {region: integrate(region, *increments) for region in regions}
 
 
 def route(increments: dict[int, Increment], regions: Sequence[int]) -> dict[int, Increment]:
@@ -214,9 +214,8 @@ def home(region: int) -> int:
 
 
 def integrate(region: int, *increments: dict[int, Increment], home: int | None = None) -> Increment:
-    """Add up the increments of a round for one region, on its owner."""
-    none = RegionRun(Run.empty(), Run.empty())
-    return add_increments([part.get(region, none) for part in increments])
+    """Add up the increments for one region."""
+    return add_increments([part[region] for part in increments if region in part])
 
 
 def add_increments(increments: Sequence[Increment]) -> Increment:

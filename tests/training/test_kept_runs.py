@@ -22,7 +22,7 @@ from giaann_dask.cluster import Roles, kept_runs, roles_of
 from giaann_dask.cluster.kept_runs import KeptRuns
 from giaann_dask.cluster.locality import COUNTS, locality_of
 from giaann_dask.events import Committed, DataMoved, Event, RoundIntegrated, SequencesEvaluated
-from giaann_dask.inference.best.commit_tables import HeldRuns, place_of, read_tables
+from giaann_dask.inference.best.commit_tables import place_of, read_tables
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.store.commits import CommitReader
@@ -352,6 +352,6 @@ def test_tables_are_built_on_one_worker_from_the_runs_of_all(tmp_path: Path) -> 
     with gd.connect(workers=0) as client:
         assert network.score(text, client=client).scores.log_probability.tobytes() == scores.log_probability.tobytes()
         reader = NetworkStore(network.path).open(network.commit)
-        gone = HeldRuns(dict.fromkeys(range(4), ("open_run-gone",)))
+        gone = dict.fromkeys(range(4), ("open_run-gone",))
         tables, stored = (read_tables(*place_of(reader), *held) for held in ((gone,), ()))
     assert [tables.word.tobytes(), tables.evidence.tobytes()] == [stored.word.tobytes(), stored.evidence.tobytes()]

@@ -10,9 +10,8 @@ import concurrent.futures
 import contextvars
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from giaann_dask.cluster import task_key
 from giaann_dask.cluster.fetching import fetch
@@ -28,21 +27,11 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 
-@dataclass(frozen=True)
-class HeldRuns:
-    """Runs of a commit that workers had in memory when its tables were requested.
+# Of each live region the keys of the tasks whose results are its runs, as `PackedRegionRun`, where workers had all runs
+# of a commit in memory. What no worker has any more is read from the store.
+HeldRuns: TypeAlias = Mapping[int, tuple[str, ...]]
 
-    Attributes
-    ----------
-    keys : dict of int to tuple of str
-        Tasks whose results are the runs of each live region, as `PackedRegionRun`; empty where they are in the store
-        alone. What no worker has any more is read from there.
-    """
-
-    keys: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-
-
-_STORED = HeldRuns()
+_STORED: HeldRuns = {}
 
 
 class CommitTables:
@@ -109,7 +98,7 @@ def read_tables(path: str, commit: str, held: HeldRuns = _STORED) -> PooledTable
     reader = open_commit(path, commit)
 
     def build() -> PooledTables:
-        regions = [partial(_open_region, place, held.keys.get(region, ())) for region, place in region_places(reader)]
+        regions = [partial(_open_region, place, held.get(region, ())) for region, place in region_places(reader)]
         return build_tables(_read_ahead(regions), reader.saved_vocabulary().features[1:])
 
     return open_tables(commit, build)
@@ -151,7 +140,7 @@ def submit_tables(client: Client, reader: CommitReader) -> Future:
         If the scheduler does not answer.
     """
     runs = held_runs(client, reader)
-    held = HeldRuns({region: tuple(str(run.key) for run in its) for region, its in runs.items()})
+    held = {region: tuple(str(run.key) for run in its) for region, its in runs.items()}
     key = task_key("tables", *place_of(reader))
     tables = client.submit(open_commit_tables, *place_of(reader), held, key=key)
     # The futures keep the runs until the tables are there.

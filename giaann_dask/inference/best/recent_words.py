@@ -12,11 +12,9 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.inference.best.array_math import logarithms_of_more
+from giaann_dask.inference.best.array_math import Floats, logarithms_of_more
 from giaann_dask.inference.best.kernel import LEAST_SHARE, RECENT_PRIOR, Pooling, Text
 from giaann_dask.keys import Integers
-
-Floats = npt.NDArray[np.float64]
 
 # Least tokens of a block, and the share of the remembered tokens that a block has.
 _LEAST, _SHARE = 64, 16

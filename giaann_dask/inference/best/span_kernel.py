@@ -20,12 +20,11 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.inference.best.array_math import exponentials
+from giaann_dask.inference.best.array_math import Floats, exponentials
 from giaann_dask.inference.best.kernel import IS_NEAR, NEAR_KINDS, SMALL, Evidence, Pooling, Text
 from giaann_dask.inference.best.recent_words import Recent, count_recent, find_recent
 from giaann_dask.keys import Integers
 
-Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int32]
 
 # Ranks from here on are not told apart.

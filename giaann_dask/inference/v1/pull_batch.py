@@ -40,6 +40,7 @@ from giaann_dask.inference.v1.session import Session
 from giaann_dask.inference.v1.tables import INTERNAL, NO_CONNECTIONS, NONE, KernelRules, empty_slots, widened
 from giaann_dask.inference.v1.tensors import TensorSteps
 from giaann_dask.keys import FEATURE_MASK, Integers
+from giaann_dask.runs.run import join_ranges
 from giaann_dask.spec import FEATURE_BITS, Specification
 
 _MODES: tuple[Mode | None, ...] = (None, "delimiter", "internal")
@@ -302,8 +303,7 @@ class PullSession(Session):
 def _pairs(slot: Integers, begin: Integers, end: Integers) -> tuple[Integers, Integers]:
     """Return slot and step of every step from `begin` to before `end` of some slots."""
     counts = np.maximum(end - begin, 0)
-    before = np.cumsum(counts) - counts
-    return np.repeat(slot, counts), np.arange(int(counts.sum())) + np.repeat(begin - before, counts)
+    return np.repeat(slot, counts), join_ranges(begin, counts)
 
 
 def _modes(flags: FlagTable, feature: Integers, number: int) -> npt.NDArray[np.int8]:
