@@ -274,7 +274,8 @@ def _join(options: ClusterOptions, *, same_versions: bool) -> Client:
             warnings.simplefilter("ignore", VersionMismatchWarning)
             client = JoiningClient(address, timeout=options.connect_timeout_s)
     except TypeError as error:
-        # Of an address tls:// or wss:// without certificates.
+        if not str(address).startswith(("tls://", "wss://")):
+            raise
         raise ClusterError(
             f"the address {address} needs certificates: {error}",
             "distributed.comm.tls with ca-file, and client.key and client.cert, in Dask's configuration",

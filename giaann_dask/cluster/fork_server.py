@@ -26,7 +26,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import dask
-from distributed.utils import get_mp_context
+import distributed.utils
 
 METHOD = "forkserver"
 METHOD_KEY = "distributed.worker.multiprocessing-method"
@@ -92,8 +92,9 @@ def begin_fork_server(variables: Mapping[str, str]) -> dict[str, str]:
     dict of str to str
         Variables of this process that differ from the server's, and so from those of a new worker.
     """
-    # Dask sets the server's imports when it requests the context for the first time; this replaces them.
-    get_mp_context().set_forkserver_preload(list(MODULES))
+    # Unless this is set, Dask first imports pandas and all that it could use, in this process, for a list of its own.
+    distributed.utils._forkserver_preload_set = True
+    multiprocessing.get_context(METHOD).set_forkserver_preload(list(MODULES))
     with _environment(variables) as whole:
         if not _started_with:
             _started_with.update(whole)

@@ -54,6 +54,23 @@ def test_the_fork_server_ignores_ctrl_c() -> None:
     assert int(blocked, 16) >> (signal.SIGINT - 1) & 1
 
 
+IMPORTED = """
+import sys
+import giaann_dask as gd
+
+if __name__ == "__main__":
+    gd.connect(workers=1).close()
+    print([name for name in ("pandas", "torch", "bokeh", "spacy") if name in sys.modules])
+"""
+
+
+@pytest.mark.cluster
+def test_starting_workers_imports_nothing_that_this_process_does_not_use(tmp_path: Path) -> None:
+    script = tmp_path / "connect.py"
+    script.write_text(IMPORTED)
+    assert subprocess.check_output([sys.executable, script], text=True).strip() == "[]"
+
+
 @pytest.mark.cluster
 def test_workers_are_forked_from_the_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[dict[str, Any]] = []
