@@ -131,13 +131,13 @@ def rewrite_changed(root: zarr.Group, name: str, values: npt.NDArray[Any]) -> No
         cast(Any, root[name])[first:last] = values[first:last]
 
 
-class CommitChange:
-    """Content of a commit, except its runs.
+class CommitTables:
+    """Dictionaries, ledger, placement and origins of a commit: all but its runs and its manifest.
 
     Parameters
     ----------
     manifest : Manifest
-        Counts, sizes and runs.
+        Counts and sizes; its runs do not matter.
     vocabulary : Vocabulary
         Dictionaries; only as much of them as the manifest says is written.
     ledger : list of LedgerEntry
@@ -145,13 +145,9 @@ class CommitChange:
     placement : Placement
         Where neurons belong; its splits and load are those of the manifest.
     rewritten : bool
-        Whether dictionaries, ledger, origins and placement are others than before, not only longer.
+        Whether these tables are others than before, not only longer.
     origins : Origins, optional
         Where the sequences come from; as before by default.
-    note : str
-        Further text of the commit's message.
-    repeats : StoredRepeats, optional
-        What was written of all counts of profile ``best``.
     """
 
     def __init__(
@@ -163,14 +159,9 @@ class CommitChange:
         *,
         rewritten: bool = False,
         origins: Origins | None = None,
-        note: str = "",
-        repeats: StoredRepeats | None = None,
     ) -> None:
         self.rewritten = rewritten
         self.origins = origins
-        self.note = note
-        self.repeats = repeats
-        self.manifest = manifest
         self.placement = placement
         self.vocabulary = vocabulary.truncated(manifest.concepts, manifest.features, manifest.sequences - 1)
         self.ledger = list(ledger)
@@ -385,8 +376,8 @@ def write_empty(
     _write_header(root, manifest)
 
 
-def remove_replaced(root: zarr.Group, before: CommitReader, change: CommitChange) -> None:
-    """Remove what a commit does not keep of the one before; call it before anything is written.
+def remove_replaced(root: zarr.Group, before: CommitReader, manifest: Manifest) -> None:
+    """Remove the runs of the commit before that a commit does not keep; call it before new ones are merged.
 
     Parameters
     ----------
@@ -394,47 +385,67 @@ def remove_replaced(root: zarr.Group, before: CommitReader, change: CommitChange
         Of the session, with the content of the commit before.
     before : CommitReader
         That commit.
-    change : CommitChange
-        Content of the new one.
+    manifest : Manifest
+        Of the new one.
     """
-    # Those of the commit before, which arrays no longer have while they are changed.
-    root.attrs.pop(CHECKSUMS, None)
     remove_repeats(root)
     # What deleting costs grows with what a session has changed.
-    for identity in {run.identity for run in before.manifest().runs} - {run.identity for run in change.manifest.runs}:
+    for identity in {run.identity for run in before.manifest().runs} - {run.identity for run in manifest.runs}:
         del root[f"runs/{identity}"]
 
 
-def write_change(root: zarr.Group, before: CommitReader, change: CommitChange) -> None:
-    """Write the content of a commit except its runs.
+def write_tables(root: zarr.Group, before: CommitReader, tables: CommitTables) -> None:
+    """Write the tables of a commit, as far as they differ from those of the commit before.
 
     Parameters
     ----------
     root : zarr.Group
-        Of the session, into which the new runs have been merged.
-    before, change
-        As `remove_replaced` takes them.
+        Of the session, with the content of the commit before.
+    before : CommitReader
+        That commit.
+    tables : CommitTables
+        Those of the new one.
     """
-    old, new = before.manifest(), change.manifest
+    # Those of the commit before, which arrays no longer have while they are changed.
+    root.attrs.pop(CHECKSUMS, None)
+    old, origins = before.manifest(), None
     concepts, features, ledger = old.concepts, old.features, before.ledger()
-    if change.rewritten:
-        for name in (*_REWRITTEN, *(ORIGIN_ARRAYS if change.origins is not None else ())):
+    if tables.rewritten:
+        for name in (*_REWRITTEN, *(ORIGIN_ARRAYS if tables.origins is not None else ())):
             del root[name]
+        create_array(root, ASSIGNED, np.zeros(0, np.int32))
         concepts = features = 0
         ledger = []
-    if change.rewritten:
-        create_array(root, ASSIGNED, np.zeros(0, np.int32))
-    origins = None if change.rewritten or change.origins is None else before.origins()
+    elif tables.origins is not None:
+        origins = before.origins()
     calls: list[Callable[[], object]] = [
-        partial(_write_vocabulary, root, change.vocabulary, concepts, features),
-        partial(_write_ledger, root, change.ledger, ledger),
-        partial(_write_assigned, root, change.placement.assigned),
+        partial(_write_vocabulary, root, tables.vocabulary, concepts, features),
+        partial(_write_ledger, root, tables.ledger, ledger),
+        partial(_write_assigned, root, tables.placement.assigned),
     ]
-    if change.origins is not None:
-        calls.append(partial(append_origins, root, change.origins, origins))
+    if tables.origins is not None:
+        calls.append(partial(append_origins, root, tables.origins, origins))
     call_concurrently(*calls)
-    kept = {run.identity for run in new.runs} & {run.identity for run in old.runs}
-    _write_header(root, new, change.repeats, {identity: before.commit_of(identity) for identity in kept})
+
+
+def write_manifest(
+    root: zarr.Group, before: CommitReader, manifest: Manifest, repeats: StoredRepeats | None = None
+) -> None:
+    """Write the manifest of a commit, and the checksums of its tables, after all else is in the session.
+
+    Parameters
+    ----------
+    root : zarr.Group
+        Of the session.
+    before : CommitReader
+        The commit before.
+    manifest : Manifest
+        Counts, sizes and runs.
+    repeats : StoredRepeats, optional
+        What was written of all counts of profile ``best``.
+    """
+    kept = {run.identity for run in manifest.runs} & {run.identity for run in before.manifest().runs}
+    _write_header(root, manifest, repeats, {identity: before.commit_of(identity) for identity in kept})
 
 
 def _write_header(

@@ -34,7 +34,14 @@ from giaann_dask.storage import (
     reading,
     writing,
 )
-from giaann_dask.store.commits import CommitChange, CommitReader, remove_replaced, write_change, write_empty
+from giaann_dask.store.commits import (
+    CommitReader,
+    CommitTables,
+    remove_replaced,
+    write_empty,
+    write_manifest,
+    write_tables,
+)
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.locking import (
     UNFINISHED,
@@ -48,6 +55,7 @@ from giaann_dask.store.locking import (
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.places import StorePlace
 from giaann_dask.store.run_io import CountingStore, WrittenObjects, fork_session, merge_written
+from giaann_dask.store.stored_repeats import StoredRepeats
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.tokenizer import SubwordTokenizer
 
@@ -472,6 +480,7 @@ class NetworkStore:
         session = self._repository.writable_session(self.branch)
         if before is not None and session.snapshot_id != before:
             raise self._conflict()
+        self.written = WrittenObjects()
         return session
 
     def _conflict(self) -> StoreConflictError:
@@ -481,10 +490,45 @@ class NetworkStore:
             "run the same command again; everything committed before is intact",
         )
 
+    def write_tables(self, session: icechunk.Session, before: CommitReader, tables: CommitTables) -> None:
+        """Write the tables of the next commit into its session, while workers write runs into forks of it.
+
+        Raises
+        ------
+        StoreWriteError
+            If the disk is full; the last commit stays as it was.
+        """
+        with writing(f"network {self.path}"):
+            counted = CountingStore(session.store)
+            write_tables(zarr.open_group(counted, mode="a"), before, tables)
+        self.written = self.written.plus(counted.written)
+
     def commit(
-        self, session: icechunk.Session, written: Sequence[bytes], before: CommitReader, change: CommitChange
+        self,
+        session: icechunk.Session,
+        written: Sequence[bytes],
+        before: CommitReader,
+        manifest: Manifest,
+        *,
+        repeats: StoredRepeats | None = None,
+        note: str = "",
     ) -> str:
-        """Write everything but the runs, which were written into forks of the session, and commit.
+        """Merge the runs, which were written into forks of the session, and commit them with the tables in it.
+
+        Parameters
+        ----------
+        session : icechunk.Session
+            In which `write_tables` has written the tables.
+        written : sequence of bytes
+            What writing into the forks has returned.
+        before : CommitReader
+            The commit before.
+        manifest : Manifest
+            Counts, sizes and runs of the new one.
+        repeats : StoredRepeats, optional
+            What was written of all counts of profile ``best``.
+        note : str
+            Further text of the commit's message.
 
         Returns
         -------
@@ -499,16 +543,16 @@ class NetworkStore:
             If another process has committed since, or has the lease; likewise.
         """
         with writing(f"network {self.path}"):
-            counted = CountingStore(session.store)
-            root = zarr.open_group(counted, mode="a")
-            remove_replaced(root, before, change)
-            objects = WrittenObjects()
+            root = zarr.open_group(session.store, mode="a")
+            remove_replaced(root, before, manifest)
+            objects = self.written
+            # Icechunk warns of a session that was forked when nothing was merged, which is so where all runs are empty.
+            session.merge()
             for fork in written:
                 objects = objects.plus(merge_written(session, fork))
-            write_change(root, before, change)
-            new = change.manifest
-            message = f"{new.sequences} sequences, {new.connections} connections"
-            message += f"; {change.note}" if change.note else ""
+            write_manifest(root, before, manifest, repeats)
+            message = f"{manifest.sequences} sequences, {manifest.connections} connections"
+            message += f"; {note}" if note else ""
             if self.held is not None:
                 # A lease that was lost since the runs were written.
                 self.held.mark()
@@ -516,7 +560,7 @@ class NetworkStore:
                 commit = str(session.commit(message, metadata={_CHECKSUM: checksum_of(message.encode())}))
             except icechunk.ConflictError as error:
                 raise self._conflict() from error
-            self.written = objects.plus(counted.written).plus(self._own_objects(commit, before.commit))
+            self.written = objects.plus(self._own_objects(commit, before.commit))
         return commit
 
     def _own_objects(self, commit: str, before: str) -> WrittenObjects:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-import icechunk
 import numpy as np
 from distributed import Future
 
@@ -25,7 +24,7 @@ from giaann_dask.cluster.regions import RunPlace, open_run, run_key
 from giaann_dask.events import RegionMeasured
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RunSize
-from giaann_dask.store.commits import CommitChange
+from giaann_dask.store.commits import CommitTables
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.origins import Origins
@@ -69,6 +68,17 @@ class Progress:
     rewritten: bool = False
     origins: Origins | None = None
     note: str = ""
+
+    def tables(self, placement: Placement) -> CommitTables:
+        """Return what a commit has besides the runs and the manifest, given where neurons belong."""
+        return CommitTables(
+            self.manifest,
+            self.vocabulary,
+            self.ledger.entries,
+            placement,
+            rewritten=self.rewritten,
+            origins=self.origins,
+        )
 
 
 class _Attempt(NamedTuple):
@@ -148,39 +158,26 @@ def commit_regions(
     """
     # Each run is packed and written as soon as it is computed, while others are still being added up.
     session, place = store.begin(before), (str(store.path), before or store.head())
-    name = uuid.uuid4().hex
+    fork, name = store.fork(session), uuid.uuid4().hex
     attempt = _Attempt(*place, name, "" if last and not opens else name)
     with regions.submitter.together():
         packed = [(region, regions.packed(run)) for region, run in regions.with_stored(snapshot).references()]
-        written = _write(regions, store, attempt, session, [run for _, run in packed if not run.stored])
+        written = _write(regions, fork, attempt, [run for _, run in packed if not run.stored])
+    placement, stored = placement_of(regions, snapshot), store.open(place[1])
+    store.write_tables(session, stored, progress.tables(placement))
     sizes = {run.identity: size for (_, run), size in zip(packed, _sizes(packed), strict=True)}
     # Runs of rounds that did not touch their region are empty, and left out.
     empty = {identity for identity, size in sizes.items() if size.empty}
     kept = [(region, run) for region, run in packed if run.identity not in empty]
     # Counting the distinct entries of a region reads its runs, so it is done once at the end.
     countings = submit_counts(regions, kept, sizes, place) if last else []
-    placement = placement_of(regions, snapshot)
-    stored = store.open(place[1])
     repeated = last and _stores_repeats(progress.manifest, kept, sizes, stored.repeated_connections)
-    repeats = _write_repeats(regions, store.fork(session), name, kept, placement) if repeated else []
+    repeats = _write_repeats(regions, fork, name, kept, placement) if repeated else []
     counts = counts_of(countings)
     measured = [(region, run, sizes[run.identity]) for region, run in kept]
     manifest = _manifest(replace(progress.manifest, rounds=snapshot.rounds), placement, measured, counts, last=last)
     forks, summary = _wait_written(written, repeats, name)
-    if not forks:
-        # One that was forked cannot be committed before something has been merged into it.
-        session = store.begin(before)
-    change = CommitChange(
-        manifest,
-        progress.vocabulary,
-        progress.ledger.entries,
-        placement,
-        rewritten=progress.rewritten,
-        origins=progress.origins,
-        note=progress.note,
-        repeats=summary,
-    )
-    commit = store.commit(session, forks, stored, change)
+    commit = store.commit(session, forks, stored, manifest, repeats=summary, note=progress.note)
     if last and not opens:
         return commit
     continued = _continued(regions, kept, commit, attempt)
@@ -234,15 +231,8 @@ def stored_regions(manifest: Manifest, touches: Mapping[int, int]) -> tuple[Regi
     )
 
 
-def _write(
-    regions: Regions,
-    store: NetworkStore,
-    attempt: _Attempt,
-    session: icechunk.Session,
-    new: Sequence[RunReference],
-) -> list[Future]:
+def _write(regions: Regions, fork: bytes, attempt: _Attempt, new: Sequence[RunReference]) -> list[Future]:
     """Submit tasks that write runs into forks of a session, which are merged into it; empty ones have none."""
-    fork = store.fork(session) if new else b""
     return [
         regions.submit(
             "commit",

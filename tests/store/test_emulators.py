@@ -16,7 +16,6 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.errors import OptionError, StoreMissingError, StoreRefusedError, StoreWriteError
 from giaann_dask.object_urls import StorageOptions, object_path
-from giaann_dask.store.commits import CommitChange
 from giaann_dask.store.lease import Lease
 from giaann_dask.store.locking import locked
 from giaann_dask.store.network_store import NetworkStore
@@ -76,10 +75,9 @@ def test_two_writers_in_another_object_store(store: tuple[str, dict[str, str]], 
     first, second = NetworkStore(network.path), NetworkStore(network.path)
     head = first.open(first.head())
     sessions = [each.begin() for each in (first, second)]
-    change = CommitChange(head.manifest(), head.vocabulary(), head.ledger(), head.placement())
-    kept = first.commit(sessions[0], [], head, change)
+    kept = first.commit(sessions[0], [], head, head.manifest())
     with pytest.raises(StoreWriteError, match="another process has committed"):
-        second.commit(sessions[1], [], head, change)
+        second.commit(sessions[1], [], head, head.manifest())
     assert first.head() == kept
     lease = Lease(place, seconds=1.5)
     time.sleep(2)

@@ -197,12 +197,9 @@ def test_a_commit_that_came_first_is_kept(requests: Requests, client: Client) ->
     first, second = NetworkStore(network.path), NetworkStore(network.path)
     head = first.open(first.head())
     sessions = [store.begin() for store in (first, second)]
-    from giaann_dask.store.commits import CommitChange
-
-    change = CommitChange(head.manifest(), head.vocabulary(), head.ledger(), head.placement())
-    kept = first.commit(sessions[0], [], head, change)
+    kept = first.commit(sessions[0], [], head, head.manifest())
     with pytest.raises(StoreWriteError, match="another process has committed"):
-        second.commit(sessions[1], [], head, change)
+        second.commit(sessions[1], [], head, head.manifest())
     assert first.head() == kept
 
 
