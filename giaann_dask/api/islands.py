@@ -44,7 +44,7 @@ PathLike = str | os.PathLike[str]
 
 
 def create_island(
-    network: PathLike,
+    network: PathLike | Network,
     island: PathLike,
     keys: Mapping[str, PathLike],
     *,
@@ -55,8 +55,9 @@ def create_island(
 
     Parameters
     ----------
-    network : str or Path
-        Network that bundles will be merged into.
+    network : str, Path or Network
+        Network that bundles will be merged into. Its names, as of its last commit or of that at which a `Network` was
+        opened, are the base that all islands number alike.
     island : str or Path
         The new file, which everyone who takes part gets.
     keys : mapping of str to path or str
@@ -97,7 +98,7 @@ def create_island(
         require_sums(made.specification)
         made = replace(made, ever_pos=_lexicon(made.specification, ever_pos))
         store = NetworkStore.create(place, Manifest.new(made.specification), made.ever_pos)
-    reader = store.open(store.head())
+    reader = store.open(_commit_of(network, store))
     stored = reader.manifest().specification
     if specification is not None and specification.without_regions() != stored.without_regions():
         raise SpecificationError(
@@ -238,7 +239,7 @@ def pack_bundle(
     require_writable(path)
     sources, chosen = read_inputs(inputs, text)
     store = NetworkStore(os.fspath(network))
-    reader = store.open(network.commit if isinstance(network, Network) else store.head())
+    reader = store.open(_commit_of(network, store))
     reading = sources_of(read.specification, chosen, read.ever_pos)
     with observe_work(client, Workload(sources, chosen.reading.text_field, None), progress, observer) as (
         used,
@@ -320,6 +321,11 @@ def merge_bundles(
             used, store, read, [Path(each) for each in bundles], options, overlap, reporting
         )
     return reports
+
+
+def _commit_of(network: PathLike | Network, store: NetworkStore) -> str:
+    """Return the commit at which a network was opened, or the last one of its store."""
+    return network.commit if isinstance(network, Network) else store.head()
 
 
 def _read_keys(keys: Mapping[str, PathLike]) -> dict[str, str]:

@@ -29,7 +29,8 @@ _MARKS = {"good": "[green]good[/]", "note": "[yellow]note[/]", "bad": "[bold red
 
 @click.command(cls=Command)
 @click.option("--network", type=NETWORK_PATH, help="Also check whether this network can be read.")
-@click.option("--all-runs", is_flag=True, help="Decode all runs of its last commit instead of a sample.")
+@click.option("--all-runs", is_flag=True, help="Decode all runs of its commit instead of a sample.")
+@click.option("--ref", metavar="NAME", help="Check an older commit, tag or branch of the network.")
 @section("Cluster")("--scheduler", metavar="ADDRESS", help="Also check the cluster of this scheduler.")
 @section("Cluster")("--scheduler-file", metavar="FILE", help="Likewise, of the scheduler that wrote this file.")
 @click.option("--port", type=int, default=8000, show_default=True, help="Port that serve will listen on.")
@@ -37,7 +38,13 @@ _MARKS = {"good": "[green]good[/]", "note": "[yellow]note[/]", "bad": "[bold red
 @storage_option
 @log_options
 def doctor(
-    network: Path | None, all_runs: bool, scheduler: str | None, scheduler_file: str | None, port: int, as_json: bool
+    network: Path | None,
+    all_runs: bool,
+    ref: str | None,
+    scheduler: str | None,
+    scheduler_file: str | None,
+    port: int,
+    as_json: bool,
 ) -> int:
     """Check this machine, and a network or cluster if given; advise how to fix what is wrong.
 
@@ -48,13 +55,15 @@ def doctor(
     from giaann_dask.diagnostics.checkup import check_cluster, check_network
     from giaann_dask.diagnostics.findings import check_machine
 
+    if ref is not None and network is None:
+        raise click.UsageError("Missing option '--network' beside '--ref'.")
     options = ClusterOptions(scheduler=scheduler, scheduler_file=scheduler_file)
     named = scheduler is not None or scheduler_file is not None
     ports = (("scheduler", 8786), ("dashboard", 8787), ("server", port))
     with waiting("look"):
         findings = list(check_machine(network or Path.cwd(), ports))
         if network is not None:
-            findings += check_network(network, all_runs)
+            findings += check_network(network, all_runs, ref)
         if named:
             silence_dask()
             findings += check_cluster(options, network)

@@ -52,23 +52,28 @@ def key(path: Path, **values: Any) -> None:
 @click.argument("island", type=_FILE)
 @click.option("--key", "keys", multiple=True, metavar="NAME=PUBLIC", help="A name and the file of its public key.")
 @click.option("--ever-pos", metavar="lemminflect|FILE", help="Ever-POS lexicon of a new network.")
+@click.option("--ref", default=None, metavar="NAME", help="Begin with an older commit, tag or branch of NETWORK.")
 @specification_options
 @output_options
-def create(network: Path, island: Path, keys: tuple[str, ...], ever_pos: str | None, **values: Any) -> None:
+def create(
+    network: Path, island: Path, keys: tuple[str, ...], ever_pos: str | None, ref: str | None, **values: Any
+) -> None:
     """Write the file ISLAND of a NETWORK, which is created where there is none.
 
     Everyone who takes part gets the file. A new network has canonical flags, or is of profile best.
     """
     from giaann_dask.api.islands import create_island
+    from giaann_dask.api.network import Network
     from giaann_dask.spec import Specification
 
+    base = network if ref is None else Network(network, ref)
     fields = read_fields(values)
     specification = None
     if fields:
         canonical = {} if fields.get("profile") == "best" else {"flags": "canonical"}
         specification = Specification(**{**canonical, **fields})
     with waiting("write the island file"):
-        made = create_island(network, island, _pairs(keys), specification=specification, ever_pos=ever_pos)
+        made = create_island(base, island, _pairs(keys), specification=specification, ever_pos=ever_pos)
     found = {
         "network": str(network),
         "island": str(island),
@@ -122,6 +127,7 @@ def join(island: Path, network: Path, **values: Any) -> None:
     metavar="N",
     help="Text that is counted together, and again by an audit.",
 )
+@click.option("--ref", default=None, metavar="NAME", help="Pack of an older commit, tag or branch of NETWORK.")
 @text_options
 @common_options
 def pack(
@@ -132,6 +138,7 @@ def pack(
     out: Path,
     offer_text: bool,
     group_characters: int,
+    ref: str | None,
     **values: Any,
 ) -> None:
     """Pack what NETWORK was trained on in INPUTS as a signed bundle.
@@ -140,15 +147,17 @@ def pack(
     """
     where = cluster_options(values, LOCAL)
     from giaann_dask.api.islands import pack_bundle
+    from giaann_dask.api.network import Network
     from giaann_dask.cluster import connect
     from giaann_dask.islands.packing import PackOptions
 
     options = PackOptions(offer_text=offer_text, group_characters=group_characters)
     text = read_text_options(values)
     workload = Workload(inputs, values["text_field"], None)
+    packed = Network(network, ref)
     with connect(options=where) as client, progress(workload) as observer:
         report = pack_bundle(
-            network,
+            packed,
             inputs,
             out,
             island=island,

@@ -153,7 +153,7 @@ def _ask(client: Client, question: Callable[..., Any], *arguments: Any) -> dict[
         return {"some worker": error}
 
 
-def check_network(path: Path, all_runs: bool = False) -> Iterator[Finding]:
+def check_network(path: Path, all_runs: bool = False, ref: str | None = None) -> Iterator[Finding]:
     """Yield the findings of reading a network.
 
     Parameters
@@ -161,11 +161,14 @@ def check_network(path: Path, all_runs: bool = False) -> Iterator[Finding]:
     path : Path
         Its folder.
     all_runs : bool
-        Whether to decode all runs of the last commit, which takes as long as reading it; otherwise some of them.
+        Whether to decode all runs of the commit, which takes as long as reading it; otherwise some of them.
+    ref : str, optional
+        Tag, branch or identity of a commit; the last one by default.
     """
+    which = "last commit" if ref is None else f"commit {ref}"
     try:
         store = NetworkStore(path)
-        reader = store.open(store.head())
+        reader = store.open(store.head() if ref is None else ref)
         manifest, commits = reader.manifest(), len(store.commits())
         yield Finding("network", "good", f"{path}: {commits} commits, {manifest.connections:,} connections")
         reader.vocabulary(), reader.ledger(), reader.placement()
@@ -181,10 +184,10 @@ def check_network(path: Path, all_runs: bool = False) -> Iterator[Finding]:
         yield Finding("network", "bad", error.received, remedy)
         return
     if missing:
-        yield Finding("last commit", "bad", f"{len(missing)} of its runs are missing", "restore it from a copy")
+        yield Finding(which, "bad", f"{len(missing)} of its runs are missing", "restore it from a copy")
     else:
         more = "" if decoded == len(manifest.runs) else "; --all-runs decodes all"
-        yield Finding("last commit", "good", f"{decoded} of {len(manifest.runs)} runs decoded{more}")
+        yield Finding(which, "good", f"{decoded} of {len(manifest.runs)} runs decoded{more}")
     written = read_token(store.path) is not None if is_object_store(path) else is_locked(path / LOCK_FILE)
     if written:
         yield Finding("writer", "note", "another process is training it", "wait until that has ended to train it here")

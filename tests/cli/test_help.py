@@ -42,6 +42,9 @@ RUN_ON_A_CLUSTER = {
     "serve",
     "trace",
 } | JOBS
+# Commands with networks that change their last commit, and those that take NETWORK@REF.
+WRITE = {"train", "forget", "compact", "checkout", "island join", "island merge", "job nightly"}
+READ_SEVERAL = {"add", "diff"}
 COMPUTE_DENSELY = {"train", "evaluate", "generate", "report", "serve"} | JOBS
 
 
@@ -91,6 +94,13 @@ def test_options_of_clusters_and_devices_are_those_of_commands_that_use_them(nam
     elif name != "cluster":
         assert not found & CLUSTER
     assert ("--device" in found) == (name in COMPUTE_DENSELY)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_that_read_a_network_take_ref(name: str) -> None:
+    named = {each.name for each in COMMANDS[name].params}
+    if named & {"network", "networks", "old"}:
+        assert ("--ref" in _flags(name)) == (name not in WRITE | READ_SEVERAL)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

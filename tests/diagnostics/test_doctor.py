@@ -99,6 +99,9 @@ def test_a_network(network: Path, tmp_path: Path) -> None:
         chunk.write_bytes(b"\0" * chunk.stat().st_size)
     assert list(check_network(damaged, all_runs=True))[-1].status == "bad"
     assert [each.status for each in check_network(tmp_path / "none")] == ["bad"]
+    commit = gd.open(network).commit
+    assert by_check(list(check_network(network, ref=commit)))[f"commit {commit}"].status == "good"
+    assert "no commit, tag or branch none" in by_check(list(check_network(network, ref="none")))["network"].found
 
 
 def test_the_command_leaves_with_3_when_something_is_bad(

@@ -343,6 +343,14 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
         monkeypatch.setenv("GIAANN_ISLAND_PASSPHRASE", "a secret")
         assert call(*pack)[0] == 0
         bundles.append(bundle)
+    # An older commit gives the same bundle.
+    before, again = gd.open(network).commit, tmp_path / "again.bundle"
+    assert run(["train", str(sample_text()), "--network", str(network), "--workers", "0"]) == 0
+    pack = ("pack", network, text, "--island", file, "--key", tmp_path / name, "--out", again, "--json")
+    capsys.readouterr()
+    assert json.loads(call(*pack)[1])["complete"] is False
+    assert json.loads(call(*pack, "--ref", before)[1])["complete"] is True
+    assert again.read_bytes() == bundle.read_bytes()
     merge = ("merge", owner, *bundles, "--island", file, "--workers", "0")
     code, _, err = call(*merge, "--audit", "1")
     assert (code, "--texts" in err, err.count("\n")) == (2, True, 1)
@@ -357,6 +365,13 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     code, out, _ = call("show", bundles[0], "--island", file, "--json")
     assert (code, json.loads(out)["verified"]) == (0, True)
     assert call("show", bundles[0])[0] == call("show", file)[0] == 0
+    empty = gd.open(owner).commits()[-1][0]
+    code, out, _ = call("create", owner, tmp_path / "older.island", "--ref", empty, "--json")
+    assert (code, json.loads(out)["commit"]) == (0, empty)
+    assert call("join", tmp_path / "older.island", tmp_path / "older")[0] == 0
+    assert gd.open(tmp_path / "older").manifest.features == gd.open(owner, empty).manifest.features
+    code, _, err = call("create", tmp_path / "none", tmp_path / "none.island", "--ref", "v1")
+    assert (code, "there is no network" in err) == (2, True)
     assert call("keys", file, "--remove", "mill")[0] == 0
     code, _, err = call("show", bundles[0], "--island", file)
     assert (code, "island keys" in err) == (2, True)
