@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numba as nb
@@ -28,7 +29,7 @@ from giaann_dask.text.blocks import (
     TaggedBlock,
 )
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.tokens import Sentence, TaggedText
+from giaann_dask.text.tokens import Sentence, TaggedText, look_up_each, number_more
 
 _HYPHEN = frozenset({"-"})
 _DASHES = frozenset({"-", "–"})
@@ -128,7 +129,7 @@ class BlockBuilder:
 
     def __init__(self, ever_pos: EverPos, options: FilterOptions) -> None:
         self._options = options
-        self._delimits = _delimiter_cache(ever_pos)
+        self._flags_of = _flag_cache(ever_pos)
         # Of each part: lengths and status of the sequences, and symbols, flags and surfaces of their tokens.
         self._lengths: list[Sequence[int] | npt.NDArray[np.int64]] = []
         self._status: list[Sequence[int] | npt.NDArray[np.uint8]] = []
@@ -195,7 +196,7 @@ class BlockBuilder:
     def _add_sequences(self, text: TaggedText, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> None:
         """Add the tokens of counted sequences, given by their ranges of tokens."""
         tokens = _Tokens.merged(text, begin, end, self._options.merge_dashes)
-        nouns = np.array([part in NOUNS for part in tokens.upos], np.bool_)
+        nouns = look_up_each(NOUNS.__contains__, tokens.upos).astype(np.bool_)
         noun = nouns[tokens.kind]
         per_sequence = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(noun)])[tokens.offsets])
         length = np.diff(tokens.offsets)
@@ -217,21 +218,21 @@ class BlockBuilder:
     ) -> None:
         """Add symbols and flags; the first probable token of a gap without delimiter is flagged."""
         symbols, surfaces = np.zeros(len(nouns), np.int32), np.full(len(nouns), -1, np.int32)
-        flags = np.zeros(len(nouns), np.uint8)
-        for number in _in_order_of_appearance(kind, len(nouns)):
-            word, lemma = tokens.words[number].lower(), tokens.lemmas[number].lower()
-            if nouns[number]:
-                flags[number] = NOUN
-                symbols[number] = self._concepts.setdefault(lemma, len(self._concepts))
-                surfaces[number] = self._surfaces.setdefault(word, len(self._surfaces))
-                continue
-            symbols[number] = self._features.setdefault(word, len(self._features))
-            if self._options.word_flags:
-                delimiter, probable = self._delimits(word, word, "")
-                flags[number] = DELIMITER if delimiter else PROBABLE if probable else 0
-            else:
-                delimiter, probable = self._delimits(word, lemma, tokens.xpos[number])
-                flags[number] = DELIMITER * delimiter + PROBABLE * probable
+        flags = np.where(nouns, np.uint8(NOUN), np.uint8(0))
+        order = _in_order_of_appearance(kind, len(nouns))
+        named, other = order[nouns[order]], order[~nouns[order]]
+        symbols[named] = number_more(self._concepts, _lower(tokens.lemmas, named))
+        surfaces[named] = number_more(self._surfaces, _lower(tokens.words, named))
+        words = _lower(tokens.words, other)
+        symbols[other] = number_more(self._features, words)
+        if self._options.word_flags:
+            found = look_up_each(self._flags_of, words, words, repeat(""))
+            # A word that ends a column does not also do so probably.
+            found[(found & DELIMITER) != 0] = DELIMITER
+        else:
+            xpos = [tokens.xpos[number] for number in other.tolist()]
+            found = look_up_each(self._flags_of, words, _lower(tokens.lemmas, other), xpos)
+        flags[other] = found
         flag = flags[kind]
         if not self._options.word_flags:
             keep: Any = _keep_first_probable
@@ -276,8 +277,8 @@ class RawBlockBuilder(BlockBuilder):
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - begin)])
         at = np.arange(offsets[-1]) + np.repeat(begin - offsets[:-1], end - begin)
         entry, symbols = text.entry[at], np.zeros(len(text.forms), np.int32)
-        for number in _in_order_of_appearance(entry, len(text.forms)):
-            symbols[number] = self._features.setdefault(text.forms[number].lower(), len(self._features))
+        order = _in_order_of_appearance(entry, len(text.forms))
+        symbols[order] = number_more(self._features, _lower(text.forms, order))
         self._status.append(np.full(len(begin), CANDIDATE, np.uint8))
         self._lengths.append(end - begin)
         self._symbol.append(symbols[entry])
@@ -314,8 +315,7 @@ class _Tokens(NamedTuple):
         cls, text: TaggedText, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64], dashes: bool
     ) -> _Tokens:
         """Return the tokens of the sequences with the given ranges, with runs of nouns merged."""
-        entries = zip(text.forms, text.lemmas, text.upos, strict=True)
-        marks = np.array([_merging(*entry, dashes) for entry in entries], np.uint8)
+        marks = _merging(text, dashes)
         merge: Any = _merge
         first, last, offsets = merge(marks[text.entry], begin, end)
         kind = text.entry[first]
@@ -339,11 +339,12 @@ class _Tokens(NamedTuple):
 _IS_NOUN, _JOINS, _JOINS_AS_NOUN = 1, 2, 4
 
 
-def _merging(form: str, lemma: str, upos: str, dashes: bool) -> int:
-    """Return the marks of a token: noun, dash that joins two nouns, and whether it does so though it is a noun."""
+def _merging(text: TaggedText, dashes: bool) -> npt.NDArray[np.uint8]:
+    """Return the marks of the entries: noun, dash that joins two nouns, and whether it does so though it is a noun."""
     joined = _DASHES if dashes else _HYPHEN
-    joins = form in joined or lemma in joined
-    return _IS_NOUN * (upos in NOUNS) + _JOINS * joins + _JOINS_AS_NOUN * (joins and dashes)
+    joins = look_up_each(joined.__contains__, text.forms) | look_up_each(joined.__contains__, text.lemmas)
+    marks = _IS_NOUN * look_up_each(NOUNS.__contains__, text.upos) + (_JOINS + _JOINS_AS_NOUN * dashes) * joins
+    return marks.astype(np.uint8)
 
 
 @compiled(nb.types.UniTuple(nb.int64[::1], 3)(nb.uint8[::1], nb.int64[::1], nb.int64[::1]))
@@ -398,14 +399,18 @@ def _keep_first_probable(flags, ends):  # type: ignore[no-untyped-def]
         begin = end
 
 
-def _in_order_of_appearance(values: npt.NDArray[np.int64], bound: int) -> list[int]:
+def _in_order_of_appearance(values: npt.NDArray[np.int64], bound: int) -> npt.NDArray[np.int64]:
     """Return the distinct values, which are below a bound, in order of first appearance."""
     first = np.full(bound, len(values), np.int64)
     # The last assignment to an index counts.
     first[values[::-1]] = np.arange(len(values))[::-1]
     found = np.flatnonzero(first < len(values))
-    order: list[int] = found[np.argsort(first[found])].tolist()
-    return order
+    return found[np.argsort(first[found])]
+
+
+def _lower(names: Sequence[str], numbers: npt.NDArray[np.int64]) -> list[str]:
+    """Return the names of numbers in lower case."""
+    return [names[number].lower() for number in numbers.tolist()]
 
 
 def _joined(parts: Sequence[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -414,11 +419,12 @@ def _joined(parts: Sequence[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 @functools.lru_cache(maxsize=2)
-def _delimiter_cache(ever_pos: EverPos) -> Callable[[str, str, str], tuple[bool, bool]]:
-    """Return a function of (word, lemma, xpos) that computes det and prb of a token type and remembers them."""
+def _flag_cache(ever_pos: EverPos) -> Callable[[str, str, str], int]:
+    """Return a function of (word, lemma, xpos) that remembers det and prb of a token type, as flags."""
 
     @functools.lru_cache(maxsize=1 << 17)
-    def delimits(word: str, lemma: str, xpos: str) -> tuple[bool, bool]:
-        return ever_pos.delimiter(word, lemma, xpos), ever_pos.probable_delimiter(word, lemma)
+    def flags_of(word: str, lemma: str, xpos: str) -> int:
+        delimiter, probable = ever_pos.delimiter(word, lemma, xpos), ever_pos.probable_delimiter(word, lemma)
+        return DELIMITER * delimiter + PROBABLE * probable
 
-    return delimits
+    return flags_of

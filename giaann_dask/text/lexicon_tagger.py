@@ -10,7 +10,8 @@ and the division of text into tokens (`splitting`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from giaann_dask.text.lexicon_lemmas import find_lemma
 from giaann_dask.text.lexicon_words import Place, decode, dictionary_lines, frequent_tags, look_up
 from giaann_dask.text.tag_context import CAPITALS, LONG, PARTS, choose_parts, marks_of, repair_tags, rule_of
 from giaann_dask.text.tag_search import TAGS, ReadingTable, best_tags
-from giaann_dask.text.tokens import SplitText, TaggedSentence, TaggedText, number_distinct
+from giaann_dask.text.tokens import SplitText, TaggedSentence, TaggedText, look_up_each, number_distinct, number_more
 
 _OPENING = frozenset([";", '"'])
 
@@ -94,22 +95,21 @@ class LexiconTagger:
         -------
         TaggedText
         """
-        marks = np.array([marks_of(word) for word in text.types], np.int64)[text.type_of]
+        marks = look_up_each(marks_of, text.types)[text.type_of]
         tags = best_tags(*_readings(text, marks))
         repair_tags(tags, marks, text.ends)
         # One look-up for each pair of a type and a tag, and for each of these with a part of speech.
         pairs, pair_of = _number(text.type_of * len(TAGS) + tags, len(text.types) * len(TAGS))
-        tokens = [(text.types[pair // len(TAGS)], TAGS[pair % len(TAGS)]) for pair in pairs.tolist()]
-        rules = np.array([rule_of(word, tag) for word, tag in tokens], np.int64)
-        parts = choose_parts(rules[pair_of], tags, marks, text.ends)
+        words, xpos = _named(text.types, pairs // len(TAGS)), _named(TAGS, pairs % len(TAGS))
+        parts = choose_parts(look_up_each(rule_of, words, xpos)[pair_of], tags, marks, text.ends)
         entries, entry = _number(pair_of * len(PARTS) + parts, len(pairs) * len(PARTS))
-        upos = [PARTS[number] for number in (entries % len(PARTS)).tolist()]
-        tokens = [tokens[pair] for pair in (entries // len(PARTS)).tolist()]
+        pair, upos = entries // len(PARTS), _named(PARTS, entries % len(PARTS))
+        forms, xpos = _named(words, pair), _named(xpos, pair)
         return TaggedText(
-            forms=[word for word, _ in tokens],
-            lemmas=[find_lemma(word, tag, part) for (word, tag), part in zip(tokens, upos, strict=True)],
+            forms=forms,
+            lemmas=list(map(find_lemma, forms, xpos, upos)),
             upos=upos,
-            xpos=[tag for _, tag in tokens],
+            xpos=xpos,
             entry=entry,
             spaced=text.spaced,
             ends=text.ends,
@@ -123,19 +123,19 @@ def _readings(
     """Return the entry of each token in a table of readings, the ends of the sentences, and the table."""
     codes: dict[str, int] = {}
 
-    def number(words: Iterable[str], place: Place) -> list[int]:
-        return [codes.setdefault(look_up(word, place), len(codes)) for word in words]
+    def number(words: Sequence[str], place: Place) -> npt.NDArray[np.int64]:
+        return number_more(codes, list(map(look_up, words, repeat(place))))
 
-    first = np.array(number(text.types, "first"), np.int64)
+    first = number(text.types, "first")
     inside = first.copy()
-    capitalised = [at for at, word in enumerate(text.types) if word != word.lower()]
-    inside[capitalised] = number([text.types[at] for at in capitalised], "inside")
+    capitalised = np.flatnonzero(look_up_each(str.__ne__, text.types, map(str.lower, text.types)))
+    inside[capitalised] = number(_named(text.types, capitalised), "inside")
     opening = np.array([decode(code)[0].kind in _OPENING for code in codes], np.bool_)[first][text.type_of]
     begins = np.concatenate([np.ones(1, np.bool_), opening])[:-1]
     begins[text.ends[text.ends < len(begins)]] = True
     entry = np.where(begins, first[text.type_of], inside[text.type_of])
     for begin, end in _in_capitals(marks, text.ends):
-        entry[begin:end] = number((text.types[number] for number in text.type_of[begin:end].tolist()), "capitals")
+        entry[begin:end] = number(_named(text.types, text.type_of[begin:end]), "capitals")
     return entry, text.ends, ReadingTable.of([decode(code) for code in codes])
 
 
@@ -148,6 +148,11 @@ def _in_capitals(marks: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> I
     )
     for sentence in np.flatnonzero((words > 3) & (capitals > 0.6 * words)).tolist():
         yield int(edges[sentence]), int(edges[sentence + 1])
+
+
+def _named(names: Sequence[str], numbers: npt.NDArray[np.int64]) -> list[str]:
+    """Return the names of numbers."""
+    return list(map(names.__getitem__, numbers.tolist()))
 
 
 def _number(values: npt.NDArray[np.int64], bound: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

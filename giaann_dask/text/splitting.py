@@ -24,7 +24,7 @@ import numpy as np
 
 from giaann_dask.lazy import compiled
 from giaann_dask.text.english_tokenizer import EnglishTokenizer
-from giaann_dask.text.tokens import SplitText
+from giaann_dask.text.tokens import SplitText, look_up_each
 
 # Dashes without spaces would join the words and quotation marks around them into one token.
 _DASH = re.compile(r"—|--+")
@@ -100,7 +100,7 @@ class Splitter:
         marked = [_DASH.sub(r" \g<0> ", text) if "—" in text or "--" in text else text for text in passages]
         with _lock:
             found = _tokenizer()(marked)
-        marks = np.array([_marks_of(word) for word in found.types], np.int64)
+        marks = look_up_each(_marks_of, found.types)
         divide: Any = _divide
         ends, counts = divide(marks[found.type_of], found.spaced, found.ends)
         spaced = found.spaced

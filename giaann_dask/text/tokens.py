@@ -7,10 +7,10 @@ word of a text.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -182,8 +182,27 @@ def number_distinct(values: Iterable[_T]) -> tuple[list[_T], npt.NDArray[np.int6
     (['a', 'b'], array([0, 1, 1, 0]))
     """
     index: dict[_T, int] = {}
-    numbers = np.array([index.setdefault(value, len(index)) for value in values], np.int64)
+    numbers = number_more(index, list(values))
     return list(index), numbers
+
+
+def number_more(index: dict[_T, int], values: Sequence[_T]) -> npt.NDArray[np.int64]:
+    """Return the number of each value in an index, to which new values are added in order of first appearance.
+
+    Examples
+    --------
+    >>> index = {"a": 0}
+    >>> number_more(index, "bcab"), index
+    (array([1, 2, 0, 1]), {'a': 0, 'b': 1, 'c': 2})
+    """
+    for value in dict.fromkeys(values):
+        index.setdefault(value, len(index))
+    return look_up_each(index.__getitem__, values)
+
+
+def look_up_each(function: Callable[..., int], *arguments: Iterable[Any]) -> npt.NDArray[np.int64]:
+    """Return the numbers that a function returns for the elements of sequences, taken together as by `map`."""
+    return np.fromiter(map(function, *arguments), np.int64)
 
 
 class TextPlace(NamedTuple):
