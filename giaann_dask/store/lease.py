@@ -34,8 +34,9 @@ from giaann_dask.store.places import StorePlace, answering
 _LOG = logging.getLogger(__name__)
 # Beside the objects of the network: Icechunk begins under empty prefixes only.
 _SUFFIX = ".writer.lease"
-# A lease that is not renewed ends after so many seconds; it is renewed three times in that time.
+# A lease that is not renewed ends after so many seconds; it is renewed so often in that time.
 LEASE_S = 60.0
+_RENEWALS = 3
 _TOKEN_BYTES = 16
 
 
@@ -67,8 +68,6 @@ class Lease:
     ----------
     path : Path
         URL of the network.
-    seconds : float
-        How long it lasts without being renewed.
 
     Raises
     ------
@@ -83,15 +82,14 @@ class Lease:
         Random, by which workers recognise the place.
     """
 
-    def __init__(self, path: Path, seconds: float = LEASE_S) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.token = secrets.token_hex(_TOKEN_BYTES)
-        self._seconds = seconds
         self._object = _LeaseObject(path)
         self._lost = False
         with _writing(path):
             self._version = self._acquire()
-        self._until = time.monotonic() + seconds
+        self._until = time.monotonic() + LEASE_S
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="giaann-lease", daemon=True)
         self._thread.start()
@@ -106,7 +104,7 @@ class Lease:
         if self.lost:
             raise StoreConflictError(
                 f"the lease of network {self.path} was lost",
-                f"an object store that answers within {self._seconds:.0f} s",
+                f"an object store that answers within {LEASE_S:.0f} s",
                 "run the same command again; everything committed before is intact",
             )
 
@@ -119,7 +117,7 @@ class Lease:
     def release(self) -> None:
         """Stop renewing and remove the object, unless another process has the lease by now."""
         self._stop.set()
-        self._thread.join(timeout=self._seconds)
+        self._thread.join(timeout=LEASE_S)
         with suppress(Exception):
             found = self._object.read()
             if found is not None and found.token == self.token:
@@ -127,7 +125,7 @@ class Lease:
 
     def _content(self) -> bytes:
         fields = {"owner": f"process {os.getpid()} on {socket.gethostname()}", "token": self.token}
-        return json.dumps({**fields, "until": time.time() + self._seconds}).encode()
+        return json.dumps({**fields, "until": time.time() + LEASE_S}).encode()
 
     def _acquire(self) -> Any:
         """Create the object, or take over one that has ended; return its version."""
@@ -153,28 +151,33 @@ class Lease:
         return StoreWriteError(
             f"{self.path} is being written by {owner}",
             "one writer at a time",
-            f"wait until it has finished; after a crash, {self._seconds:.0f} s",
+            f"wait until it has finished; after a crash, {LEASE_S:.0f} s",
         )
 
     def _renew(self) -> None:
         """Renew the lease until it is released or lost."""
-        from obstore.exceptions import NotFoundError, PreconditionError
-
-        while not self._stop.wait(self._seconds / 3):
-            begun = time.monotonic()
+        while not self._lost and not self._stop.wait(LEASE_S / _RENEWALS):
             try:
-                self._version = self._object.put(self._content(), self._version)
-                self._until = begun + self._seconds
-            except (NotFoundError, PreconditionError):
-                # The answer to an earlier renewal may have been lost.
-                found = self._object.read()
-                if found is None or found.token != self.token:
-                    self._lost = True
-                    return
-                self._version = found.version
+                self._renew_once()
             except Exception as error:
                 # The next attempt may succeed; `require` knows when it is too late.
                 _LOG.warning("the lease of network %s could not be renewed: %s", self.path, error)
+
+    def _renew_once(self) -> None:
+        """Renew the lease, or find that another process has it."""
+        from obstore.exceptions import NotFoundError, PreconditionError
+
+        begun = time.monotonic()
+        try:
+            self._version = self._object.put(self._content(), self._version)
+            self._until = begun + LEASE_S
+        except (NotFoundError, PreconditionError):
+            # The answer to an earlier renewal may have been lost.
+            found = self._object.read()
+            if found is None or found.token != self.token:
+                self._lost = True
+            else:
+                self._version = found.version
 
 
 @contextmanager

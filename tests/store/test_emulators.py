@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from distributed import Client
 from support import emulators
-from support.conflicts import TEXTS
+from support.conflicts import TEXTS, renewed
 
 import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.errors import OptionError, StoreMissingError, StoreRefusedError, StoreWriteError
 from giaann_dask.object_urls import StorageOptions, object_path
+from giaann_dask.store import lease as lease_module
 from giaann_dask.store.lease import Lease
 from giaann_dask.store.locking import locked
 from giaann_dask.store.network_store import NetworkStore
@@ -68,7 +69,9 @@ def exported(network: gd.Network, folder: Path) -> bytes:
     return network.export(folder / "exported.npz").connections.read_bytes()
 
 
-def test_two_writers_in_another_object_store(store: tuple[str, dict[str, str]], client: Client) -> None:
+def test_two_writers_in_another_object_store(
+    store: tuple[str, dict[str, str]], client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bucket, options = store
     place = object_path(f"{bucket}/contested", StorageOptions.of(options))
     network = gd.train(TEXTS["a"], place, client=client, specification=RULE)
@@ -79,8 +82,9 @@ def test_two_writers_in_another_object_store(store: tuple[str, dict[str, str]], 
     with pytest.raises(StoreWriteError, match="another process has committed"):
         second.commit(sessions[1], [], head, head.manifest())
     assert first.head() == kept
-    lease = Lease(place, seconds=1.5)
-    time.sleep(2)
+    monkeypatch.setattr(lease_module, "_RENEWALS", 300)
+    lease = Lease(place)
+    assert renewed(lease)
     lease.require()
     with pytest.raises(StoreWriteError, match="is being written by process"), locked(place):
         pass

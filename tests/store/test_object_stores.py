@@ -6,6 +6,7 @@ import json
 import logging
 import logging.handlers
 import os
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 from dask._task_spec import Task
 from distributed import Client
-from support.conflicts import RULE, TEXTS, interrupted
+from support.conflicts import RULE, TEXTS, interrupted, renewed
+from support.processes import until
 from support.village import write_village
 
 import giaann_dask as gd
@@ -242,27 +244,22 @@ def test_a_second_writer_is_refused_until_the_lease_ends(requests: Requests, mon
     objects.delete(key)
 
 
-def require_for(lease: Lease, seconds: float) -> None:
-    """Require a lease again and again: a renewal that takes longer than the lease lasts may end in between."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        lease.require()
-        time.sleep(0.05)
-
-
-def test_a_lease_is_renewed_and_its_loss_is_noticed(requests: Requests) -> None:
+def test_a_lease_is_renewed_and_its_loss_is_noticed(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_module, "_RENEWALS", 300)
     path = ObjectPath("s3://bucket/renewed")
-    lease = Lease(path, seconds=1.5)
+    lease = Lease(path)
     try:
-        time.sleep(2)
+        assert renewed(lease)
+        assert renewed(lease)
         lease.require()
         with pytest.raises(StoreWriteError, match="is being written"):
             Lease(path)
         # As another process does that believes it to have ended.
         content = {"owner": "another", "token": "b", "until": time.time() + 60}
         StorePlace(str(path)).objects().put("renewed.writer.lease", json.dumps(content).encode())
+        until(lambda: lease.lost)
         with pytest.raises(StoreWriteError, match="lease of network s3://bucket/renewed was lost"):
-            require_for(lease, seconds=10)
+            lease.require()
     finally:
         lease.release()
     assert inspect_folder(str(path)).tokens == ("b",), "a lease of another process stays"
@@ -309,16 +306,29 @@ def test_an_object_store_that_does_not_answer(requests: Requests, monkeypatch: p
     assert "does not answer" in state.problem(LockToken("s3://bucket/far", "a"))
 
 
-def test_a_lease_whose_renewal_was_not_confirmed_is_kept(requests: Requests) -> None:
-    lease = Lease(ObjectPath("s3://bucket/unconfirmed"), seconds=0.9)
+def test_a_lease_whose_renewal_was_not_confirmed_is_kept(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_module, "_RENEWALS", 300)
+    path = ObjectPath("s3://bucket/unconfirmed")
+    lease, failed = Lease(path), threading.Event()
+    read = lease._object.read
+
+    def fail_once() -> Any:
+        if failed.is_set():
+            return read()
+        failed.set()
+        raise OSError("no answer")
+
     try:
-        # As if the answer to a renewal had been lost: the object has another version than this process knows.
-        lease._object.put(lease._content(), lease._object.read().version)  # type: ignore[union-attr]
-        time.sleep(1.5)
+        # As if the answer to a renewal had been lost: the object has another version than this process knows, and
+        # which one is not found out at once.
+        monkeypatch.setattr(lease._object, "read", fail_once)
+        StorePlace(str(path)).objects().put("unconfirmed.writer.lease", lease._content())
+        until(failed.is_set)
+        assert renewed(lease)
         lease.require()
     finally:
         lease.release()
-    assert inspect_folder("s3://bucket/unconfirmed").tokens == ()
+    assert inspect_folder(str(path)).tokens == ()
 
 
 def test_a_bucket_that_cannot_be_written(requests: Requests, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,9 @@ from distributed import Client
 
 import giaann_dask as gd
 from giaann_dask.events import Event, RoundIntegrated
+from giaann_dask.store.lease import Lease
 from giaann_dask.store.places import StorePlace
+from support.processes import until
 
 TEXTS = {
     "a": ["The old miller carried the flour to the baker in the village ."],
@@ -34,3 +36,11 @@ def interrupted(texts: list[str], place: str, client: Client, by: Callable[[], N
             left.pop()()
 
     return gd.train(texts, place, client=client, observer=lose, specification=gd.Specification(**RULE, **rule))
+
+
+def renewed(lease: Lease) -> bool:
+    """Wait until a lease is renewed again, and return whether it was not lost meanwhile."""
+    before = lease._object.read()
+    assert before is not None
+    until(lambda: lease.lost or ((now := lease._object.read()) is not None and now.until > before.until))
+    return not lease.lost
