@@ -16,6 +16,7 @@ from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
 from giaann_dask.spec_profiles import CONTEXT_NAMES
 from giaann_dask.store.commits import CommitReader
+from giaann_dask.text.blocks import POS_FLAGS
 from giaann_dask.text.segmentation import EncodedBlock
 from support.summed_increments import connect_summed
 
@@ -56,6 +57,9 @@ def rebuilt(postings: Run, specification: Specification, words: list[str]) -> tu
     numbers, lengths = np.unique(places.sequence, return_counts=True)
     assert np.array_equal(places.position, np.concatenate([np.arange(length) for length in lengths.tolist()]))
     none = np.zeros(len(numbers), np.int32)
+    # Some part of speech with the factor of each class of tokens; class 0 has none.
+    part_of = {factor: POS_FLAGS[name] for name, factor in specification.pos_factors}
+    flags = np.array([0, *(part_of[factor] for factor in sorted(part_of))], np.uint8)
     block = EncodedBlock(
         offsets=np.concatenate([[0], np.cumsum(lengths)]),
         status=np.zeros(len(numbers), np.uint8),
@@ -63,7 +67,7 @@ def rebuilt(postings: Run, specification: Specification, words: list[str]) -> tu
         feature=feature.astype(np.int32),
         branch=places.branch.astype(np.uint8),
         occurrence=places.occurrence.astype(np.uint16),
-        flags=np.zeros(len(column), np.uint8),
+        flags=flags[places.token_class],
         surface=np.zeros(0, np.int32),
         document=none,
         sentence=none,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,9 +111,11 @@ def test_postings_survive_packing(places: set[tuple[int, int, int]], chunk: int)
 
 @pytest.mark.parametrize("profile", ["v1", "v2", "best"])
 def test_index_follows_the_network(profile: str, client: Client, tmp_path: Path) -> None:
-    flags = {} if profile == "best" else {"flags": "canonical"}
-    rules = gd.Specification(profile=profile, trace=True, regions=2, **flags)  # type: ignore[arg-type]
-    plain = gd.Specification(profile=profile, regions=1, **flags)  # type: ignore[arg-type]
+    options: dict[str, Any] = {} if profile == "best" else {"flags": "canonical"}
+    if profile == "v2":
+        options["pos_factors"] = {"VERB": 3.0, "NOUN": 0.5}
+    rules = gd.Specification(profile=profile, trace=True, regions=2, **options)
+    plain = gd.Specification(profile=profile, regions=1, **options)
     parts = []
     for number, text in enumerate(DOCUMENTS):
         path = tmp_path / str(number)
