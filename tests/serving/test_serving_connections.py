@@ -64,8 +64,10 @@ class Served:
         """Return whether a new connection is answered with 200 before some seconds have passed."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if self.ask().startswith(b"HTTP/1.1 200"):
-                return True
+            # On a busy machine a connection may have ended before its request came.
+            with contextlib.suppress(ConnectionError):
+                if self.ask().startswith(b"HTTP/1.1 200"):
+                    return True
             time.sleep(0.05)
         return False
 
@@ -179,21 +181,21 @@ def test_clients_that_do_not_read_keep_nobody_out() -> None:
 def test_a_request_that_comes_too_slowly_ends_its_connection(begun: bytes) -> None:
     with served(head_s=0.2, timeout_s=0.2) as server:
         connection = server.connect()
-        connection.sendall(begun)
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(begun)
         assert ends(connection, b"" if begun else b"GET / HTTP/1.1\r\nX: ")
-        assert server.ask().startswith(b"HTTP/1.1 200")
+        assert server.answers_within(WAIT_S)
 
 
 def test_a_connection_may_be_idle_between_requests_and_wait_for_an_answer() -> None:
-    """Longer than the head of a request may take."""
-    with served(head_s=0.1) as server:
-        connection = server.connect()
-        for _ in range(3):
-            assert server.ask(HEALTH, connection).startswith(b"HTTP/1.1 200")
-            time.sleep(0.3)
+    """Longer than the head of a request may take, which is time enough for a busy machine to send one."""
+    with served(head_s=1.0) as server:
+        idle = server.connect()
+        assert server.ask(HEALTH, idle).startswith(b"HTTP/1.1 200")
         (waits,) = server.wait_for_answers(1)
-        time.sleep(0.3)
+        time.sleep(1.2)
         assert not closed(waits)
+        assert server.ask(HEALTH, idle).startswith(b"HTTP/1.1 200")
 
 
 def test_what_is_no_http_is_refused_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:

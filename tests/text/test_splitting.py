@@ -82,10 +82,10 @@ def test_nothing_is_lost_among_marks(pieces: list[str]) -> None:
 @pytest.mark.parametrize("piece", ["_", "(", "!", "😀", "a", "a)", "?(", "http://a.b/"])
 def test_long_stretches_take_linear_time(piece: str) -> None:
     passage = "A cat. " + piece * (60_000 // len(piece)) + " A dog."
-    began = time.perf_counter()
+    began = time.process_time()
     (found,) = Splitter().split([passage])
     # Without breaking the stretch, 60,000 brackets take more than five minutes.
-    assert time.perf_counter() - began < 20
+    assert time.process_time() - began < 20
     assert "".join("".join(sentence) for sentence in found) == "".join(passage.split())
     assert found[-1][-3:] == ["A", "dog", "."]
 

@@ -175,9 +175,10 @@ def test_any_tokens_get_known_tags(sentences: list[list[str]]) -> None:
 
 
 @pytest.mark.parametrize("character", ["1", "a", "A", ".", "-", "1,", "a@", "A.", ":", "a-"])
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_huge_tokens_are_tagged_quickly(character: str) -> None:
-    assert len(make_tagger("lexicon").tag([[character * 50_000 + "x", character * 50_000]])[0].upos) == 2
+    """Where it took the square of their length, it would take minutes."""
+    assert len(make_tagger("lexicon").tag([[character * 200_000 + "x", character * 200_000]])[0].upos) == 2
 
 
 def test_tags_depend_on_the_sentence_alone() -> None:
