@@ -45,10 +45,11 @@ def random_specifications(draw: st.DrawFn, trace: bool = True) -> gd.Specificati
             "seed_tokens": draw(st.integers(6, 8)),
         }
     if profile == "v2":
+        columns, features = draw(st.sampled_from([(4, 4), (2, 3), (0, 5)]))
         options |= {
-            "segment_counts": draw(st.sampled_from([(4, 4), (2, 3), (0, 5)])),
+            "segment_counts": (columns, features),
             "sentences_per_sequence": draw(st.integers(1, 3)),
-            "column_catch_all": draw(st.booleans()),
+            "column_catch_all": columns > 0 and draw(st.booleans()),
             "invented_boundaries": draw(st.booleans()),
         }
         if draw(st.booleans()):
