@@ -201,7 +201,7 @@ def number_more(index: dict[_T, int], values: Sequence[_T]) -> npt.NDArray[np.in
 
 
 def look_up_each(function: Callable[..., int], *arguments: Iterable[Any]) -> npt.NDArray[np.int64]:
-    """Return the numbers that a function returns for the elements of sequences, taken together as by `map`."""
+    """Return the numbers that a function returns for the elements of sequences, taken together as by ``map``."""
     return np.fromiter(map(function, *arguments), np.int64)
 
 
