@@ -20,13 +20,12 @@ from giaann_dask.cluster.regions import submit_runs
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import SpecificationError, StoreExistsError, parameter
 from giaann_dask.events import Observer, StageAdvanced
-from giaann_dask.keys import Integers
 from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets, unpack
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.postings import SequenceNumbers, renumber_postings
 from giaann_dask.runs.renamed_rows import rename_parts
 from giaann_dask.runs.renaming import Renaming, rename_sources
-from giaann_dask.runs.run import Run
+from giaann_dask.runs.run import Run, divide_rows
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
@@ -242,7 +241,7 @@ def rename_packed(packed: PackedRegionRun, shared: _Shared) -> dict[int, PackedR
     if renaming is not None:
         neurons = rename_sources(neurons, renaming)
         postings = None if postings is None else rename_sources(postings, renaming)
-    own, places = _divide(neurons, placement), _divide(postings or Run.empty(), placement)
+    own, places = (divide_rows(each, placement.regions_of(each.source)) for each in (neurons, postings or Run.empty()))
     none = Run.empty()
     return {
         region: PackedRegionRun(
@@ -257,24 +256,3 @@ def rename_packed(packed: PackedRegionRun, shared: _Shared) -> dict[int, PackedR
 def select_region(parts: dict[int, PackedRegionRun], region: int) -> PackedRegionRun:
     """Return the part of a run that belongs to a region (a task)."""
     return parts.get(region) or PackedRegionRun(pack(Run.empty()), pack(Run.empty()))
-
-
-def _divide(run: Run, placement: Placement) -> dict[int, Run]:
-    """Return the parts of a run by the region of their source neurons."""
-    region = placement.regions_of(run.source)
-    return {int(each): select_rows(run, np.flatnonzero(region == each)) for each in np.unique(region)}
-
-
-def select_rows(run: Run, rows: Integers) -> Run:
-    """Return some rows of a run, in their order.
-
-    Examples
-    --------
-    >>> run = Run(np.array([3, 5]), np.array([0, 1, 3]), np.array([1, 1, 2]), np.ones(3, np.int32))
-    >>> select_rows(run, np.array([1])).target.tolist()
-    [1, 2]
-    """
-    lengths = np.diff(run.pointer)[rows]
-    pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    at = np.repeat(run.pointer[:-1][rows] - pointer[:-1], lengths) + np.arange(pointer[-1])
-    return Run(run.source[rows], pointer, run.target[at], run.strength[at])

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from giaann_dask.increments.context_counts import count_contexts
+from giaann_dask.increments.context_counts import count_rows
 from giaann_dask.increments.contexts import TokenStream, ending_of, word_key
 from giaann_dask.increments.places import index_words
 from giaann_dask.keys import Integers
 from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.run import RegionRun, Run, select_rows
+from giaann_dask.runs.run import RegionRun, Run, divide_rows
 from giaann_dask.spec import Specification
 from giaann_dask.spec_profiles import CONTEXT_NAMES
 from giaann_dask.text.blocks import CANDIDATE
@@ -89,9 +89,8 @@ def connect_contexts(
     """
     kinds = [CONTEXT_NAMES.index(name) for name in specification.contexts]
     stream = stream_tokens(blocks)
-    run = count_contexts(stream, kinds=kinds).run
-    region = placement.regions_of(run.source)
-    counts = {r: select_rows(run, region == r) for r in np.unique(region).tolist()}
+    run = count_rows(stream, kinds)
+    counts = divide_rows(run, placement.regions_of(run.source))
     if not specification.trace:
         return {r: RegionRun(counts[r], Run.empty()) for r in counts}
     places, none = index_words(blocks, stream, placement), Run.empty()

@@ -22,7 +22,7 @@ from giaann_dask.increments.contexts import CHAIN, EXTENDS, source_key
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.run import Run, narrow_strength, select_rows
+from giaann_dask.runs.run import Run, divide_rows, narrow_strength
 from giaann_dask.spec import BRANCH_BITS
 
 # Counts that smoothing tells apart: 1, 2, 3 and 4.
@@ -63,9 +63,7 @@ def region_repeats(counts: Run, placement: Placement) -> RegionRepeats:
     collect: Any = _collect
     small, repeated, own = collect(counts.source, counts.pointer, counts.target, counts.strength.astype(np.int64))
     repeats = _to_run(*repeated)
-    regions = placement.regions_of(repeats.source)
-    by_region = {region: select_rows(repeats, regions == region) for region in np.unique(regions).tolist()}
-    return RegionRepeats(by_region, _to_run(*own), small)
+    return RegionRepeats(divide_rows(repeats, placement.regions_of(repeats.source)), _to_run(*own), small)
 
 
 def join_repeats(region: int, parts: Sequence[RegionRepeats], own: RegionRepeats) -> tuple[Run, Integers]:

@@ -197,20 +197,49 @@ def select_connections(run: Run, kept: npt.NDArray[np.bool_]) -> Run:
     return Run(run.source[lengths > 0], pointer, run.target[kept], narrow_strength(run.strength[kept].astype(np.int64)))
 
 
-def select_rows(run: Run, chosen: npt.NDArray[np.bool_]) -> Run:
-    """Return the rows of a run that are chosen.
+def select_rows(run: Run, rows: npt.NDArray[np.int64]) -> Run:
+    """Return some rows of a run, given by their places, in their order.
+
+    Examples
+    --------
+    >>> run = Run(np.array([3, 5]), np.array([0, 1, 3]), np.array([1, 1, 2]), np.ones(3, np.int32))
+    >>> select_rows(run, np.array([1])).target.tolist()
+    [1, 2]
+    """
+    lengths = np.diff(run.pointer)[rows]
+    pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    at = join_ranges(run.pointer[rows], lengths)
+    return Run(run.source[rows], pointer, run.target[at], run.strength[at])
+
+
+def divide_rows(run: Run, part: npt.NDArray[np.int64]) -> dict[int, Run]:
+    """Return the rows of a run by the part that each belongs to, such as its region.
 
     Parameters
     ----------
     run : Run
         Which is not changed.
-    chosen : ndarray
-        Bool, shape ``(rows,)``.
+    part : ndarray
+        Number of the part of each row, 0 or more; int64, shape ``(rows,)``.
+
+    Returns
+    -------
+    dict of int to Run
+        Parts that have rows, in order.
+
+    Examples
+    --------
+    >>> run = Run(np.array([3, 5]), np.array([0, 1, 3]), np.array([1, 1, 2]), np.ones(3, np.int32))
+    >>> {part: rows.source.tolist() for part, rows in divide_rows(run, np.array([4, 0])).items()}
+    {0: [5], 4: [3]}
     """
-    lengths = np.diff(run.pointer)
-    entries = np.repeat(chosen, lengths)
-    pointer = np.append(0, np.cumsum(lengths[chosen]))
-    return Run(run.source[chosen], pointer, run.target[entries], run.strength[entries])
+    sizes = np.bincount(part)
+    # Numbers of 16 bits are sorted by their digits, in a tenth of the time.
+    order = np.argsort(part.astype(np.uint16) if len(sizes) <= 1 << 16 else part, kind="stable")
+    ends = np.cumsum(sizes)
+    return {
+        each: select_rows(run, order[ends[each] - sizes[each] : ends[each]]) for each in np.flatnonzero(sizes).tolist()
+    }
 
 
 def readable(array: npt.NDArray[Any], dtype: type[np.signedinteger[Any]] | None = None) -> npt.NDArray[Any]:

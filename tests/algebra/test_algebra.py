@@ -20,7 +20,6 @@ from support.plain_training import arrays
 from support.random_sums import random_specifications, random_texts
 
 import giaann_dask as gd
-from giaann_dask.algebra.parts import select_rows
 from giaann_dask.algebra.removal import subtract
 from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text, sample_text
@@ -36,7 +35,7 @@ from giaann_dask.runs import renamed_rows
 from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
 from giaann_dask.runs.renamed_rows import rename_parts
 from giaann_dask.runs.renaming import Renaming, rename_run
-from giaann_dask.runs.run import Run
+from giaann_dask.runs.run import Run, select_rows
 from giaann_dask.runs.target_sets import run_of_blocks
 from giaann_dask.spec import MAXIMUM_CONCEPTS, MAXIMUM_FEATURES
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from giaann_dask.increments.context_counts import ContextCounts, count_contexts
-from giaann_dask.increments.contexts import CHAIN, CONTEXTS, SINGLE, TokenStream, source_key, word_key
-from giaann_dask.keys import unpack_target
+from giaann_dask.increments.context_counts import ContextCounts, count_contexts, count_rows
+from giaann_dask.increments.contexts import CHAIN, CONTEXTS, EXTENDS, NONE, SINGLE, TokenStream, source_key, word_key
+from giaann_dask.keys import pack_target, unpack_target
 from giaann_dask.runs.packing import pack, unpack
 
 Documents = list[list[list[str]]]
@@ -61,6 +62,29 @@ def test_counts_are_those_of_a_dictionary(documents: Documents) -> None:
     total = dict(zip(neuron[segment == 0].tolist(), counts.run.strength[segment == 0].tolist(), strict=True))
     expected = Counter(word.lower() for document in documents for sentence in document for word in sentence)
     assert total == {word_key(word): count for word, count in expected.items()}
+
+
+@examples(10)
+@given(st.integers(0, 1 << 32), st.integers(1, 40), st.sampled_from([1, 100, 1 << 18]))
+def test_rows_of_any_length_are_counted(seed: int, words: int, block_tokens: int) -> None:
+    """Short rows are sorted by insertion, long ones otherwise; some are those of the same word over and over."""
+    rng = np.random.default_rng(seed)
+    names = [f"word{number}" for number in np.minimum(rng.geometric(1 / words, 600), 500).tolist()]
+    ends = [0, *np.cumsum(rng.integers(1, 30, 40)).tolist()]
+    stream = TokenStream.from_documents([[names[begin:end] for begin, end in pairwise(ends) if names[begin:end]]])
+    kinds = [0, *range(1, CHAIN + 1), len(CONTEXTS) - 1]
+    expected: Counter[tuple[int, int]] = Counter()
+    word = stream.keys[stream.index]
+    for kind in kinds:
+        source = stream.sources(kind)
+        links = [(source, pack_target(kind, word, 0))]
+        if 1 < kind <= CHAIN:
+            links.append((source, pack_target(EXTENDS, stream.sources(kind - 1), 0)))
+        expected.update((s, t) for a, b in links for s, t in zip(a.tolist(), b.tolist(), strict=True) if s != NONE)
+    run = count_rows(stream, kinds, block_tokens)
+    source = np.repeat(run.source, np.diff(run.pointer))
+    found = list(zip(source.tolist(), run.target.tolist(), run.strength.tolist(), strict=True))
+    assert found == sorted((*pair, count) for pair, count in expected.items())
 
 
 def test_counts_are_packed_like_any_run() -> None:
