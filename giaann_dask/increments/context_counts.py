@@ -25,7 +25,7 @@ from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import BRANCH_BITS, NEURON_BITS
 
-# Tokens that are counted in one go: bounds the memory of sorting, about 400 bytes for each of them.
+# Tokens that are counted in one go: bounds the memory of sorting, about 1,100 bytes for each of them.
 BLOCK_TOKENS = 1 << 18
 # Counts of a block are 32-bit integers.
 _LARGEST_BLOCK = 1 << 31
