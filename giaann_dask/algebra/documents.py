@@ -1,7 +1,7 @@
 """Find the text of documents that are named by their identities in the ledger of a network.
 
-A network with an index records where each part of its text was read and with which options. The text itself is not
-stored: it is read there again, and only parts that still have their identity are used.
+The text itself is not stored. It is read again in inputs that are given, or where training read it; a network with an
+index records where, and with which options. Only parts of text that have the identity are used.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from giaann_dask.encoding.sources import SourceOptions, is_rereadable, reading_of
 from giaann_dask.errors import OptionError, parameter
@@ -39,8 +40,10 @@ class Documents:
     sources: SourceOptions
 
 
-def find_documents(reader: CommitReader, documents: Sequence[Source], sources: SourceOptions) -> Documents:
-    """Return the text of documents, some or all of which may be named by their identities.
+def find_documents(
+    reader: CommitReader, documents: Sequence[Source], sources: SourceOptions, texts: Sequence[Source] = ()
+) -> Documents:
+    """Return the text of documents, which may all be named by their identities.
 
     Parameters
     ----------
@@ -50,14 +53,21 @@ def find_documents(reader: CommitReader, documents: Sequence[Source], sources: S
         Inputs, or identities of parts of text in the ledger: 32 hexadecimal digits each, which are no file.
     sources : SourceOptions
         How inputs are read.
+    texts : sequence of str or MemoryInput
+        Inputs that hold the text of identities, in place of those that training read.
 
     Raises
     ------
     OptionError
-        If both are named, the ledger has no such part, or it is not known where its text was read.
+        If both are named, texts are given for inputs, the ledger has no such part, or it is not known where its text
+        was read.
     """
     named = [each for each in documents if isinstance(each, str) and _is_identity(each)]
     if not named:
+        if texts:
+            raise OptionError(
+                f"{parameter('texts')} and no identity of a document", "identities in them", "name the text alone"
+            )
         return Documents(inputs=documents, sources=sources)
     if len(named) < len(documents):
         raise OptionError(
@@ -74,23 +84,34 @@ def find_documents(reader: CommitReader, documents: Sequence[Source], sources: S
             "name the file of the document",
         )
     origins = reader.origins()
-    places = {origins.place(number[each]) if origins is not None else None for each in wanted}
-    found = {name: json.loads(name) for name in places if name is not None}
-    names = sorted({place.get("corpus", place.get("name", "")) for place in found.values()})
+    places = [None if origins is None else origins.place(number[each]) for each in sorted(wanted)]
+    found = [json.loads(each) for each in places if each is not None]
+    inputs = texts or _rereadable(found, unknown=None in places)
+    return Documents(inputs=inputs, sources=replace(_as_recorded(sources, found), only=wanted))
+
+
+def _rereadable(places: Sequence[Mapping[str, Any]], *, unknown: bool) -> Files:
+    """Return the inputs that text was read from; raise an error where one is unknown or cannot be read again."""
+    names = sorted({place.get("corpus", place.get("name", "")) for place in places})
     gone = [name for name in names if not is_rereadable(name)]
-    if None in places or gone:
+    if unknown or gone:
         where = f"text that was read from {gone[0]}" if gone else "text that no place is known of"
         raise OptionError(
             f"documents by identity, with {where}",
             f"a network that was trained on files or corpora with {parameter('trace')}, which records their places",
-            "name the file of the document",
+            f"name the file of the document, or {parameter('texts')} that hold it",
         )
-    how = {(place.get("tagger", sources.tagger), json.dumps(reading_of(place))) for place in found.values()}
+    return Files(names)
+
+
+def _as_recorded(sources: SourceOptions, places: Sequence[Mapping[str, Any]]) -> SourceOptions:
+    """Return options of reading with those that training recorded, which must be the same for all places."""
+    how = {(place.get("tagger", sources.tagger), json.dumps(reading_of(place))) for place in places}
     if len(how) > 1:
         raise OptionError("documents that were read with different options", "the same ones", "a command for each")
-    tagger, reading = next(iter(how))
-    options = replace(sources.reading, **json.loads(reading))
-    return Documents(inputs=Files(names), sources=replace(sources, tagger=tagger, reading=options, only=wanted))
+    for tagger, reading in how:
+        return replace(sources, tagger=tagger, reading=replace(sources.reading, **json.loads(reading)))
+    return sources
 
 
 def require_found(ledger: Sequence[LedgerEntry], documents: Documents) -> None:
@@ -98,10 +119,10 @@ def require_found(ledger: Sequence[LedgerEntry], documents: Documents) -> None:
     gone = (documents.sources.only or frozenset()) - {entry.identity for entry in ledger}
     if gone:
         raise OptionError(
-            f"{', '.join(map(str, documents.inputs))} does not hold the text of {len(gone):,} documents any more, "
-            f"such as {min(gone).hex()}",
-            "text as it was trained",
-            "name the file of a copy of the document",
+            f"{', '.join(map(str, documents.inputs))} does not hold the text of {len(gone):,} documents as it was "
+            f"trained, such as {min(gone).hex()}",
+            "the same text, in the same parts, with the same tagger",
+            f"name a copy of it with {parameter('texts')}",
         )
 
 

@@ -101,6 +101,7 @@ def forget_documents(
     inputs: Sequence[Source],
     sources: SourceOptions,
     *,
+    texts: Sequence[Source] = (),
     renumber: bool = False,
     purge: bool = False,
     observer: Observer = ignore,
@@ -115,9 +116,11 @@ def forget_documents(
         The network, trained on all tokens of its text, with canonical flags or of profile ``best``.
     inputs : sequence of str or MemoryInput
         The documents, as they were given to training: whole files, or whole texts; or identities of parts of text in
-        the ledger of a network with an index, whose text is read where training read it.
+        the ledger, whose text is in `texts`, or in a network with an index is read where training read it.
     sources : SourceOptions
         How they are read; with the network's own specification and lexicon.
+    texts : sequence of str or MemoryInput
+        Inputs that hold the text of the identities.
     renumber : bool
         Leave out names that no remaining text has, and number the others anew. Without it the dictionaries keep them;
         in profile ``best`` they are always left out.
@@ -141,7 +144,7 @@ def forget_documents(
         reader = store.open(store.head())
         require_sum(reader)
         with scratch_place(store.path, "forget") as documents:
-            named = find_documents(reader, inputs, sources)
+            named = find_documents(reader, inputs, sources, texts)
             removed = train_apart(client, reader, documents, named.inputs, named.sources, observer)
             require_found(removed.ledger(), named)
             parts = find_parts(reader, removed.ledger())

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from giaann_dask.api.texts import Inputs
+    from giaann_dask.text.memory_inputs import Source
 
 NetworkLike = str | os.PathLike[str] | Network
 
@@ -107,6 +108,7 @@ def forget(
     documents: Inputs,
     *,
     client: ClientLike | None = None,
+    texts: Inputs | None = None,
     text: TextOptions | None = None,
     renumber: bool = False,
     purge: bool = False,
@@ -121,11 +123,13 @@ def forget(
     network : str, Path or Network
         With ``flags="canonical"`` or of profile ``best``.
     documents : str, Path, Files or iterable of texts
-        The documents, as they were given to `train`: the text itself is needed, for the network does not store it. Of a
-        network with an index also identities of parts of text in its ledger (32 hexadecimal digits, several as
-        `Files`), whose text is read where training read it.
+        The documents, as they were given to `train`: the text itself is needed, for the network does not store it. Or
+        identities of parts of text in its ledger (`Network.text_parts`; several as `Files`), whose text is in `texts`.
     client : Client, cluster or str, optional
         The current client by default, else that of a new local cluster.
+    texts : str, Path, Files or iterable of texts, optional
+        Where the text of identities is: files or a corpus that hold it beside other text. By default where training
+        read it, which a network with an index knows.
     text : TextOptions, optional
         How text is tagged; as in training.
     renumber : bool
@@ -154,12 +158,15 @@ def forget(
             f"{parameter('purge')} with {parameter('branch')} {branch}", "one of them", "purge after a checkout of it"
         )
     read, chosen = read_inputs(documents, text)
+    held: Sequence[Source] = ()
+    if texts is not None:
+        held, chosen = read_inputs(texts, text)
     store = NetworkStore(os.fspath(network), branch or BRANCH)
     reader = store.open(store.head())
     sources = sources_of(reader.manifest().specification, chosen, reader.tokenizer() or reader.ever_pos())
     with observe_work(client, Workload(read, chosen.reading.text_field, None), progress, observer) as (used, reporting):
         report: RemovalReport = forget_documents(
-            used, store, read, sources, renumber=renumber, purge=purge, observer=reporting
+            used, store, read, sources, texts=held, renumber=renumber, purge=purge, observer=reporting
         )
     return report
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from giaann_dask.api.cluster import ClientLike, connect, observe_work, require_synchronous, use_client
@@ -25,6 +25,7 @@ from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import Commit, NetworkStore, Reference
+from giaann_dask.store.origins import Origins
 from giaann_dask.store.places import StorePlace
 from giaann_dask.text.ever_pos import EverPos
 
@@ -89,6 +90,28 @@ def open(
     given = os.fspath(reaching(path, storage_options))
     parts = urlsplit(given)
     return Network(unquote(parts.path) if parts.scheme == "file" else given, ref)
+
+
+class TextPart(NamedTuple):
+    """Part of text that a network was trained on.
+
+    Attributes
+    ----------
+    identity : str
+        32 hexadecimal digits that follow from its text and tagger.
+    sequences : int
+        How many of its sequences were counted.
+    complete : bool
+        Whether these are all of them.
+    place : str or None
+        Where it was read, with options of reading, as JSON; None where that is not known, as in a network without an
+        index.
+    """
+
+    identity: str
+    sequences: int
+    complete: bool
+    place: str | None
 
 
 class Network(Summarised):
@@ -202,6 +225,14 @@ class Network(Summarised):
     def commits(self) -> list[tuple[str, str]]:
         """Return identity and message of every commit, the last one first."""
         return self._store.commits()
+
+    def text_parts(self) -> list[TextPart]:
+        """Return the parts of text that the network was trained on, as its ledger has them."""
+        origins = self._reader.origins() or Origins()
+        return [
+            TextPart(entry.identity.hex(), entry.sequences, entry.complete, origins.place(number))
+            for number, entry in enumerate(self._reader.ledger())
+        ]
 
     def describe(self) -> dict[str, Any]:
         """Return counts and sizes, ready for JSON; bytes in memory are those of the encoded runs."""

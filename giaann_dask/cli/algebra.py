@@ -106,7 +106,14 @@ def add(
     required=True,
     callback=as_files,
     metavar="FILE|ID",
-    help="Text to subtract, named as for train, or its identity in the ledger of a network with an index; repeatable.",
+    help="Text to subtract, named as for train, or the identity of a part of text (inspect --parts); repeatable.",
+)
+@click.option(
+    "--texts",
+    multiple=True,
+    callback=as_files,
+    metavar="INPUT",
+    help="Files or corpora that hold the text of each ID.  [default: where training with --trace read it]",
 )
 @click.option(
     "--renumber", is_flag=True, help="Leave out names that no remaining text has, and number the others anew."
@@ -121,13 +128,19 @@ def add(
 @text_options
 @common_options
 def forget(
-    network: Path, documents: tuple[str, ...], branch: str | None, certificate: Path | None, **values: Any
+    network: Path,
+    documents: tuple[str, ...],
+    texts: tuple[str, ...],
+    branch: str | None,
+    certificate: Path | None,
+    **values: Any,
 ) -> None:
     """Subtract documents from a network, exactly.
 
-    The network then equals one that was trained without them, to the byte of what is exported. The text itself is
-    needed: of an ID, a part of text as trace --json and certificates name it, it is read where training read it. The
-    network needs canonical flags (train --flags canonical) or profile best.
+    The network then equals one that was trained without them, to the byte of what is exported. The text itself has to
+    be given again: as FILE, or for an ID, a part of text as inspect --parts, trace --json and certificates name it, in
+    --texts; where the network was trained with --trace, an ID is read where training read it. The network needs
+    canonical flags (train --flags canonical) or profile best.
     """
     where = cluster_options(values, LOCAL)
     from giaann_dask.api.algebra import forget as forget_inputs
@@ -143,6 +156,7 @@ def forget(
             network,
             documents,
             client=client,
+            texts=texts or None,
             text=text,
             renumber=values["renumber"],
             purge=values["purge"],

@@ -355,15 +355,19 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
 @giaann_dask.command()
 @NETWORK
 @click.option("--ref", "--commit", "commit", metavar="NAME", help="Show an older commit, tag or branch.")
+@click.option("--parts", is_flag=True, help="Also list the parts of text that were trained, with their identities.")
 @output_options
-def inspect(network: Path, commit: str | None, **values: Any) -> None:
+def inspect(network: Path, commit: str | None, parts: bool, **values: Any) -> None:
     """Show the sizes of a network and its commits, the last one first."""
     from giaann_dask.api.network import Network
 
     with waiting("inspect"):
         opened = Network(network, commit)
         history, described = opened.commits(), opened.describe()
+        texts = opened.text_parts() if parts else []
     counts = {**described, "history": [{"commit": name, "message": message} for name, message in history]}
+    if parts:
+        counts["parts"] = [each._asdict() for each in texts]
     names = (
         "commit",
         "concepts",
@@ -392,6 +396,9 @@ def inspect(network: Path, commit: str | None, **values: Any) -> None:
     shown += [f"commit {name}  {message}" for name, message in history[:_COMMITS_SHOWN]]
     if len(history) > _COMMITS_SHOWN:
         shown.append(f"and {len(history) - _COMMITS_SHOWN:,} older ones, which --json names too")
+    for part in texts:
+        counted = f"{part.sequences:,} sequences" + ("" if part.complete else ", not all")
+        shown.append(f"part {part.identity}  {counted}" + (f"  {part.place}" if part.place else ""))
     answer(counts, values["as_json"], [f"network {network}", *shown])
 
 

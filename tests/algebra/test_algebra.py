@@ -475,11 +475,43 @@ def test_documents_are_named_by_their_identity(client: Client, tmp_path: Path) -
         with pytest.raises(OptionError, match=reason):
             gd.forget(network, gd.Files(named), client=client)
     files[1].write_text("Another text stands here now, as long as that one was.", encoding="utf-8")
-    with pytest.raises(OptionError, match="does not hold the text of 1 documents any more"):
+    with pytest.raises(OptionError, match="does not hold the text of 1 documents as it was trained"):
         gd.forget(both, identity, client=client)
+    with pytest.raises(OptionError, match="no identity of a document"):
+        gd.forget(both, files[0], texts=files[0], client=client)
+    copy = shutil.copytree(both.path, tmp_path / "copy")
+    by_text = gd.forget(copy, identity, texts=DOCUMENTS[1:2], client=client)
     files[1].write_text(DOCUMENTS[1], encoding="utf-8")
     report = gd.forget(both, identity, client=client)
-    assert (report.parts, report.digest) == ((identity,), alone.digest())
+    assert (report.parts, report.digest) == ((identity,), alone.digest()) == (by_text.parts, by_text.digest)
+
+
+@pytest.mark.parametrize("profile", ["v1", "best"])
+def test_parts_of_a_corpus_are_forgotten_by_identity(
+    profile: str, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A network without an index is told where the text of its parts is: in a corpus, or in files of more text."""
+    files = write_texts(tmp_path / "texts", DOCUMENTS)
+    rule, network = specification(profile), tmp_path / "net"
+    gd.train(files[:2], network, client=client, specification=rule)
+    alone = gd.train(files[0], tmp_path / "alone", client=client, specification=rule)
+    assert run(["inspect", str(network), "--parts", "--json"]) == 0
+    parts = json.loads(capsys.readouterr().out)["parts"]
+    assert parts == [each._asdict() for each in gd.open(network).text_parts()]
+    assert parts[0] == alone.text_parts()[0]._asdict()
+    assert sum(each["sequences"] for each in parts) == gd.open(network).manifest.sequences
+    assert run(["inspect", str(network), "--parts"]) == 0
+    assert f"part {parts[1]['identity']}  {parts[1]['sequences']:,} sequences" in capsys.readouterr().out
+    command = ["forget", str(network), *(f"--document={each['identity']}" for each in parts[1:]), "--json"]
+    assert run(command) == 2
+    assert "--texts" in capsys.readouterr().err
+    texts = str(tmp_path / "texts")
+    if profile == "v1":
+        texts = str(gd.encode(texts, tmp_path / "corpus", client=client, specification=rule).path)
+    assert run([*command, "--texts", texts, "--certificate", str(tmp_path / "certificate")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["parts"] == sorted(each["identity"] for each in parts[1:])
+    assert gd.open(network).digest() == found["digest"] == alone.digest()
 
 
 @only_best
