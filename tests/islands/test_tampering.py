@@ -80,13 +80,27 @@ def packed(request: pytest.FixtureRequest, client: Client, tmp_path_factory: pyt
 
 def flipped(rng: random.Random, made: Packed, path: Path) -> Path:
     """Flip one bit of a header, a content or the padding of any member."""
-    content = bytearray(made.bundle.read_bytes())
-    name, each = rng.choice(list(members_of(made.bundle).items()))
-    # From the member's header to the next one.
-    begin = content.index(name.encode().ljust(100, b"\0"))
-    at = begin + rng.randrange(512 + len(each) + -len(each) % 512) if rng.random() < 0.9 else len(content) - 1
-    content[at] ^= 1 << rng.randrange(8)
-    path.write_bytes(content)
+    content = made.bundle.read_bytes()
+    first, size = rng.choice(places_of(made.bundle))
+    at = first + rng.randrange(size) if rng.random() < 0.9 else len(content) - 1
+    return flip(path, content, at, rng)
+
+
+def places_of(bundle: Path) -> list[tuple[int, int]]:
+    """Return first byte and size of each header, content and padding of a bundle."""
+    content, places = bundle.read_bytes(), []
+    for name, each in members_of(bundle).items():
+        begin = content.index(name.encode().ljust(100, b"\0"))
+        for size in (512, len(each), -len(each) % 512):
+            places.append((begin, size))
+            begin += size
+    return [each for each in places if each[1]]
+
+
+def flip(path: Path, content: bytes, at: int, rng: random.Random) -> Path:
+    changed = bytearray(content)
+    changed[at] ^= 1 << rng.randrange(8)
+    path.write_bytes(changed)
     return path
 
 
@@ -120,6 +134,13 @@ def wrong_key(rng: random.Random, made: Packed, path: Path) -> Path:
     return write_members(path, members)
 
 
+def other_island(rng: random.Random, made: Packed, path: Path) -> Path:
+    """Send again what a listed key has signed for an island of another network, with the same names or others."""
+    island = made.island
+    other = replace(island, **rng.choice([{"features": (*island.features, "more")}, {"digest": island.digest[::-1]}]))
+    return sign_again(made.bundle, path, island, made.key, lambda *each: each, set(), signed_for=other)
+
+
 def negative(rng: random.Random, made: Packed, path: Path) -> Path:
     """Make strengths negative or 0, others larger, and sign again."""
 
@@ -131,6 +152,8 @@ def negative(rng: random.Random, made: Packed, path: Path) -> Path:
             units[one] -= units[other] - units[one]
             return units
 
+        if increments.neurons.connections and rng.random() < 0.4:
+            return group, with_strengths(increments, lambda table: -table.strength.astype(np.int64), "neurons")
         return group, with_strengths(increments, strengths)
 
     return sign_again(made.bundle, path, made.island, made.key, change, {rng.randrange(5)})
@@ -149,6 +172,27 @@ def inflated(rng: random.Random, made: Packed, path: Path) -> Path:
             return units
 
         return group, with_strengths(increments, strengths)
+
+    return sign_again(made.bundle, path, made.island, made.key, change, {rng.randrange(5)})
+
+
+def own_strengths(rng: random.Random, made: Packed, path: Path) -> Path:
+    """Make the own strength of a neuron larger, which profile best has none of, or add one there, and sign again.
+
+    In v1 the lengths do not imply the totals beyond the first segments, so that some of it is found by an audit alone.
+    """
+
+    def change(group: Group, increments: PackedRegionRun) -> tuple[Group, PackedRegionRun]:
+        if not increments.neurons.connections:
+            return group, increments._replace(neurons=increments.connections)
+
+        def strengths(table: Run) -> np.ndarray:
+            units = table.strength.astype(np.int64)
+            one = rng.randrange(len(units))
+            units[one] += rng.choice([1, 1 << 62])
+            return units
+
+        return group, with_strengths(increments, strengths, "neurons")
 
     return sign_again(made.bundle, path, made.island, made.key, change, {rng.randrange(5)})
 
@@ -203,8 +247,10 @@ KINDS: dict[Callable[[random.Random, Packed, Path], Path], tuple[set[str], int]]
     flipped: ({"opened"}, 26),
     swapped: ({"opened"}, 8),
     wrong_key: ({"opened"}, 6),
+    other_island: ({"opened"}, 2),
     negative: ({"opened", "increments"}, 6),
     inflated: ({"opened", "increments"}, 7),
+    own_strengths: ({"opened", "increments", "audit"}, 4),
     other_counts: ({"opened", "increments"}, 6),
     moving: ({"audit"}, 5),
     other_text: ({"audit"}, 3),
@@ -220,6 +266,16 @@ def test_every_mutation_is_refused(packed: Packed, tmp_path: Path) -> None:
             path = mutate(rng, packed, tmp_path / "changed")
             assert path.read_bytes() != packed.bundle.read_bytes()
             assert fault_of(path, packed.island) in found, (mutate.__name__, number)
+
+
+@pytest.mark.parametrize("packed", ["v1"], indirect=True)
+def test_a_flipped_bit_is_found_in_every_part(packed: Packed, tmp_path: Path) -> None:
+    """In the header, content or padding of each member, and in the end of the file."""
+    rng, content = random.Random(4), packed.bundle.read_bytes()
+    places = places_of(packed.bundle)[::2]
+    ends = (max(first + size for first, size in places), len(content) - 1)
+    for at in (*(first + rng.randrange(size) for first, size in places), *ends):
+        assert fault_of(flip(tmp_path / "changed", content, at, rng), packed.island) == "opened", at
 
 
 def test_the_audit_finds_what_it_says(packed: Packed, tmp_path: Path) -> None:

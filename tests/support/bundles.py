@@ -35,8 +35,17 @@ def write_members(path: Path, members: Mapping[str, bytes]) -> Path:
     return path
 
 
-def sign_again(source: Path, path: Path, island: Island, key: Path, change: Change, chosen: set[int]) -> Path:
-    """Write a bundle whose chosen groups are changed, with a valid signature."""
+def sign_again(
+    source: Path,
+    path: Path,
+    island: Island,
+    key: Path,
+    change: Change,
+    chosen: set[int],
+    *,
+    signed_for: Island | None = None,
+) -> Path:
+    """Write a bundle whose chosen groups are changed, with a valid signature, for its island or another one."""
     bundle = open_bundle(source, island)
     with writing_archive(path) as archive:
         writer = BundleWriter(archive)
@@ -45,15 +54,17 @@ def sign_again(source: Path, path: Path, island: Island, key: Path, change: Chan
             changed = change(group, run) if number in chosen else (group, run)
             writer.add(*changed, bundle.text(number) if bundle.has_text(number) else None)
         names = {"concepts": bundle.concepts, "features": bundle.features}
-        writer.finish(names, island, bundle.tagger, read_private_key(key))
+        writer.finish(names, signed_for or island, bundle.tagger, read_private_key(key))
     return path
 
 
-def with_strengths(run: PackedRegionRun, change: Callable[[Run], np.ndarray]) -> PackedRegionRun:
-    """Return increments with other strengths of the connections; those of 0 stay."""
-    table = unpack(run.connections)
-    strength = change(table).astype(np.int64)
-    return run._replace(connections=pack(Run(table.source, table.pointer, table.target, strength)))
+def with_strengths(
+    run: PackedRegionRun, change: Callable[[Run], np.ndarray], table: str = "connections"
+) -> PackedRegionRun:
+    """Return increments with other strengths of the connections or neurons; those of 0 stay."""
+    each = unpack(getattr(run, table))
+    strength = change(each).astype(np.int64)
+    return run._replace(**{table: pack(Run(each.source, each.pointer, each.target, strength))})
 
 
 def moved(rng: random.Random, run: Run) -> np.ndarray:
