@@ -239,11 +239,20 @@ def absolute_place(path: str | os.PathLike[str]) -> Path:
         raise OptionError(f"the path {str(path)!r} leads nowhere ({error})", "a folder", "give another path") from error
 
 
+def require_local(path: Path) -> None:
+    """Raise an `OptionError` if what is to be a file or folder of this machine is named by a URL."""
+    if is_object_store(path):
+        raise OptionError(
+            f"a file at {object_path(str(path))}", "a path on this machine", "write it here, then copy it"
+        )
+
+
 def require_writable(path: Path) -> None:
     """Make the folder of a file that will be written, and raise a `StoreRefusedError` if it cannot be.
 
     Better before hours of work than after them.
     """
+    require_local(path)
     with writing(str(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
@@ -266,6 +275,7 @@ def replacing(path: Path) -> Iterator[Path]:
     path : Path
         The file that is to be there in the end; a link to it stays a link.
     """
+    require_local(path)
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists():

@@ -500,11 +500,12 @@ class Network(Summarised):
         ('to', 2)
         """
         from giaann_dask.api.texts import as_sources
+        from giaann_dask.inference.continuation import trace_reasons
         from giaann_dask.tracing.index import require_index
 
         require_index(self._reader)
         continuation = self.generate(prompt, client=client, max_tokens=max_tokens, explain=True, options=options)
-        return continuation.trace(sentences=sentences, texts=as_sources(texts))
+        return trace_reasons(continuation, sentences, as_sources(texts))
 
     def session(
         self,

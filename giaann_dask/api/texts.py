@@ -22,7 +22,7 @@ from giaann_dask.spec import Specification
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.inputs import Files, names_input
+from giaann_dask.text.inputs import Files, expand_lists, names_input
 from giaann_dask.text.memory_inputs import MemoryInput, Source, memory_input
 from giaann_dask.text.reading import ReadOptions
 from giaann_dask.text.tagging import check_tagger
@@ -160,7 +160,7 @@ def read_inputs(
     """
     read = as_sources(inputs)
     if isinstance(read, Files):
-        read = Files(reaching(name, storage_options) for name in read)
+        read = Files(reaching(name, storage_options) for name in expand_lists(map(os.fspath, read)))
     return read, (text or TextOptions()).fitting(read)
 
 

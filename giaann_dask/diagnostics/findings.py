@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from giaann_dask.device import select_device
+from giaann_dask.object_urls import is_object_store
 from giaann_dask.representations import format_bytes
 
 Status = Literal["good", "note", "bad"]
@@ -63,7 +64,7 @@ def check_machine(folder: Path, ports: Iterable[tuple[str, int]]) -> Iterator[Fi
     Parameters
     ----------
     folder : Path
-        Where networks are or will be.
+        Where networks are or will be; object stores have no disk of this machine.
     ports : iterable of (str, int)
         Ports that will be listened at, and what for.
     """
@@ -71,8 +72,11 @@ def check_machine(folder: Path, ports: Iterable[tuple[str, int]]) -> Iterator[Fi
     yield from check_packages(requires(PACKAGE) if _installed(PACKAGE) is not None else None)
     yield check_device()
     yield check_memory(_memory_limit(), psutil.virtual_memory().available)
-    yield from (check_disk(name, place) for name, place in (("disk", folder), ("disk for spilling", spill_folder())))
-    yield check_sharing(folder)
+    if not is_object_store(folder):
+        yield check_disk("disk", folder)
+    yield check_disk("disk for spilling", spill_folder())
+    if not is_object_store(folder):
+        yield check_sharing(folder)
     yield check_numba_cache()
     yield from (check_port(name, port) for name, port in ports)
 

@@ -403,17 +403,13 @@ class Continuation(Summarised):
         OptionError
             If the network was trained without an index, or the continuation names no reasons.
         """
-        from giaann_dask.tracing.trace import Trace, check_sentences, open_tracer
-
-        check_sentences(sentences)
         if not self.network or (self.tokens and not any(token.reasons for token in self.tokens)):
             raise OptionError(
                 "a continuation without its reasons or its network",
                 "one that Network.generate returned with reasons",
                 f"generate it again with {parameter('explain')}",
             )
-        tracer = open_tracer(self.network, self.commit, texts)
-        return Trace(tuple(token.trace(tracer, sentences) for token in self.tokens), self.commit)
+        return trace_reasons(self, sentences, texts)
 
     def summary(self) -> Summary:
         """Return the lines that represent the continuation: its text, and the reasons for each token."""
@@ -438,3 +434,12 @@ class Continuation(Summarised):
         if not self.tokens:
             shown.append("No trained sentence goes on like this: begin as your text does, or train more of it.")
         return shown
+
+
+def trace_reasons(continuation: Continuation, sentences: int, texts: Sequence[Source]) -> Trace:
+    """Return the training sequences behind a continuation made with reasons, which a token of no activation has not."""
+    from giaann_dask.tracing.trace import Trace, check_sentences, open_tracer
+
+    check_sentences(sentences)
+    tracer = open_tracer(continuation.network, continuation.commit, texts)
+    return Trace(tuple(token.trace(tracer, sentences) for token in continuation.tokens), continuation.commit)

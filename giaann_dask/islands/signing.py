@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, StoreExistsError
 from giaann_dask.lazy import import_optional
-from giaann_dask.storage import writing
+from giaann_dask.storage import require_local, writing
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -48,6 +48,7 @@ def generate_key(path: Path) -> str:
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     files = ((path, private, 0o600), (public_path(path), public, 0o644))
     for file, _, _ in files:
+        require_local(file)
         if file.exists():
             raise StoreExistsError(f"there is a file {file}", "a new path", "a key is never overwritten: name another")
     for file, content, mode in files:

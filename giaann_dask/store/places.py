@@ -19,6 +19,7 @@ from giaann_dask.errors import (
     OptionError,
     StoreExistsError,
     StoreMissingError,
+    StoreUnreachableError,
     StoreWriteError,
     parameter,
 )
@@ -269,7 +270,7 @@ def answering(what: str = "the network") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, StoreWriteError) or not is_unreachable(error):
+        if isinstance(error, StoreWriteError | StoreUnreachableError) or not is_unreachable(error):
             raise
         raise unreachable(what) from error
 

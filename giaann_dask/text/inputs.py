@@ -159,10 +159,10 @@ def resolve_inputs(inputs: Sequence[Source | os.PathLike[str]]) -> list[Input]:
             resolved.append(_parse_dataset(each))
         elif each and os.path.exists(each):
             resolved.extend(_expand(Path(each), named=True))
+        elif _names_list(each):
+            resolved.extend(resolve_inputs(list(expand_lists([each]))))
         elif names_url(each):
             resolved.extend(find_files(each, _KNOWN_SUFFIXES))
-        elif each.startswith(_LIST) and os.path.isfile(each.removeprefix(_LIST)):
-            resolved.extend(resolve_inputs(_listed(Path(each.removeprefix(_LIST)))))
         elif glob.has_magic(each):
             resolved.extend(_match(each))
         else:
@@ -207,17 +207,40 @@ def require_rereadable(inputs: Sequence[Source | os.PathLike[str]], reason: str)
             )
 
 
-def _listed(file: Path) -> list[str]:
+def expand_lists(names: Iterable[str]) -> Iterator[str]:
+    """Yield names of inputs, and in the place of a list (``@FILE``) the names in it.
+
+    Raises
+    ------
+    InputMissingError, EmptyInputError
+        If a list cannot be read, or names nothing.
+    """
+    for name in names:
+        if _names_list(name):
+            yield from expand_lists(_listed(name.removeprefix(_LIST)))
+        else:
+            yield name
+
+
+def _names_list(name: str) -> bool:
+    """Return whether a name is one of a list, and not that of a file which begins so."""
+    file = name.removeprefix(_LIST)
+    return file != name and not os.path.exists(name) and (os.path.isfile(file) or names_url(file))
+
+
+def _listed(file: str) -> list[str]:
     """Return the inputs that a file names, one a line; blank lines and lines that begin with ``#`` are left out."""
+    if names_url(file):
+        raise InputMissingError(f"the list {file!r} is at a URL", "a list on this machine", "copy it to a file")
     try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in Path(file).read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise InputMissingError(
-            f"the list {str(file)!r} cannot be read ({error})", "names of inputs in UTF-8, one a line", "correct it"
+            f"the list {file!r} cannot be read ({error})", "names of inputs in UTF-8, one a line", "correct it"
         ) from error
     found = [line for line in lines if line and not line.startswith("#")]
     if not found:
-        raise EmptyInputError(f"the list {str(file)!r} names no input", "one name a line", "add some")
+        raise EmptyInputError(f"the list {file!r} names no input", "one name a line", "add some")
     return found
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from giaann_dask.errors import GiaannError, InputMissingError, MissingDependencyError
+from giaann_dask.errors import GiaannError, InputMissingError, MissingDependencyError, parameter
 from giaann_dask.object_urls import ObjectUrl, options_of
 
 # Protocols of object stores, which one client serves.
@@ -187,5 +187,6 @@ def _answering(url: str) -> Iterator[None]:
         raise InputMissingError(
             f"{url!r} cannot be read ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
             "an address that answers",
-            "check the address, the network and the credentials in the environment",
+            "check the address, the network and the credentials, in the environment or in "
+            f"{parameter('storage_options')}",
         ) from error

@@ -21,7 +21,7 @@ import giaann_dask as gd
 from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.spec_profiles import Profile
-from giaann_dask.storage import bytes_on_disk, writing
+from giaann_dask.storage import bytes_on_disk, require_local, writing
 from giaann_dask.text.inputs import resolve_inputs
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ class ComparisonOptions:
 
 def compare(options: ComparisonOptions, observer: Observer = ignore) -> list[Row]:
     """Train and evaluate a network for each size and profile, and return the rows of the table."""
+    require_local(options.output)
     with writing(str(options.output)):
         options.output.mkdir(parents=True, exist_ok=True)
     networks = options.networks()

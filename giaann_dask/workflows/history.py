@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from giaann_dask.object_urls import is_object_store
-from giaann_dask.storage import writing
+from giaann_dask.storage import require_local, writing
 from giaann_dask.workflows.exits import DONE, TryAgainError, message_of, status_of
 
 _LOG = logging.getLogger(__name__)
@@ -27,6 +27,8 @@ _PAUSE_S = 0.2
 
 def history_of(network: Path, given: Path | None = None) -> Path:
     """Return the file of a network's history: beside it, unless another one is named."""
+    if given is not None:
+        require_local(given)
     return given or beside(network, ".history.jsonl")
 
 

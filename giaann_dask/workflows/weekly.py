@@ -14,6 +14,7 @@ from distributed import Client
 from giaann_dask.api.network import Network
 from giaann_dask.errors import parameter, require_option
 from giaann_dask.events import Observer, ignore
+from giaann_dask.storage import require_local
 from giaann_dask.workflows.exits import CheckFailedError
 from giaann_dask.workflows.history import read_lines
 from giaann_dask.workflows.measuring import Measure, has_fallen, last_passed, measure
@@ -54,6 +55,7 @@ class WeeklyOptions:
     commit: str | None = None
 
     def __post_init__(self) -> None:
+        require_local(self.reports)
         require_option(0 <= self.tolerance <= 1, "tolerance", self.tolerance, "a share from 0 to 1")
 
 

@@ -18,6 +18,7 @@ from giaann_dask.data import sample_text
 from giaann_dask.diagnostics import findings
 from giaann_dask.diagnostics.checkup import check_cluster, check_network, check_versions, versions
 from giaann_dask.diagnostics.findings import Finding
+from giaann_dask.object_urls import ObjectPath
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,9 @@ def test_disks_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         psutil, "disk_partitions", lambda all: [SimpleNamespace(mountpoint=place.mountpoint, fstype="ext4")]
     )
     assert findings.check_sharing(tmp_path / "net").status == "note"
+    # An object store has no disk of this machine.
+    bucket = by_check(list(findings.check_machine(ObjectPath("s3://bucket/net"), ())))
+    assert not {"disk", "file system"} & set(bucket)
     monkeypatch.setattr("os.access", lambda *_: False)
     assert findings.check_disk("disk", tmp_path).found.endswith("cannot be written")
     assert "NUMBA_CACHE_DIR" in findings.check_numba_cache().remedy

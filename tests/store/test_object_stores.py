@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from dask._task_spec import Task
 from distributed import Client
@@ -21,7 +22,9 @@ from support.processes import until
 from support.village import write_village
 
 import giaann_dask as gd
+from giaann_dask.api.islands import create_island
 from giaann_dask.cli import run
+from giaann_dask.cli.commands import giaann_dask
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import (
     EmptyInputError,
@@ -359,7 +362,9 @@ def test_storage_options_replace_the_environment_and_are_shown_nowhere(
     logged.addHandler(said)
     # A worker process has neither the environment nor the options, but for what tasks bring.
     with gd.connect(workers=1) as workers:
-        corpus = gd.encode("s3://bucket/optional/a.txt", "s3://bucket/apart", client=workers, storage_options=given)
+        names = tmp_path / "names.lst"
+        names.write_text("s3://bucket/optional/a.txt\n")
+        corpus = gd.encode(gd.Files(f"@{names}"), "s3://bucket/apart", client=workers, storage_options=given)
         private: dict[str, Any] = {"client": workers, "storage_options": given, "observer": events.append}
         network = gd.train(corpus, "s3://bucket/private", specification=FEW, **private)
         read = gd.place("s3://bucket/optional/a.txt", given)
@@ -383,6 +388,94 @@ def test_storage_options_replace_the_environment_and_are_shown_nowhere(
         stored = b"".join(bytes(store.objects().get(key).bytes()) for keys, _ in store.entries() for key in keys)
         assert len(stored) > 10_000
         assert secret.encode() not in stored
+
+
+# Of every command that takes a place, arguments that name one in a bucket which is not there.
+PLACES = {
+    "add": "s3://none/a s3://none/b --out s3://none/c",
+    "branch": "s3://none/a",
+    "checkout": "s3://none/a main",
+    "compact": "s3://none/a",
+    "diff": "s3://none/a s3://none/b",
+    "digest": "s3://none/a",
+    "draw": "s3://none/a --out a.svg",
+    "encode": "s3://none/a.txt --out s3://none/c",
+    "evaluate": "s3://none/a s3://none/a.txt",
+    "export": "s3://none/a --out a.npz",
+    "forget": "s3://none/a --document s3://none/a.txt",
+    "generate": "s3://none/a miller",
+    "inspect": "s3://none/a",
+    "island create": "s3://none/a island --key me=key.pub",
+    "island join": "a.island s3://none/b",
+    "island pack": "s3://none/a s3://none/a.txt --island a.island --key key --out bundle",
+    "island merge": "s3://none/a bundle --island a.island",
+    "job backup": "--network s3://none/a --to s3://none/b",
+    "job compare": "--train s3://none/a.txt --evaluate s3://none/b.txt --tagger lexicon --output compared",
+    "job nightly": "--network s3://none/a --text s3://none/a.txt",
+    "job weekly": "--network s3://none/a --evaluate s3://none/a.txt",
+    "log": "s3://none/a",
+    "prune": "s3://none/a --keep 0.5 --out s3://none/b",
+    "report": "s3://none/a --out a.html",
+    "serve": "s3://none/a --port 0",
+    "tag": "s3://none/a",
+    "tokenizer train": "s3://none/a.txt --out a.json",
+    "trace": "s3://none/a miller",
+    "train": "s3://none/a.txt --network s3://none/a",
+}
+# The doctor finds what is wrong instead; the others name only files of this machine.
+WITHOUT = {"cluster", "cluster stop", "compile", "doctor", "island key", "island keys", "island show"}
+
+
+def names_of_commands(group: click.Group, before: str = "") -> Iterator[str]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from names_of_commands(command, f"{before}{name} ")
+        if not isinstance(command, click.Group) or command.invoke_without_command:
+            yield before + name
+
+
+def test_every_command_says_in_one_line_that_a_bucket_is_not_there(
+    requests: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert set(names_of_commands(giaann_dask)) - WITHOUT == set(PLACES)
+    monkeypatch.chdir(tmp_path)
+    create_island(tmp_path / "net", tmp_path / "a.island", {})
+    assert run(["island", "key", "key"]) == 0
+    capsys.readouterr()
+    for name, arguments in PLACES.items():
+        secret = ["--storage-option=access_key_id=bob", "--storage-option=secret_access_key=JXq7-hidden"]
+        assert run([*name.split(), *arguments.split(), *secret]) == 2, name
+        out, err = capsys.readouterr()
+        assert err.startswith("giaann-dask: "), name
+        assert err.count("\n") == 1, name
+        assert "s3://none/" in err or name == "island merge", name
+        assert "hidden" not in out + err, name
+    assert run(["doctor", "--network", "s3://none/a"]) == 3
+    assert "the bucket of s3://none/a cannot be read" in " ".join(capsys.readouterr().out.split())
+
+
+def test_files_of_this_machine_are_not_named_by_urls(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As paths, URLs would be folders of a colon."""
+    monkeypatch.chdir(tmp_path)
+    network = gd.train(sample_test_text(), tmp_path / "net", client=client, specification=FEW)
+    with pytest.raises(OptionError, match="a file at s3://bucket/a"):
+        network.export("s3://bucket/a.npz")
+    text = str(sample_test_text())
+    for arguments in (
+        ["export", "net", "--out", "s3://bucket/a.zarr"],
+        ["evaluate", "net", text, "--report", "s3://bucket/a.html"],
+        ["island", "key", "s3://bucket/key"],
+        ["job", "nightly", "--network", "net", "--text", text, "--history", "s3://bucket/a.jsonl"],
+        ["job", "weekly", "--network", "net", "--evaluate", text, "--reports", "s3://bucket/reports"],
+        ["job", "compare", "--train", text, "--evaluate", text, "--tagger", "lexicon", "--output", "s3://bucket/a"],
+    ):
+        assert run(arguments) == 2, arguments
+        assert "a file at s3://bucket/" in capsys.readouterr().err, arguments
+    assert run(["encode", "@s3://bucket/names", "--out", "corpus"]) == 2
+    assert "the list 's3://bucket/names' is at a URL" in capsys.readouterr().err
+    assert not (tmp_path / "s3:").exists()
 
 
 @pytest.mark.parametrize(

@@ -172,3 +172,15 @@ def test_what_cannot_be_traced_is_refused(network: gd.Network) -> None:
     with pytest.raises(OptionError, match="without its reasons"):
         Continuation(("a",), (), None, "commit").trace()
     assert TraceIndex(network._reader).postings(12345).sequence.tolist() == []
+
+
+def test_tokens_that_no_connection_has_decided(client: Client, tmp_path: Path) -> None:
+    """Their activation is nothing: the first of equal ones is taken."""
+    rule = gd.Specification(trace=True, regions=2)
+    small = gd.train(sample_test_text(), tmp_path / "net", client=client, specification=rule)
+    prompt = "The old miller carried the"
+    assert not any(token.reasons for token in small.generate(prompt, explain=True).tokens)
+    assert [(token.word, token.connections) for token in small.trace(prompt).tokens] == [
+        ("miller", ()),
+        ("carried", ()),
+    ]
