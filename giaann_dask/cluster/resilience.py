@@ -2,7 +2,7 @@
 
 This sets when a worker counts as hung, how many workers may die while running a task before it fails, and how long a
 lost worker may take to be replaced; it retries the start of workers with backoff. Schedulers that were
-started separately use Dask's own configuration; timeouts of results are in `waiting`.
+started separately use Dask's own configuration, and get a plugin; timeouts of results are in `waiting`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ from typing import Any
 
 import dask
 from dask.utils import key_split
-from distributed import Nanny, Scheduler, Status
+from distributed import Client, Nanny, Scheduler, Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.nanny import WorkerProcess
 from distributed.process import AsyncProcess
+from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
 from giaann_dask.cluster.fork_server import begin_fork_server, default_method, forks, skip_main_import
 
+_LOG = logging.getLogger(__name__)
+# How long a scheduler may take to add a plugin.
+_PATIENCE_S = 10.0
 # Backoff between attempts to start a worker again.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 # How many collections of a span are kept, and how often the others are removed.
@@ -95,6 +99,29 @@ class FailureCountReset(SchedulerPlugin):  # type: ignore[misc]
             task.suspicious = 0
         if task is not None and finish == "no-worker" and task.loose_restrictions:
             task.worker_restrictions = None
+
+
+def add_scheduler_plugin(client: Client, plugin: SchedulerPlugin, seconds: float = _PATIENCE_S) -> None:
+    """Add a plugin to the scheduler of a client, unless it has one of that name; it stays as long as the scheduler.
+
+    Raises
+    ------
+    Exception
+        If the scheduler refuses code, cannot import the plugin, or does not answer in time.
+    """
+    arguments = {"plugin": dumps(plugin), "name": plugin.name, "idempotent": True}
+    client.sync(client.scheduler.register_scheduler_plugin, callback_timeout=seconds, **arguments)
+
+
+def survive_losses(client: Client) -> None:
+    """Let the scheduler of a client, if it was started separately, give tasks of lost workers to others.
+
+    Otherwise a training would wait forever once all workers of a cluster that scales have been gone together.
+    """
+    try:
+        add_scheduler_plugin(client, FailureCountReset())
+    except Exception as error:
+        _LOG.warning("this scheduler takes no plugin, so that work stops when all workers are lost at once: %s", error)
 
 
 class HistoryPruning(SchedulerPlugin):  # type: ignore[misc]
@@ -181,7 +208,7 @@ class RestartingNanny(Nanny):  # type: ignore[misc]
             except Exception:
                 if not self._restarts():
                     raise
-                logging.getLogger(__name__).warning("a worker could not be started; trying again in %g s", pause)
+                _LOG.warning("a worker could not be started; trying again in %g s", pause)
             failed = self.process
             if failed is not None and failed.is_alive():
                 await failed.kill(timeout=pause)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from distributed import Client, LocalCluster
 
 import giaann_dask as gd
 from giaann_dask import user_cache
@@ -106,3 +109,23 @@ def test_importing_compiles_where_the_installation_and_the_home_are_read_only(tm
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[[['A', 'cat', '.'], ['It', 'ran', '.']]]"
+
+
+@pytest.mark.cluster
+def test_tasks_of_a_scheduler_that_lost_all_workers_go_to_the_next() -> None:
+    """Of a scheduler that was started separately: Dask would let a task that prefers a lost worker wait for it."""
+    arguments = {"processes": False, "protocol": "tcp://", "dashboard_address": ":0"}
+    with LocalCluster(1, **arguments) as cluster, Client(cluster) as client:
+        require_versions(client)
+        (lost,) = client.scheduler_info()["workers"]
+        cluster.scale(0)
+        client.sync(wait_for, lambda: not cluster.scheduler.workers)
+        task = client.submit(sum, [1, 2], workers=[lost], allow_other_workers=True)
+        client.sync(wait_for, lambda: "no-worker" in {each.state for each in cluster.scheduler.tasks.values()})
+        cluster.scale(1)
+        assert task.result(timeout=60) == 3
+
+
+async def wait_for(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.01)

@@ -16,10 +16,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from distributed import Client
-from distributed.protocol.pickle import dumps
 
+from giaann_dask.cluster.resilience import add_scheduler_plugin
 from giaann_dask.diagnostics.monitoring.digest import Digest
-from giaann_dask.diagnostics.monitoring.plugin import NAME, TOPIC, MonitoringPlugin
+from giaann_dask.diagnostics.monitoring.plugin import TOPIC, MonitoringPlugin
 from giaann_dask.events import Event, Observer, ignore, notify_all
 
 # Between two messages of a process at least.
@@ -51,9 +51,8 @@ def add_monitoring(client: Client) -> bool:
 
 
 def _add_plugin(client: Client) -> bool:
-    arguments = {"plugin": dumps(MonitoringPlugin()), "name": NAME, "idempotent": True}
     try:
-        client.sync(client.scheduler.register_scheduler_plugin, callback_timeout=_PATIENCE_S, **arguments)
+        add_scheduler_plugin(client, MonitoringPlugin(), _PATIENCE_S)
     except Exception as error:
         logging.getLogger(__name__).info("this cluster cannot be watched: %s", error)
         return False
