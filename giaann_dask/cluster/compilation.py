@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _COMMAND = (sys.executable, "-m", "giaann_dask", "compile")
-# Modules of tasks, by name: their folders are above this one.
-_TASKS = ("giaann_dask.training.tasks", "giaann_dask.encoding.stream")
+# Modules of tasks, by name: their folders are above this one. The last one loads on import what the first task would.
+_TASKS = ("giaann_dask.training.tasks", "giaann_dask.encoding.stream", "giaann_dask.cluster.preloading")
 _LOCK = "giaann-compiling.lock"
 
 

@@ -1,7 +1,8 @@
 """Load, on import, what the first task of every worker would load: numba's type registries and the tagger's word lists.
 
-Only the fork server imports this module (`giaann_dask.cluster.fork_server`), so that the workers that it forks share
-these, the replacement of a killed one too. Each would spend half a second on them otherwise. Nothing is compiled here.
+The fork server imports this module (`giaann_dask.cluster.fork_server`), so that the workers that it forks share these,
+the replacement of a killed one too, and workers that are told to compile ahead do (`giaann_dask.cluster.compilation`).
+Each would spend half a second on them otherwise. Nothing is compiled here.
 """
 
 from __future__ import annotations
