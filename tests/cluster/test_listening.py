@@ -66,7 +66,7 @@ def test_generating_here_listens_nowhere(network: Path, monkeypatch: pytest.Monk
 def answers(address: str) -> bool:
     """Return whether the HTTP server at an address, which is a worker's, says that it is well."""
     try:
-        with urllib.request.urlopen(f"http://{address}/health", timeout=5) as response:
+        with urllib.request.urlopen(f"http://{address}/health", timeout=60) as response:
             return bool(response.status == 200)
     except urllib.error.URLError:
         return False

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from distributed import Client, Worker
+from support.processes import until
 from support.village import ADJECTIVES, NOUNS, VERBS, write_village
 
 import giaann_dask as gd
@@ -134,13 +135,6 @@ def test_a_lost_connection_is_an_error_at_once(known: tuple[gd.Network, list[Con
             with pytest.raises(ClusterError, match="the connection to the cluster"):
                 sessions._opened.rows.row(0)
             assert sessions._opened.trouble(5) == "the connection to the cluster is lost"
-
-
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "in time"
-        time.sleep(0.02)
 
 
 def evaluated_without_time(report: EvaluationReport) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 from distributed import Client
-from support.processes import Process, running_cluster
+from support.processes import Process, running_cluster, until
 from support.village import ADJECTIVES, NOUNS, VERBS, write_village
 
 import giaann_dask as gd
@@ -64,13 +64,6 @@ def ask(server: Process, number: int, columns: int = 2) -> Any:
 
 def health(server: Process) -> Any:
     return httpx2.get(f"{server.url}/healthz", timeout=30)
-
-
-def until(condition: Callable[[], object], seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "in time"
-        time.sleep(0.1)
 
 
 def signal_worker(client: Client, number: signal.Signals, key: str = "open_r") -> None:

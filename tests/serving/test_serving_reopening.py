@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from support.processes import until
 from support.serving_engines import WORDS, ScriptedEngine, parts_of
 
 from giaann_dask.errors import ClusterError
@@ -40,13 +41,6 @@ class Openings:
         yield engine
         engine.close()
         self.closed.append(engine)
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "in time"
-        time.sleep(0.005)
 
 
 def words(engine: CompletionEngine) -> list[str]:

@@ -51,7 +51,7 @@ def test_a_forked_process_fails_immediately(network: gd.Network, use: Callable[[
     answers = context.SimpleQueue()
     process = context.Process(target=run)
     process.start()
-    process.join(30)
+    process.join(60)
     hung = process.is_alive()
     process.kill()
     process.join()
