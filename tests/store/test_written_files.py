@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import shutil
 import subprocess
@@ -103,10 +104,12 @@ def test_compaction_on_a_full_disk_says_what_helps(small_disk: Path, network: gd
 def writers(network: gd.Network, folder: Path) -> dict[str, Callable[[], object]]:
     """What writes a file, by the name of the file."""
     tokenizer = SubwordTokenizer.learn(["the old miller carried the flour " * 9], 280)
+    # Drawing the pictures takes seconds.
+    report = functools.cache(network.report)
     return {
         "net.npz": lambda: network.export(folder / "net.npz"),
         "picture.svg": lambda: save_figure(network.draw(["miller"]), folder / "picture.svg"),
-        "report.html": lambda: network.report().save(folder / "report.html"),
+        "report.html": lambda: report().save(folder / "report.html"),
         "tokens.json": lambda: save_tokenizer(tokenizer, folder / "tokens.json"),
     }
 
