@@ -86,19 +86,26 @@ def test_chunks_of_one_prompt(trained: gd.Network, traffic: Traffic) -> None:
     assert 0 < sum(traffic.read) <= nbytes
 
 
+def peaks_of_steps(opened: NetworkHandle, options: GenerationOptions) -> list[int]:
+    """Return the most bytes that were allocated during each step of a prompt but the first one."""
+    batch, peaks = opened.open_batch(options), []
+    batch.prepare(PROMPT, options).enter()
+    batch.step()
+    while len(batch):
+        tracemalloc.start()
+        batch.step()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    return peaks
+
+
 def test_memory_of_one_step(trained: gd.Network) -> None:
     opened, options = NetworkHandle(open_commit(str(trained.path), trained.commit)), GenerationOptions(tokens=8)
-    prompts: list[list[int]] = []
-    for _ in range(5):
-        batch = opened.open_batch(options)
-        batch.prepare(PROMPT, options).enter()
-        batch.step()
-        prompts.append([])
-        while len(batch):
-            tracemalloc.start()
-            batch.step()
-            prompts[-1].append(tracemalloc.get_traced_memory()[1])
-            tracemalloc.stop()
-    # The first prompt reads rows and imports what it needs, and other threads of this process allocate, too.
-    peaks = [min(step) for step in zip(*prompts[1:], strict=True)]
-    assert 0 < max(peaks) <= STEP_BYTES[trained.specification.profile]
+    limit, least = STEP_BYTES[trained.specification.profile], peaks_of_steps(opened, options)
+    # The first prompt reads rows and imports what it needs. Other threads of this process allocate, too, the more of it
+    # within a step the busier the machine is.
+    for _ in range(30):
+        least = [min(pair) for pair in zip(least, peaks_of_steps(opened, options), strict=True)]
+        if max(least) <= limit:
+            break
+    assert 0 < max(least) <= limit
