@@ -150,7 +150,7 @@ def test_ewt_sample(name: str, shared_folder: Path) -> None:
 
 # As tensors it takes more than a minute of processor time, of which a busy machine may give it a tenth.
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", [BatchFollower, TensorFollower])
 @pytest.mark.parametrize("name", EWT_FOLDERS)
 def test_ewt_steps(name: str, shared_folder: Path, kind: type[BatchFollower]) -> None:
