@@ -4,8 +4,8 @@
 
 Each text is trained into a network of its own; these are added, and the export of the sum is compared with that of one
 training on all texts, byte for byte. The last text is forgotten from the sum, whose export is compared with that of a
-training on the others. `compact` merges the runs of a network that was trained on one text after the other. Every
-command is a process of its own with its workers.
+training on the others. `compact` merges the runs of a network that was trained on one text after the other, as of the
+commit that has the most of them. Every command is a process of its own with its workers.
 """
 
 from __future__ import annotations
@@ -114,6 +114,7 @@ def measure_profile(profile: str, texts: list[Path], workers: int, folder: Path)
     found["difference equals training"] = same_exports(folder, "sum", "without")
     for text in texts:
         train("steps", [text])
+    measure("checkout", folder / "steps", commit_of_most_runs(folder / "steps"))
     found["connections to compact"] = connections_of(folder / "steps", several=True)
     found["compact"] = measure("compact", folder / "steps", "--workers", workers)
     return found
@@ -124,6 +125,12 @@ def connections_of(path: Path, *, several: bool = False) -> int:
     store = NetworkStore(path)
     regions = store.open(store.head()).manifest().runs_by_region().values()
     return sum(run.connections for runs in regions if not several or len(runs) > 1 for run in runs)
+
+
+def commit_of_most_runs(path: Path) -> str:
+    """Return the identity of the commit with the most runs, the last of several."""
+    store = NetworkStore(path)
+    return max(store.log(), key=lambda commit: len(store.open(commit.identity).manifest().runs)).identity
 
 
 def same_exports(folder: Path, *names: str) -> bool:
