@@ -23,6 +23,7 @@ from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.cli import run
+from giaann_dask.cluster import resilience
 from giaann_dask.cluster.heartbeat import (
     DEVICE_METRIC,
     ROW_BOUNDS_S,
@@ -31,7 +32,6 @@ from giaann_dask.cluster.heartbeat import (
     bucket_names,
     report_device_memory,
 )
-from giaann_dask.diagnostics.monitoring import reporter
 from giaann_dask.diagnostics.monitoring.board import (
     SILENT_S,
     Board,
@@ -338,7 +338,7 @@ def test_prompts_are_told_of(trained: dict[str, Any]) -> None:
 @pytest.mark.cluster
 def test_a_scheduler_without_this_package_trains_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = write_village(tmp_path / "village.txt", 30)
-    monkeypatch.setattr(reporter, "dumps", lambda plugin: b"cno_such_package\nWatchPlugin\n.")
+    monkeypatch.setattr(resilience, "dumps", lambda plugin: b"cno_such_package\nWatchPlugin\n.")
     with gd.connect(workers=0) as client:
         assert not add_monitoring(client)
         assert NAME not in client.cluster.scheduler.plugins
