@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from giaann_dask.errors import EmptyInputError, InputMissingError, OptionError
+from giaann_dask.errors import EmptyInputError, InputFormatError, InputMissingError, OptionError
 from giaann_dask.lazy import import_optional
 from giaann_dask.text.lines import STANDARD_INPUT, StandardInput, holds_text, is_pipe, unreadable
 from giaann_dask.text.memory_inputs import MemoryInput, Source
@@ -207,19 +207,32 @@ def require_rereadable(inputs: Sequence[Source | os.PathLike[str]], reason: str)
             )
 
 
-def expand_lists(names: Iterable[str]) -> Iterator[str]:
+def expand_lists(names: Iterable[str], inside: frozenset[str] = frozenset()) -> Iterator[str]:
     """Yield names of inputs, and in the place of a list (``@FILE``) the names in it.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names of inputs and of lists.
+    inside : frozenset of str
+        The lists that name these names.
 
     Raises
     ------
     InputMissingError, EmptyInputError
         If a list cannot be read, or names nothing.
+    InputFormatError
+        If a list names itself.
     """
     for name in names:
-        if _names_list(name):
-            yield from expand_lists(_listed(name.removeprefix(_LIST)))
-        else:
+        if not _names_list(name):
             yield name
+            continue
+        if name in inside:
+            raise InputFormatError(
+                f"the list {name.removeprefix(_LIST)!r} names itself", "names of inputs", "correct it"
+            )
+        yield from expand_lists(_listed(name.removeprefix(_LIST)), inside | {name})
 
 
 def _names_list(name: str) -> bool:

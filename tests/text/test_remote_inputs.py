@@ -147,6 +147,10 @@ def test_a_list_of_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         passages(f"@{names}")
     assert run(["train", f"@{names}", "--network", str(tmp_path / "net"), "--workers", "0"]) == 2
     assert "names no input" in capsys.readouterr().err
+    names.write_text(f"@{tmp_path}/others\n")
+    (tmp_path / "others").write_text(f"{tmp_path}/a.txt\n@{names}\n")
+    with pytest.raises(InputFormatError, match="names' names itself"):
+        passages(f"@{names}")
 
 
 def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
