@@ -24,7 +24,7 @@ from giaann_dask.inference.best.word_scores import sentences_of
 from giaann_dask.inference.continuation import GeneratedToken
 from giaann_dask.inference.rows import stored
 from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.run import select_rows
+from giaann_dask.runs.run import divide_rows
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import StoredEntries
@@ -93,7 +93,8 @@ def test_sums_of_regions_are_those_of_all_counts() -> None:
     counts = count_contexts(TokenStream.from_documents([[sentence for sentence in sentences if sentence]]))
     run, placement = counts.run, Placement(4)
     regions = placement.regions_of(run.source)
-    parts = [region_repeats(select_rows(run, regions == region), placement) for region in range(4)]
+    divided = divide_rows(run, regions)
+    parts = [region_repeats(divided[region], placement) for region in range(4)]
     joined = [join_repeats(region, parts, parts[region]) for region in range(4)]
     collector = RowCollector(counts.words)
     collector.add(run)
