@@ -109,9 +109,10 @@ def _as_recorded(sources: SourceOptions, places: Sequence[Mapping[str, Any]]) ->
     how = {(place.get("tagger", sources.tagger), json.dumps(reading_of(place))) for place in places}
     if len(how) > 1:
         raise OptionError("documents that were read with different options", "the same ones", "a command for each")
-    for tagger, reading in how:
-        return replace(sources, tagger=tagger, reading=replace(sources.reading, **json.loads(reading)))
-    return sources
+    if not how:
+        return sources
+    tagger, reading = how.pop()
+    return replace(sources, tagger=tagger, reading=replace(sources.reading, **json.loads(reading)))
 
 
 def require_found(ledger: Sequence[LedgerEntry], documents: Documents) -> None:

@@ -30,7 +30,7 @@ from giaann_dask.islands.packing import pack_bundle as pack_file
 from giaann_dask.islands.signing import is_public_key, read_private_key, read_public_key, require_cryptography
 from giaann_dask.spec import Specification
 from giaann_dask.storage import absolute_place, require_writable
-from giaann_dask.store.commits import CommitTables
+from giaann_dask.store.commits import CommitContent
 from giaann_dask.store.export import digest_of
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
@@ -182,7 +182,7 @@ def join_island(island: PathLike, network: PathLike) -> Network:
             reader = store.open(store.head())
             manifest = replace(reader.manifest(), concepts=len(vocabulary.concepts), features=len(vocabulary.features))
             session = store.begin()
-            store.write_tables(session, reader, CommitTables(manifest, vocabulary, [], reader.placement()))
+            store.write_content(session, reader, CommitContent(manifest, vocabulary, [], reader.placement()))
             store.commit(session, [], reader, manifest)
     return Network(place)
 

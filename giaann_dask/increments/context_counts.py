@@ -30,8 +30,8 @@ BLOCK_TOKENS = 1 << 18
 # Counts of a block are 32-bit integers.
 _LARGEST_BLOCK = 1 << 31
 # Parts that the pairs of a block are divided into by the first bits of their sources, which are hashes.
-_PARTS = 1 << 9
-_PART_SHIFT = NEURON_BITS - 9
+_PART_BITS = 9
+_PARTS, _PART_SHIFT = 1 << _PART_BITS, NEURON_BITS - _PART_BITS
 # Rows of more targets are sorted before they are inserted one after the other.
 _FEW = 24
 
@@ -54,15 +54,13 @@ class ContextCounts:
     words: tuple[str, ...]
 
 
-def count_contexts(
-    stream: TokenStream, *, kinds: Sequence[int] = tuple(range(len(CONTEXTS))), block_tokens: int = BLOCK_TOKENS
-) -> ContextCounts:
-    """Count the contexts of all tokens of documents, and list the words.
+def count_contexts(stream: TokenStream) -> ContextCounts:
+    """Count all kinds of contexts of all tokens of documents, and list the words.
 
     Parameters
     ----------
-    stream, kinds, block_tokens
-        See `count_rows`; all kinds by default.
+    stream : TokenStream
+        Whole sentences.
 
     Examples
     --------
@@ -70,7 +68,7 @@ def count_contexts(
     >>> counts.words, int(counts.run.strength.max())
     (('a', 'b'), 2)
     """
-    run = count_rows(stream, kinds, block_tokens)
+    run = count_rows(stream, range(len(CONTEXTS)))
     used = np.unique(stream.index)
     return ContextCounts(run, _sorted_words(stream.words[number] for number in used.tolist()))
 

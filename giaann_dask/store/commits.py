@@ -131,7 +131,7 @@ def rewrite_changed(root: zarr.Group, name: str, values: npt.NDArray[Any]) -> No
         cast(Any, root[name])[first:last] = values[first:last]
 
 
-class CommitTables:
+class CommitContent:
     """Dictionaries, ledger, placement and origins of a commit: all but its runs and its manifest.
 
     Parameters
@@ -145,7 +145,7 @@ class CommitTables:
     placement : Placement
         Where neurons belong; its splits and load are those of the manifest.
     rewritten : bool
-        Whether these tables are others than before, not only longer.
+        Whether these are others than before, not only longer.
     origins : Origins, optional
         Where the sequences come from; as before by default.
     """
@@ -394,8 +394,8 @@ def remove_replaced(root: zarr.Group, before: CommitReader, manifest: Manifest) 
         del root[f"runs/{identity}"]
 
 
-def write_tables(root: zarr.Group, before: CommitReader, tables: CommitTables) -> None:
-    """Write the tables of a commit, as far as they differ from those of the commit before.
+def write_content(root: zarr.Group, before: CommitReader, content: CommitContent) -> None:
+    """Write the content of a commit, as far as it differs from that of the commit before.
 
     Parameters
     ----------
@@ -403,35 +403,35 @@ def write_tables(root: zarr.Group, before: CommitReader, tables: CommitTables) -
         Of the session, with the content of the commit before.
     before : CommitReader
         That commit.
-    tables : CommitTables
-        Those of the new one.
+    content : CommitContent
+        That of the new one.
     """
     # Those of the commit before, which arrays no longer have while they are changed.
     root.attrs.pop(CHECKSUMS, None)
     old, origins = before.manifest(), None
     concepts, features, ledger = old.concepts, old.features, before.ledger()
-    if tables.rewritten:
-        for name in (*_REWRITTEN, *(ORIGIN_ARRAYS if tables.origins is not None else ())):
+    if content.rewritten:
+        for name in (*_REWRITTEN, *(ORIGIN_ARRAYS if content.origins is not None else ())):
             del root[name]
         create_array(root, ASSIGNED, np.zeros(0, np.int32))
         concepts = features = 0
         ledger = []
-    elif tables.origins is not None:
+    elif content.origins is not None:
         origins = before.origins()
     calls: list[Callable[[], object]] = [
-        partial(_write_vocabulary, root, tables.vocabulary, concepts, features),
-        partial(_write_ledger, root, tables.ledger, ledger),
-        partial(_write_assigned, root, tables.placement.assigned),
+        partial(_write_vocabulary, root, content.vocabulary, concepts, features),
+        partial(_write_ledger, root, content.ledger, ledger),
+        partial(_write_assigned, root, content.placement.assigned),
     ]
-    if tables.origins is not None:
-        calls.append(partial(append_origins, root, tables.origins, origins))
+    if content.origins is not None:
+        calls.append(partial(append_origins, root, content.origins, origins))
     call_concurrently(*calls)
 
 
 def write_manifest(
     root: zarr.Group, before: CommitReader, manifest: Manifest, repeats: StoredRepeats | None = None
 ) -> None:
-    """Write the manifest of a commit, and the checksums of its tables, after all else is in the session.
+    """Write the manifest of a commit, and the checksums of its content, after all else is in the session.
 
     Parameters
     ----------

@@ -35,12 +35,12 @@ from giaann_dask.storage import (
     writing,
 )
 from giaann_dask.store.commits import (
+    CommitContent,
     CommitReader,
-    CommitTables,
     remove_replaced,
+    write_content,
     write_empty,
     write_manifest,
-    write_tables,
 )
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.locking import (
@@ -490,8 +490,8 @@ class NetworkStore:
             "run the same command again; everything committed before is intact",
         )
 
-    def write_tables(self, session: icechunk.Session, before: CommitReader, tables: CommitTables) -> None:
-        """Write the tables of the next commit into its session, while workers write runs into forks of it.
+    def write_content(self, session: icechunk.Session, before: CommitReader, content: CommitContent) -> None:
+        """Write the content of the next commit into its session, while workers write runs into forks of it.
 
         Raises
         ------
@@ -500,7 +500,7 @@ class NetworkStore:
         """
         with writing(f"network {self.path}"):
             counted = CountingStore(session.store)
-            write_tables(zarr.open_group(counted, mode="a"), before, tables)
+            write_content(zarr.open_group(counted, mode="a"), before, content)
         self.written = self.written.plus(counted.written)
 
     def commit(
@@ -513,12 +513,12 @@ class NetworkStore:
         repeats: StoredRepeats | None = None,
         note: str = "",
     ) -> str:
-        """Merge the runs, which were written into forks of the session, and commit them with the tables in it.
+        """Merge the runs, which were written into forks of the session, and commit them with the content in it.
 
         Parameters
         ----------
         session : icechunk.Session
-            In which `write_tables` has written the tables.
+            In which `write_content` has written all else.
         written : sequence of bytes
             What writing into the forks has returned.
         before : CommitReader

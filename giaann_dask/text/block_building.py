@@ -29,7 +29,7 @@ from giaann_dask.text.blocks import (
     TaggedBlock,
 )
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.tokens import Sentence, TaggedText, look_up_each, number_more
+from giaann_dask.text.tokens import Sentence, TaggedText, look_up_each, names_of, number_more
 
 _HYPHEN = frozenset({"-"})
 _DASHES = frozenset({"-", "–"})
@@ -230,8 +230,7 @@ class BlockBuilder:
             # A word that ends a column does not also do so probably.
             found[(found & DELIMITER) != 0] = DELIMITER
         else:
-            xpos = [tokens.xpos[number] for number in other.tolist()]
-            found = look_up_each(self._flags_of, words, _lower(tokens.lemmas, other), xpos)
+            found = look_up_each(self._flags_of, words, _lower(tokens.lemmas, other), names_of(tokens.xpos, other))
         flags[other] = found
         flag = flags[kind]
         if not self._options.word_flags:
@@ -410,7 +409,7 @@ def _in_order_of_appearance(values: npt.NDArray[np.int64], bound: int) -> npt.ND
 
 def _lower(names: Sequence[str], numbers: npt.NDArray[np.int64]) -> list[str]:
     """Return the names of numbers in lower case."""
-    return [names[number].lower() for number in numbers.tolist()]
+    return list(map(str.lower, names_of(names, numbers)))
 
 
 def _joined(parts: Sequence[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -21,7 +21,15 @@ from giaann_dask.text.lexicon_lemmas import find_lemma
 from giaann_dask.text.lexicon_words import Place, decode, dictionary_lines, frequent_tags, look_up
 from giaann_dask.text.tag_context import CAPITALS, LONG, PARTS, choose_parts, marks_of, repair_tags, rule_of
 from giaann_dask.text.tag_search import TAGS, ReadingTable, best_tags
-from giaann_dask.text.tokens import SplitText, TaggedSentence, TaggedText, look_up_each, number_distinct, number_more
+from giaann_dask.text.tokens import (
+    SplitText,
+    TaggedSentence,
+    TaggedText,
+    look_up_each,
+    names_of,
+    number_distinct,
+    number_more,
+)
 
 _OPENING = frozenset([";", '"'])
 
@@ -100,11 +108,11 @@ class LexiconTagger:
         repair_tags(tags, marks, text.ends)
         # One look-up for each pair of a type and a tag, and for each of these with a part of speech.
         pairs, pair_of = _number(text.type_of * len(TAGS) + tags, len(text.types) * len(TAGS))
-        words, xpos = _named(text.types, pairs // len(TAGS)), _named(TAGS, pairs % len(TAGS))
+        words, xpos = names_of(text.types, pairs // len(TAGS)), names_of(TAGS, pairs % len(TAGS))
         parts = choose_parts(look_up_each(rule_of, words, xpos)[pair_of], tags, marks, text.ends)
         entries, entry = _number(pair_of * len(PARTS) + parts, len(pairs) * len(PARTS))
-        pair, upos = entries // len(PARTS), _named(PARTS, entries % len(PARTS))
-        forms, xpos = _named(words, pair), _named(xpos, pair)
+        pair, upos = entries // len(PARTS), names_of(PARTS, entries % len(PARTS))
+        forms, xpos = names_of(words, pair), names_of(xpos, pair)
         return TaggedText(
             forms=forms,
             lemmas=list(map(find_lemma, forms, xpos, upos)),
@@ -129,13 +137,13 @@ def _readings(
     first = number(text.types, "first")
     inside = first.copy()
     capitalised = np.flatnonzero(look_up_each(str.__ne__, text.types, map(str.lower, text.types)))
-    inside[capitalised] = number(_named(text.types, capitalised), "inside")
+    inside[capitalised] = number(names_of(text.types, capitalised), "inside")
     opening = np.array([decode(code)[0].kind in _OPENING for code in codes], np.bool_)[first][text.type_of]
     begins = np.concatenate([np.ones(1, np.bool_), opening])[:-1]
     begins[text.ends[text.ends < len(begins)]] = True
     entry = np.where(begins, first[text.type_of], inside[text.type_of])
     for begin, end in _in_capitals(marks, text.ends):
-        entry[begin:end] = number(_named(text.types, text.type_of[begin:end]), "capitals")
+        entry[begin:end] = number(names_of(text.types, text.type_of[begin:end]), "capitals")
     return entry, text.ends, ReadingTable.of([decode(code) for code in codes])
 
 
@@ -148,11 +156,6 @@ def _in_capitals(marks: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> I
     )
     for sentence in np.flatnonzero((words > 3) & (capitals > 0.6 * words)).tolist():
         yield int(edges[sentence]), int(edges[sentence + 1])
-
-
-def _named(names: Sequence[str], numbers: npt.NDArray[np.int64]) -> list[str]:
-    """Return the names of numbers."""
-    return list(map(names.__getitem__, numbers.tolist()))
 
 
 def _number(values: npt.NDArray[np.int64], bound: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -205,6 +205,11 @@ def look_up_each(function: Callable[..., int], *arguments: Iterable[Any]) -> npt
     return np.fromiter(map(function, *arguments), np.int64)
 
 
+def names_of(names: Sequence[str], numbers: npt.NDArray[np.int64]) -> list[str]:
+    """Return the names of numbers."""
+    return list(map(names.__getitem__, numbers.tolist()))
+
+
 class TextPlace(NamedTuple):
     """Position of the beginning of a passage in a file.
 

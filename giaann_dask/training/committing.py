@@ -24,7 +24,7 @@ from giaann_dask.cluster.regions import RunPlace, open_run, run_key
 from giaann_dask.events import RegionMeasured
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RunSize
-from giaann_dask.store.commits import CommitTables
+from giaann_dask.store.commits import CommitContent
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.origins import Origins
@@ -69,9 +69,9 @@ class Progress:
     origins: Origins | None = None
     note: str = ""
 
-    def tables(self, placement: Placement) -> CommitTables:
+    def content(self, placement: Placement) -> CommitContent:
         """Return what a commit has besides the runs and the manifest, given where neurons belong."""
-        return CommitTables(
+        return CommitContent(
             self.manifest,
             self.vocabulary,
             self.ledger.entries,
@@ -164,7 +164,7 @@ def commit_regions(
         packed = [(region, regions.packed(run)) for region, run in regions.with_stored(snapshot).references()]
         written = _write(regions, fork, attempt, [run for _, run in packed if not run.stored])
     placement, stored = placement_of(regions, snapshot), store.open(place[1])
-    store.write_tables(session, stored, progress.tables(placement))
+    store.write_content(session, stored, progress.content(placement))
     sizes = {run.identity: size for (_, run), size in zip(packed, _sizes(packed), strict=True)}
     # Runs of rounds that did not touch their region are empty, and left out.
     empty = {identity for identity, size in sizes.items() if size.empty}

@@ -16,7 +16,7 @@ from support.village import write_village
 import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.errors import EmptyInputError, GiaannError, OptionError, SpecificationError
-from giaann_dask.increments.context_counts import ContextCounts, count_contexts
+from giaann_dask.increments.context_counts import ContextCounts, count_contexts, count_rows
 from giaann_dask.increments.contexts import CONTEXTS, TokenStream, word_key
 from giaann_dask.inference.best.ngram import backoff_matches, kneser_ney
 from giaann_dask.inference.best.scores import BEST, NAMES, PooledModel
@@ -59,6 +59,11 @@ def counts_of(network: gd.Network) -> ContextCounts:
     reader = store.open(network.commit)
     words = sorted(reader.saved_vocabulary().features[1:], key=lambda word: (word_key(word), word))
     return ContextCounts(read_whole(reader), tuple(words))
+
+
+def counted(stream: TokenStream) -> ContextCounts:
+    """Count the kinds of contexts of the profile."""
+    return ContextCounts(count_rows(stream, KINDS), count_contexts(stream).words)
 
 
 def plain(counts: ContextCounts) -> object:
@@ -109,7 +114,7 @@ def test_options_without_meaning_are_refused(options: dict[str, Any]) -> None:
 
 def test_a_network_holds_the_counts_of_its_text(network: gd.Network) -> None:
     stream = stream_of(TRAIN)
-    assert plain(counts_of(network)) == plain(count_contexts(stream, kinds=KINDS))
+    assert plain(counts_of(network)) == plain(counted(stream))
     manifest = network.manifest
     assert (manifest.tokens, manifest.connections) == (len(stream), len(counts_of(network).run))
     assert (manifest.trained, manifest.sequences) == (260, 260)
@@ -121,7 +126,7 @@ def test_plain_text_of_any_sentences(tmp_path: Path) -> None:
     text = tmp_path / "a.txt"
     text.write_text("Hm. The CAT sat; the cat Slept!\n\nOne\n\n" + "so it goes on " * 40 + ".\n", encoding="utf-8")
     found = trained(text, tmp_path / "net")
-    assert plain(counts_of(found)) == plain(count_contexts(stream_of(text), kinds=KINDS))
+    assert plain(counts_of(found)) == plain(counted(stream_of(text)))
     assert "cat" in counts_of(found).words
     assert "CAT" not in counts_of(found).words
     (tmp_path / "short.txt").write_text("Hm.\n")
@@ -260,7 +265,7 @@ def test_unseen_characters_are_stored(tmp_path: Path) -> None:
     lines = [row.format(number, word) for number, word in enumerate(words, 1)]
     text.write_bytes(gzip.compress(("\n".join(lines) + "\n\n").encode()))
     found = trained(text, tmp_path / "net")
-    assert plain(counts_of(found)) == plain(count_contexts(stream_of(text), kinds=KINDS))
+    assert plain(counts_of(found)) == plain(counted(stream_of(text)))
     with gd.connect(workers=0) as client:
         report = found.score(text, client=client)
     assert report.every.unknown == 0

@@ -21,7 +21,7 @@ from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import absolute_place
-from giaann_dask.store.commits import CommitReader, CommitTables
+from giaann_dask.store.commits import CommitContent, CommitReader
 from giaann_dask.store.corpus import EncodedCorpus
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import NetworkStore
@@ -119,7 +119,7 @@ def written(gate: Gate) -> tuple[NetworkStore, int]:
         Manifest(specification=Specification(regions=2), runs=(stored,), neurons=run.rows, connections=len(run)),
         concepts=2000, features=2000, saved_concepts=2000, saved_features=2000,
     )  # fmt: skip
-    tables = CommitTables(manifest, Vocabulary(words, words, flags, since, 0), [], Placement(2))
+    content = CommitContent(manifest, Vocabulary(words, words, flags, since, 0), [], Placement(2))
     before = store.open(store.head())
     with store.lock():
         session = store.begin()
@@ -127,7 +127,7 @@ def written(gate: Gate) -> tuple[NetworkStore, int]:
         gate.watch("PUT", 16)
         fork = write_run(fork, RUNS[0], packed)
         most = gate.most
-        store.write_tables(session, before, tables)
+        store.write_content(session, before, content)
         store.commit(session, [fork], before, manifest)
     return store, most
 

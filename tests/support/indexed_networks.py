@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from giaann_dask.increments.context_counts import count_contexts
+from giaann_dask.increments.context_counts import count_rows
 from giaann_dask.increments.contexts import TokenStream, ending_of, word_key
 from giaann_dask.increments.places import AS_WORD, TokenPlaces
 from giaann_dask.keys import unpack_neuron
@@ -51,7 +51,7 @@ def rebuilt(postings: Run, specification: Specification, words: list[str]) -> tu
         document = places.sequence[chosen]
         stream = TokenStream(names, distinct, endings, index, places.position[chosen], document)
         kinds = [CONTEXT_NAMES.index(name) for name in specification.contexts]
-        return count_contexts(stream, kinds=kinds).run, Run.empty()
+        return count_rows(stream, kinds), Run.empty()
     places = TokenPlaces.of(read_postings(postings.target, postings.strength))
     column, feature = unpack_neuron(source[_order(postings)])
     numbers, lengths = np.unique(places.sequence, return_counts=True)

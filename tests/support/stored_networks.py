@@ -10,7 +10,7 @@ import numpy as np
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
-from giaann_dask.store.commits import CommitTables
+from giaann_dask.store.commits import CommitContent
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import write_run
@@ -35,10 +35,10 @@ def commit_runs(store: NetworkStore, identities: tuple[str, ...], ledger: Sequen
     before = store.open(store.head())
     runs = tuple(StoredRun(name, int(name[:5]), 0, 1, 2, nbytes) for name in identities)
     manifest = Manifest(specification=Specification(regions=2), runs=runs, neurons=1, connections=2)
-    tables = CommitTables(manifest, Vocabulary(), list(ledger), Placement(2))
+    content = CommitContent(manifest, Vocabulary(), list(ledger), Placement(2))
     present = before.stored_runs()
     with store.lock():
         session = store.begin()
         forks = [write_run(store.fork(session), name, packed) for name in identities if name not in present]
-        store.write_tables(session, before, tables)
+        store.write_content(session, before, content)
         return store.commit(session, forks, before, manifest)
