@@ -2,12 +2,18 @@
 
 Metadata, chunks, checksums and the header of such a group are written and read without Zarr, whose cost for every
 array is more than that of a small run. `packing` defines what the arrays mean.
+
+Large chunks are several Zstandard frames and a table of their sizes, in Zstandard's seekable format
+(https://github.com/facebook/zstd/blob/dev/contrib/seekable_format/zstd_seekable_compression_format.md): any decoder
+reads a chunk as a whole, and `decode_frames` only the frames that a row lies in.
 """
 
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import google_crc32c
@@ -28,6 +34,14 @@ GROUP_KEY = "zarr.json"
 _CHECKSUMS = "crc32c"
 _TYPES = {name: np.dtype(name).newbyteorder("<") for name in ("uint8", "uint16", "uint32", "uint64")}
 _CODEC = Zstd(level=LEVEL)
+# Frames of a chunk of so many values or more: with more frames chunks get larger, with one a row costs a whole chunk.
+_FRAMES = 4
+_FRAMED_VALUES = 1 << 16
+# The table of a seekable chunk: a skippable frame of compressed and decompressed sizes, closed by number and flags.
+_SKIPPABLE = struct.Struct("<II")
+_SIZES = struct.Struct("<II")
+_FOOTER = struct.Struct("<IBI")
+_SKIPPABLE_MAGIC, _SEEKABLE_MAGIC = 0x184D2A5E, 0x8F92EAB1
 
 
 def encode_array(name: str, pieces: Sequence[npt.NDArray[Any]], chunk: int) -> dict[str, bytes]:
@@ -41,7 +55,7 @@ def encode_array(name: str, pieces: Sequence[npt.NDArray[Any]], chunk: int) -> d
     chunks: dict[str, bytes] = {}
     checksums = []
     for number, piece in enumerate(_even_chunks(pieces, np.zeros(length, kind.newbyteorder("<")))):
-        encoded = _CODEC.encode(piece)
+        encoded = _encode_chunk(piece)
         checksums.append(google_crc32c.value(encoded))
         chunks[f"{name}/c/{number}"] = encoded + checksums[-1].to_bytes(4, "little")
     return {f"{name}/zarr.json": to_json(_array_metadata(values, length, kind.name, checksums)), **chunks}
@@ -65,6 +79,24 @@ def _even_chunks(pieces: Sequence[npt.NDArray[Any]], chunk: npt.NDArray[Any]) ->
     if filled:
         chunk[filled:] = 0
         yield chunk
+
+
+def _encode_chunk(values: npt.NDArray[Any]) -> bytes:
+    """Compress a chunk, in frames with their table if it is large."""
+    if len(values) < _FRAMED_VALUES:
+        encoded: bytes = _CODEC.encode(values)
+        return encoded
+    frame = _frame_values(len(values))
+    parts = [values[begin : begin + frame] for begin in range(0, len(values), frame)]
+    frames = [_CODEC.encode(part) for part in parts]
+    sizes = b"".join(_SIZES.pack(len(each), part.nbytes) for each, part in zip(frames, parts, strict=True))
+    table = sizes + _FOOTER.pack(len(frames), 0, _SEEKABLE_MAGIC)
+    return b"".join([*frames, _SKIPPABLE.pack(_SKIPPABLE_MAGIC, len(table)), table])
+
+
+def _frame_values(chunk: int) -> int:
+    """Return the number of values of a frame, but the last one, of a chunk of so many."""
+    return -(-chunk // _FRAMES) if chunk >= _FRAMED_VALUES else chunk
 
 
 class ArrayLayout(NamedTuple):
@@ -92,6 +124,11 @@ class ArrayLayout(NamedTuple):
     def chunks(self) -> int:
         """Number of chunks."""
         return -(-self.length // self.chunk)
+
+    @property
+    def frame(self) -> int:
+        """Number of values that are decoded at a time where a chunk is not needed as a whole."""
+        return _frame_values(self.chunk)
 
     def entry(self, number: int) -> str:
         """Return the Zarr key of a chunk."""
@@ -139,17 +176,63 @@ def decode_chunk(layout: ArrayLayout, number: int, entries: Mapping[str, bytes])
     StoreDamagedError
         If it is missing, or not what was written.
     """
+    return _decode(layout, number, _intact_chunk(layout, number, entries), layout.chunk)
+
+
+def decode_frames(
+    layout: ArrayLayout, number: int, entries: Mapping[str, bytes], frames: Sequence[int]
+) -> list[npt.NDArray[Any]]:
+    """Return the values of some frames of one chunk, `ArrayLayout.frame` values each but the last one.
+
+    Raises
+    ------
+    StoreDamagedError
+        As `decode_chunk`; the checksum is that of the whole chunk.
+    """
+    encoded = _intact_chunk(layout, number, entries)
+    bounds, size = _frame_bounds(layout, encoded), layout.frame
+    if bounds is None:
+        values = _decode(layout, number, encoded, layout.chunk)
+        # Copies, which do not keep the whole chunk in memory.
+        return [values[each * size : (each + 1) * size].copy() for each in frames]
+    return [
+        _decode(layout, number, encoded[slice(*bounds[each])], min(size, layout.chunk - each * size)) for each in frames
+    ]
+
+
+def _frame_bounds(layout: ArrayLayout, encoded: memoryview) -> list[tuple[int, int]] | None:
+    """Return where the frames of a chunk lie; None where an older version wrote it, or Zarr did."""
+    count = -(-layout.chunk // layout.frame)
+    table = count * _SIZES.size + _FOOTER.size
+    end = len(encoded) - table - _SKIPPABLE.size
+    if count == 1 or end < 0:
+        return None
+    footer = _FOOTER.unpack(encoded[-_FOOTER.size :])
+    if footer != (count, 0, _SEEKABLE_MAGIC) or _SKIPPABLE.unpack_from(encoded, end) != (_SKIPPABLE_MAGIC, table):
+        return None
+    sizes = [size for size, _ in _SIZES.iter_unpack(encoded[end + _SKIPPABLE.size : -_FOOTER.size])]
+    ends = [*accumulate(sizes, initial=0)]
+    return [*pairwise(ends)] if ends[-1] == end else None
+
+
+def _intact_chunk(layout: ArrayLayout, number: int, entries: Mapping[str, bytes]) -> memoryview:
+    """Return a compressed chunk without its checksum, which is right."""
     key = layout.entry(number)
     stored = entries.get(key, b"")
     encoded, checksum = memoryview(stored)[:-4], int.from_bytes(stored[-4:], "little")
     intact = len(stored) > 4 and google_crc32c.value(bytes(encoded)) == checksum
     intact = intact and (layout.checksums is None or layout.checksums[number] == checksum)
     require_intact(intact, f"chunk {key} of a run is missing or its checksum is wrong")
+    return encoded
+
+
+def _decode(layout: ArrayLayout, number: int, encoded: memoryview, values: int) -> npt.NDArray[Any]:
+    """Return so many values of a compressed chunk or frame."""
+    key, size = layout.entry(number), values * layout.dtype.itemsize
     try:
         decoded = _CODEC.decode(encoded)
     except (RuntimeError, ValueError) as error:
         raise damage(f"chunk {key} of a run does not decode: {error}") from error
-    size = layout.chunk * layout.dtype.itemsize
     require_intact(len(decoded) == size, f"chunk {key} of a run has {len(decoded)} bytes", f"{size}")
     return np.frombuffer(decoded, layout.dtype)
 

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -20,6 +21,7 @@ from giaann_dask.runs.packed_arrays import (
     ArrayLayout,
     decode_array,
     decode_chunk,
+    decode_frames,
     read_header,
     read_layout,
     require_intact,
@@ -29,9 +31,13 @@ from giaann_dask.runs.run import Run, join_ranges
 
 # Rows of a run between two marks of `RowReader`.
 _MARKED = 1 << 10
+# Bytes of decoded frames that a reader keeps for further rows: those of some rows, a small part of a region.
+_KEPT_BYTES = 4 << 20
 Segments: TypeAlias = npt.NDArray[np.uint32]
 # Returns the encoded bytes of the entries with these names; entries that do not exist are left out.
 ReadEntries: TypeAlias = Callable[[Sequence[str]], Mapping[str, bytes]]
+# An array, one of its chunks, and one of the frames of that.
+_Frame: TypeAlias = tuple[str, int, int]
 
 _SOURCE_ARRAYS = ("source_column", "source_feature")
 
@@ -84,16 +90,21 @@ def read_rows(read: ReadEntries, wanted: Integers) -> tuple[Integers, Integers, 
 
 
 class RowReader:
-    """Read rows of a packed run by source neuron, decoding only the chunks of their targets.
+    """Read rows of a packed run by source neuron, decoding only the frames of chunks that have their targets.
 
     Sources and numbers of targets are read at once, and kept as narrow as they are stored. Of the segments, which also
-    say where the changes of strength begin, all chunks up to the last row are read if there are any changes. Decoded
-    chunks are kept until `release`.
+    say where the changes of strength begin, all chunks up to the last row are read if there are any changes. Frames
+    used last are kept within `_KEPT_BYTES`, until `release`.
 
     Parameters
     ----------
     read : callable
         Reads entries of the run.
+
+    Attributes
+    ----------
+    decoded : int
+        Values that were decoded for rows so far, those of frames that were decoded again included.
 
     Raises
     ------
@@ -115,7 +126,9 @@ class RowReader:
         self._marks = np.cumsum([0, *sums.tolist()])
         names = (*TARGET_ARRAYS, "strength", "strength_change")
         self._layouts = dict(zip(names, _layouts(read, names)[1], strict=True))
-        self._chunks: dict[str, npt.NDArray[Any]] = {}
+        self._frames: OrderedDict[_Frame, npt.NDArray[Any]] = OrderedDict()
+        self._kept_bytes = 0
+        self.decoded = 0
         # Connections before each chunk of the segments, as far as they are counted.
         self._connections = [0]
 
@@ -133,12 +146,13 @@ class RowReader:
         if rows.start >= rows.stop:
             return replace(Run.empty(), strength=np.zeros(0, self._strength))
         begin, end = self._targets_before(rows.start), self._targets_before(rows.stop)
-        names = (*TARGET_ARRAYS, "strength")
-        self._load([(self._layouts[name], number) for name in names for number in self._numbers(name, begin, end)])
-        *fields, segments, strength = (self._values(name, begin, end) for name in names)
+        changing = bool(self._layouts["strength_change"].length)
+        parts = [(name, begin, end) for name in (*TARGET_ARRAYS, "strength")]
+        parts.append(self._segments_before(begin) if changing else ("target_segments", begin, begin))
+        *fields, segments, strength, before = self._values(parts)
         size = int(np.bitwise_count(segments).sum(dtype=np.int64))
-        changes = self._connections_before(begin) - begin if self._layouts["strength_change"].length else 0
-        change = self._values("strength_change", changes, changes + size - (end - begin))
+        changes = self._connections_before(begin, before) - begin if changing else 0
+        (change,) = self._values([("strength_change", changes, changes + size - (end - begin))])
         row_targets = self._counts[rows].astype(np.int64)
         sets = decode_targets(row_targets, fields, (segments, strength, change), gaps=self._gaps)
         pointer = np.zeros(rows.stop - rows.start + 1, np.int64)
@@ -147,6 +161,11 @@ class RowReader:
         intact = spread_targets(sets, run.pointer, run.target, run.strength)
         require_intact(intact, "the targets, segments and strengths of a run contradict each other")
         return run
+
+    @property
+    def values(self) -> int:
+        """Number of all values that rows are made of."""
+        return sum(layout.length for layout in self._layouts.values())
 
     @property
     def source(self) -> Integers:
@@ -158,14 +177,10 @@ class RowReader:
         """Numbers of distinct targets of the sources; int64, shape ``(rows,)``."""
         return self._counts.astype(np.int64)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the decoded chunks that are kept."""
-        return sum(chunk.nbytes for chunk in self._chunks.values())
-
     def release(self) -> None:
-        """Let decoded chunks go; what is needed of them again is read again."""
-        self._chunks.clear()
+        """Let decoded frames go; what is needed of them again is read again."""
+        self._frames.clear()
+        self._kept_bytes = 0
 
     def require_complete(self) -> None:
         """Check that the run has as many connections as it says, which reads its segments.
@@ -176,7 +191,8 @@ class RowReader:
             If it has not, or has targets of no row.
         """
         targets = self._targets_before(len(self._counts))
-        found = self._layouts["target_segments"].length, self._connections_before(targets)
+        (segments,) = self._values([self._segments_before(targets)])
+        found = self._layouts["target_segments"].length, self._connections_before(targets, segments)
         require_intact(found == (targets, self._size), f"a run has {found} targets and connections")
 
     def _row_at(self, neuron: int) -> int:
@@ -190,41 +206,68 @@ class RowReader:
         mark = row // _MARKED
         return int(self._marks[mark]) + int(self._counts[mark * _MARKED : row].sum(dtype=np.int64))
 
-    def _values(self, name: str, begin: int, end: int) -> npt.NDArray[Any]:
-        """Return the values of an array from one place to another."""
-        layout, numbers = self._layouts[name], self._numbers(name, begin, end)
-        self._load([(layout, number) for number in numbers])
-        parts = [self._chunks[layout.entry(number)] for number in numbers]
-        if len(parts) == 1:
-            return parts[0][begin - numbers.start * layout.chunk : end - numbers.start * layout.chunk]
-        first = numbers.start * layout.chunk
-        return np.concatenate([np.zeros(0, layout.dtype), *parts])[begin - first : end - first]
+    def _values(self, parts: Sequence[tuple[str, int, int]]) -> list[npt.NDArray[Any]]:
+        """Return the values of arrays, each from one place to another, reading what is missing of them together."""
+        needed = [self._frames_of(*part) for part in parts]
+        found = self._decode(frame for frames in needed for frame in frames)
+        values = []
+        for (name, begin, end), frames in zip(parts, needed, strict=True):
+            layout = self._layouts[name]
+            _, number, frame = frames[0] if frames else (name, 0, 0)
+            first = number * layout.chunk + frame * layout.frame
+            arrays = [found[each] for each in frames]
+            joined = arrays[0] if len(arrays) == 1 else np.concatenate([np.zeros(0, layout.dtype), *arrays])
+            values.append(joined[begin - first : end - first])
+        return values
 
-    def _numbers(self, name: str, begin: int, end: int) -> range:
-        """Return the chunks of an array that have its values from one place to another."""
+    def _frames_of(self, name: str, begin: int, end: int) -> list[_Frame]:
+        """Return the frames of an array that have its values from one place to another."""
         layout = self._layouts[name]
         intact = 0 <= begin <= end <= layout.length
         require_intact(intact, f"{name} of a run has {layout.length} values", f"{end} or more")
-        return range(begin // layout.chunk, -(-end // layout.chunk) if begin < end else 0)
+        frames = []
+        while begin < end:
+            number, inside = divmod(begin, layout.chunk)
+            frame = inside // layout.frame
+            frames.append((name, number, frame))
+            begin = number * layout.chunk + min((frame + 1) * layout.frame, layout.chunk)
+        return frames
 
-    def _load(self, wanted: Sequence[tuple[ArrayLayout, int]]) -> None:
-        """Read and decode chunks that are not kept yet."""
-        missing = [(layout, number) for layout, number in wanted if layout.entry(number) not in self._chunks]
-        entries = self._read([layout.entry(number) for layout, number in missing]) if missing else {}
-        for layout, number in missing:
-            self._chunks[layout.entry(number)] = decode_chunk(layout, number, entries)
+    def _decode(self, wanted: Iterable[_Frame]) -> dict[_Frame, npt.NDArray[Any]]:
+        """Return frames by name, those that are kept and those that are read now."""
+        found: dict[_Frame, npt.NDArray[Any]] = {}
+        missing: dict[tuple[str, int], list[int]] = {}
+        for each in dict.fromkeys(wanted):
+            if each in self._frames:
+                self._frames.move_to_end(each)
+                found[each] = self._frames[each]
+            else:
+                missing.setdefault(each[:2], []).append(each[2])
+        entries = self._read([self._layouts[name].entry(number) for name, number in missing]) if missing else {}
+        for (name, number), frames in missing.items():
+            decoded = decode_frames(self._layouts[name], number, entries, frames)
+            for frame, values in zip(frames, decoded, strict=True):
+                found[name, number, frame] = self._frames[name, number, frame] = values
+                self._kept_bytes += values.nbytes
+                self.decoded += len(values)
+        while self._kept_bytes > _KEPT_BYTES:
+            self._kept_bytes -= self._frames.popitem(last=False)[1].nbytes
+        return found
 
-    def _connections_before(self, target: int) -> int:
-        """Return the number of connections before a target."""
+    def _segments_before(self, target: int) -> tuple[str, int, int]:
+        """Return the part of the segments before a target that lies in its chunk, as `_values` takes it."""
+        return "target_segments", target - target % self._layouts["target_segments"].chunk, target
+
+    def _connections_before(self, target: int, segments: npt.NDArray[Any]) -> int:
+        """Return the number of connections before a target, given the segments before it in its chunk."""
         layout = self._layouts["target_segments"]
         whole = target // layout.chunk
-        counted = len(self._connections) - 1
-        self._load([(layout, number) for number in range(counted, whole)])
-        for number in range(counted, whole):
-            inside = np.bitwise_count(self._chunks[layout.entry(number)]).sum(dtype=np.int64)
+        counted = range(len(self._connections) - 1, whole)
+        entries = self._read([layout.entry(number) for number in counted]) if counted else {}
+        for number in counted:
+            inside = np.bitwise_count(decode_chunk(layout, number, entries)).sum(dtype=np.int64)
             self._connections.append(self._connections[-1] + int(inside))
-        rest = self._values("target_segments", whole * layout.chunk, target)
-        return self._connections[whole] + int(np.bitwise_count(rest).sum(dtype=np.int64))
+        return self._connections[whole] + int(np.bitwise_count(segments).sum(dtype=np.int64))
 
 
 def _place(values: npt.NDArray[Any], wanted: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import icechunk
@@ -121,7 +121,7 @@ class StoredEntries:
         return {name: value.to_bytes() for name, value in values.items() if value is not None}
 
 
-async def _each(call: Callable[[str], Awaitable[None]], names: Iterable[str]) -> None:
+async def _each(call: Callable[[str], Awaitable[None]], names: Collection[str]) -> None:
     """Call a function with every name, for some of them concurrently; the first error ends all."""
     remaining = iter(names)
 
@@ -129,7 +129,7 @@ async def _each(call: Callable[[str], Awaitable[None]], names: Iterable[str]) ->
         for name in remaining:
             await call(name)
 
-    tasks = [asyncio.create_task(work()) for _ in range(_CONCURRENT)]
+    tasks = [asyncio.create_task(work()) for _ in range(min(_CONCURRENT, len(names)))]
     try:
         await asyncio.gather(*tasks)
     finally:

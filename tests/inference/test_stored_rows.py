@@ -30,23 +30,26 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> CommitReader:
     return open_commit(str(network.path), network.commit)
 
 
-@pytest.mark.parametrize("rows_read", [0, 2, 1 << 30])
+@pytest.mark.parametrize("whole", [False, True])
 def test_rows_are_those_of_the_decoded_regions(
-    reader: CommitReader, rows_read: int, monkeypatch: pytest.MonkeyPatch
+    reader: CommitReader, whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored, "_ROWS_READ", rows_read)
+    decoded: list[object] = []
+    monkeypatch.setattr(stored, "open_region", lambda *place: decoded.append(place) or open_region(*place))
+    monkeypatch.setattr(stored, "_REGION_ROWS", 2)
     runs = [open_region(*place) for _, place in region_places(reader)]
-    whole, rows = RunRows.placed(reader.placement(), runs), StoredRows(reader)
+    expected_rows, rows = RunRows.placed(reader.placement(), runs), StoredRows(reader, whole=whole)
     neurons = [neuron for run in runs for neuron in run.source[:: max(run.rows // 9, 1)].tolist()]
     assert neurons
     unknown = max(neurons) + 1
     found = rows.rows([*neurons, unknown])
     for neuron, row in found.items():
-        expected = whole.row(neuron)
+        expected = expected_rows.row(neuron)
         assert (row is None) == (expected is None)
         if row is not None and expected is not None:
             assert np.array_equal(row.target, expected.target)
             assert np.array_equal(row.strength, expected.strength)
+    assert bool(decoded) == whole
 
 
 def test_a_prompt_decodes_no_region(reader: CommitReader, monkeypatch: pytest.MonkeyPatch) -> None:

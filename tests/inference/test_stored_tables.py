@@ -12,6 +12,7 @@ import giaann_dask as gd
 from giaann_dask.increments.context_counts import count_contexts
 from giaann_dask.increments.contexts import CHAIN, NONE, TokenStream
 from giaann_dask.increments.repeats import join_repeats, region_repeats
+from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.best import commit_tables, handle, scores
 from giaann_dask.inference.best.commit_tables import build_tables, place_of, read_tables
 from giaann_dask.inference.best.context_rows import RowCollector, count_longer
@@ -129,7 +130,6 @@ def test_a_prompt_reads_what_it_needs(network: gd.Network, monkeypatch: pytest.M
     assert reader.repeats() is not None
     monkeypatch.setattr(commit_tables, "build_tables", lambda *_: pytest.fail("all tables are built"))
     monkeypatch.setattr(stored, "open_region", lambda *_: pytest.fail("a region is decoded"))
-    monkeypatch.setattr(stored, "_ROWS_READ", 1 << 30)
     asked: list[str] = []
     read = StoredEntries.read
 
@@ -158,19 +158,29 @@ def test_commits_without_sums_are_read_as_a_whole(network: gd.Network, monkeypat
 
 
 def test_tables_are_built_while_rows_answer(network: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handle, "_TOKENS_FROM_ROWS", 3)
+    monkeypatch.setattr(handle, "_CONNECTIONS_PER_TOKEN", reader_of(network).manifest().connections // 3 + 1)
     opened = TablesHandle(reader_of(network))
     options = gd.GenerationOptions(tokens=9)
-    batch = opened.open_batch(options)
+    batch = opened.open_batch(options, BatchOptions(slots=1))
     batch.prepare(PROMPT, options).enter()
     words = []
     while len(batch):
         words += [event.token for event in batch.step() if event.token]
         if len(words) == 2:
-            assert opened.model.read is not None, "the first tokens need no tables"
+            assert opened._building is None, "the first tokens need no tables"
             scored = opened.score(PROMPT)
-    assert opened._building is not None
-    opened._building.join(60)
-    assert opened.model.read is None, "now there are tables"
+            assert opened._building is not None
+            opened._building.join(60)
+            assert opened.model.read is None, "now there are tables, also for the text that is continued"
+            monkeypatch.setattr(StoredTables, "of", lambda *_: pytest.fail("a row is read"))
     assert tuple(words) == from_tables(reader_of(network), 9)
     assert scored == opened.score(PROMPT)
+
+
+def test_tables_are_built_at_once_for_many_prompts(network: gd.Network) -> None:
+    opened = TablesHandle(reader_of(network))
+    assert opened.model.read is not None
+    opened.open_batch(gd.GenerationOptions())
+    assert opened._building is not None
+    opened._building.join(60)
+    assert opened.model.read is None

@@ -18,7 +18,7 @@ from zarr.storage import MemoryStore
 
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
 from giaann_dask.keys import NEURON_MASK, pack_neuron, pack_target, unpack_target
-from giaann_dask.runs import packing
+from giaann_dask.runs import packed_rows, packing
 from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.packing import PackedRun, pack, unpack
 from giaann_dask.runs.run import Run, narrow_strength
@@ -326,6 +326,43 @@ def test_rows_read_in_any_order_are_those_of_the_run(seed: int, columns: list[in
         if found is not None and expected is not None:
             assert np.array_equal(found.target, expected.target)
             assert np.array_equal(found.strength, expected.strength)
+
+
+@pytest.fixture(scope="module")
+def large() -> tuple[Run, PackedRun]:
+    """A run whose chunks have several frames."""
+    run = random_run(21, 300_000)
+    return run, pack(run, 1 << 17)
+
+
+def test_of_large_chunks_some_frames_are_decoded(large: tuple[Run, PackedRun], monkeypatch: pytest.MonkeyPatch) -> None:
+    run, packed = large
+    rows = RowReader(packed.read)
+    # Less than the frames of a row, so that all are decoded again and again.
+    monkeypatch.setattr(packed_rows, "_KEPT_BYTES", 1 << 16)
+    for row in [*range(0, run.rows, run.rows // 7), run.rows - 1]:
+        before, neuron = rows.decoded, int(run.source[row])
+        found, expected = rows.between(neuron, neuron + 1).row(neuron), run.row(neuron)
+        assert found is not None
+        assert expected is not None
+        assert np.array_equal(found.target, expected.target)
+        assert np.array_equal(found.strength, expected.strength)
+        assert 0 < rows.decoded - before < rows.values / 2
+    assert_same(rows.between(0, NEURON_MASK), run)
+
+
+def test_any_decoder_reads_large_chunks(large: tuple[Run, PackedRun]) -> None:
+    run, packed = large
+    assert len(np.asarray(as_group(packed)["strength"])) > 1 << 16
+    assert_same(unpack(packed), run)
+    assert_same(unpack(tampered(packed, "target_branch", lambda v: v)), run)
+    # Zarr writes a chunk as one frame, of which a part is decoded with the others.
+    neuron = int(run.source[run.rows // 2])
+    found = RowReader(tampered(packed, "strength", lambda v: v).read).between(neuron, neuron + 1).row(neuron)
+    expected = run.row(neuron)
+    assert found is not None
+    assert expected is not None
+    assert np.array_equal(found.strength, expected.strength)
 
 
 def test_of_a_range_only_its_chunks_are_read() -> None:

@@ -58,6 +58,8 @@ class TextContinuation:
 
     Attributes
     ----------
+    model : PooledModel
+        What predicts the next token: the one given, or later another one of the same commit.
     prompt : tuple of str
         Its words.
     seed : int or None
@@ -76,7 +78,7 @@ class TextContinuation:
             raise PromptError("the prompt has 0 words", "1 or more", "give another prompt")
         self.prompt = tuple(word for sentence in sentences for word in sentence)
         # The second one has the rows of the step.
-        self._whole = self._model = model
+        self.model = self._model = model
         self._options, self._now = options, len(self.prompt)
         stream = TokenStream.from_documents([sentences])
         unknown, number = model.number_words(stream)
@@ -110,7 +112,7 @@ class TextContinuation:
         text, tail = self._text, self._sentence[-_REACH:]
         # Only the last of these tokens, which is not known yet, is looked at.
         stream = TokenStream.from_documents([[[*tail, ""]]])
-        model = self._model = self._whole.for_text(stream, len(tail))
+        model = self._model = self.model.for_text(stream, len(tail))
         text.rows[now] = model.tables.find_rows(stream)[-1]
         chance, _ = distribution(text, model.evidence, model.options.pooling, now)
         chosen = self._choose(chance)

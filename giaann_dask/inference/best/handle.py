@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-# Tokens that are predicted from rows before all tables are built: a short text needs none.
-_TOKENS_FROM_ROWS = 32
+# Connections for each token of a single prompt that is predicted from rows before all tables are built: these take
+# about as long as so many tokens from rows, and a short text needs none.
+_CONNECTIONS_PER_TOKEN = 40_000
 # Kinds of contexts that a prediction reads.
 _KINDS = tuple(kind for kind, weight in enumerate(BEST.weights, 1) if weight)
 
@@ -43,7 +44,8 @@ class TablesHandle:
     """A commit of profile ``best`` opened in this process.
 
     First tokens are predicted from rows that are read for them, if the commit has what that needs. Meanwhile all tables
-    are built in the background, once more than a few tokens have been asked for; the predictions are the same.
+    are built in the background: at once for a batch of prompts or a server, and for a single prompt when it has cost as
+    much; the predictions are the same.
 
     Parameters
     ----------
@@ -73,12 +75,18 @@ class TablesHandle:
         self.model = PooledModel(self._tables(), BEST) if rows is None else rows
 
     def count_token(self) -> None:
-        """Count a predicted token, and begin to build the tables after the first ones."""
+        """Count a predicted token; begin to build the tables when tokens from rows have cost as much."""
         self._tokens += 1
-        if self.model.read is not None and self._building is None and self._tokens >= _TOKENS_FROM_ROWS:
-            # A daemon, so that a process whose work is done does not wait for tables that nobody will read.
-            self._building = threading.Thread(target=self._build, name="giaann-tables", daemon=True)
-            self._building.start()
+        if self._tokens * _CONNECTIONS_PER_TOKEN >= self._reader.manifest().connections:
+            self.build_tables()
+
+    def build_tables(self) -> None:
+        """Begin to build all tables in the background, unless they are there or being built."""
+        if self.model.read is None or self._building is not None:
+            return
+        # A daemon, so that a process whose work is done does not wait for tables that nobody will read.
+        self._building = threading.Thread(target=self._build, name="giaann-tables", daemon=True)
+        self._building.start()
 
     def _tables(self) -> PooledTables:
         if self._opened is not None:
@@ -120,7 +128,10 @@ class TablesHandle:
 
     def open_batch(self, options: GenerationOptions, batch: BatchOptions | None = None) -> WordBatch:
         """Return an empty batch of prompts; see `WordBatch`."""
-        return WordBatch(self, options, batch)
+        opened = WordBatch(self, options, batch)
+        if opened.free_slots > 1:
+            self.build_tables()
+        return opened
 
 
 class WordBatch:
@@ -175,6 +186,8 @@ class WordBatch:
         """Choose the next word of every prompt; a prompt finishes one step after its last word."""
         events = []
         for number, text in [*self._texts.items()]:
+            # Also in the middle of a text, tables are faster than rows.
+            text.model = self._opened.model
             with one_thread():
                 token = next(text, None)
             if token is None:

@@ -68,7 +68,8 @@ class StoredTables:
         assert stored is not None, "the commit has no stored repeats"
         self._reader, self._placement = reader, reader.placement()
         self._kinds = {*range(1, CHAIN + 1), *kinds}
-        self._counts = StoredRows(reader)
+        # Contexts lie anywhere: some tokens would have all regions decoded.
+        self._counts = StoredRows(reader, whole=False)
         self._repeats: dict[int, RowReader] = {}
         # Of each region; contexts are read in several threads.
         self._locks: defaultdict[int, Lock] = defaultdict(Lock)

@@ -1,6 +1,6 @@
 """Read rows of a commit from the store when they are requested, so that opening costs what is read.
 
-A region is decoded as a whole once many of its rows have been requested. `source` has rows of decoded regions.
+A region is decoded as a whole once its rows have cost as much. `source` has rows of decoded regions.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from giaann_dask.runs.run import Row, Run
 from giaann_dask.storage import reading
 from giaann_dask.store.commits import CommitReader
 
-# Rows of a region after which it is decoded as a whole, which takes as long as reading about so many.
-_ROWS_READ = 12
-# Decoded chunks of a run that are kept for further rows.
-_CHUNK_BYTES = 8 << 20
+# What a row costs besides decoding, in values that could be decoded meanwhile; what reading a region costs, in rows.
+_ROW_VALUES, _REGION_ROWS = 1 << 14, 12
 
 
 class StoredRows:
@@ -28,11 +26,14 @@ class StoredRows:
     ----------
     reader : CommitReader
         The commit.
+    whole : bool
+        Whether a region is decoded as a whole once its rows have cost as much, so that reading costs at most twice the
+        better way; otherwise memory stays that of the frames that readers keep.
     """
 
-    def __init__(self, reader: CommitReader) -> None:
+    def __init__(self, reader: CommitReader, *, whole: bool = True) -> None:
         self._placement = reader.placement()
-        self._regions = {region: _StoredRegion(reader, place) for region, place in region_places(reader)}
+        self._regions = {region: _StoredRegion(reader, place, whole) for region, place in region_places(reader)}
 
     def row(self, neuron: int) -> Row | None:
         """Return the row of a neuron, or None without connections.
@@ -65,10 +66,12 @@ class _StoredRegion:
         The commit.
     place : tuple of (str, str, list of str)
         Arguments of `open_region`.
+    whole : bool
+        Whether the region may be decoded as a whole.
     """
 
-    def __init__(self, reader: CommitReader, place: tuple[str, str, list[str]]) -> None:
-        self._reader, self._place = reader, place
+    def __init__(self, reader: CommitReader, place: tuple[str, str, list[str]], whole: bool) -> None:
+        self._reader, self._place, self._whole = reader, place, whole
         self._lock = Lock()
         self._rows: list[RowReader] | None = None
         self._read = 0
@@ -78,20 +81,26 @@ class _StoredRegion:
         """Return the row of a neuron, or None without connections."""
         if self._run is None:
             with self._lock:
-                self._read += 1
-                if self._run is None and self._read <= _ROWS_READ:
+                if self._run is None and self._costs_whole():
+                    self._run, self._rows = open_region(*self._place), None
+                if self._run is None:
+                    self._read += 1
                     with reading(f"network {self._reader.path}"):
                         parts = [rows.between(neuron, neuron + 1) for rows in self._readers()]
-                    for rows in self._readers():
-                        if rows.nbytes > _CHUNK_BYTES:
-                            rows.release()
                     return merge_runs(parts).row(neuron)
-                if self._run is None:
-                    self._run, self._rows = open_region(*self._place), None
         return self._run.row(neuron)
+
+    def _costs_whole(self) -> bool:
+        """Return whether the rows have cost as much as decoding the region does."""
+        if not self._whole:
+            return False
+        readers = self._readers()
+        more = sum(rows.values - rows.decoded for rows in readers)
+        return self._read * _ROW_VALUES >= more + _REGION_ROWS * _ROW_VALUES
 
     def _readers(self) -> list[RowReader]:
         """Return the readers of the runs, which have read the source neurons."""
         if self._rows is None:
-            self._rows = [self._reader.rows(identity) for identity in self._place[2]]
+            with reading(f"network {self._reader.path}"):
+                self._rows = [self._reader.rows(identity) for identity in self._place[2]]
         return self._rows
