@@ -301,26 +301,32 @@ def _decoded(read: ReadEntries, names: Sequence[str]) -> list[npt.NDArray[Any]]:
 
 
 def _values_at(read: ReadEntries, names: Sequence[str], places: Integers) -> list[npt.NDArray[Any]]:
-    """Return the values of arrays of one length at ascending places, without reading chunks that have none of them."""
+    """Return the values of arrays of one length at ascending places, decoding only the frames that have them."""
     _, layouts = _layouts(read, names)
-    needed = [_chunks_of(layout, places) for layout in layouts]
-    entries = read([layout.entry(each) for layout, parts in zip(layouts, needed, strict=True) for each in parts])
+    needed = [_frames_at(layout, places) for layout in layouts]
+    entries = read([layout.entry(each) for layout, chunks in zip(layouts, needed, strict=True) for each in chunks])
     found = []
-    for layout, parts in zip(layouts, needed, strict=True):
+    for layout, chunks in zip(layouts, needed, strict=True):
         values = np.empty(len(places), layout.dtype)
-        for number, part in parts.items():
-            values[part] = decode_chunk(layout, number, entries)[places[part] - number * layout.chunk]
+        for number, parts in chunks.items():
+            frames = decode_frames(layout, number, entries, [frame for frame, _ in parts])
+            for (frame, part), decoded in zip(parts, frames, strict=True):
+                values[part] = decoded[places[part] - number * layout.chunk - frame * layout.frame]
         found.append(values)
     return found
 
 
-def _chunks_of(layout: ArrayLayout, places: Integers) -> dict[int, slice]:
-    """Return the chunks of an array that have some ascending places, and which of the places each has."""
+def _frames_at(layout: ArrayLayout, places: Integers) -> dict[int, list[tuple[int, slice]]]:
+    """Return the chunks of an array that have some ascending places, with their frames and which places each has."""
     end = int(places[-1]) + 1 if len(places) else 0
     require_intact(end <= layout.length, f"{layout.name} of a run has {layout.length} values", f"{end} or more")
-    begins = np.searchsorted(places, np.arange(0, layout.length + layout.chunk, layout.chunk)).tolist()
-    parts = {number: slice(*pair) for number, pair in enumerate(pairwise(begins))}
-    return {number: part for number, part in parts.items() if part.start < part.stop}
+    chunk, inside = np.divmod(places, layout.chunk)
+    frame = inside // layout.frame
+    begins = np.flatnonzero(np.diff(chunk, prepend=-1) | np.diff(frame, prepend=-1))
+    found: dict[int, list[tuple[int, slice]]] = {}
+    for begin, end in pairwise([*begins.tolist(), len(places)]):
+        found.setdefault(int(chunk[begin]), []).append((int(frame[begin]), slice(begin, end)))
+    return found
 
 
 def _layouts(read: ReadEntries, names: Sequence[str]) -> tuple[Mapping[str, bytes], list[ArrayLayout]]:

@@ -19,9 +19,10 @@ from zarr.storage import MemoryStore
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
 from giaann_dask.keys import NEURON_MASK, pack_neuron, pack_target, unpack_target
 from giaann_dask.runs import packed_rows, packing
-from giaann_dask.runs.packed_rows import RowReader
+from giaann_dask.runs.packed_rows import RowReader, read_rows
 from giaann_dask.runs.packing import PackedRun, pack, unpack
 from giaann_dask.runs.run import Run, narrow_strength
+from giaann_dask.spec import BRANCH_BITS
 
 ARRAYS = ("source", "pointer", "target", "strength")
 
@@ -349,6 +350,21 @@ def test_of_large_chunks_some_frames_are_decoded(large: tuple[Run, PackedRun], m
         assert np.array_equal(found.strength, expected.strength)
         assert 0 < rows.decoded - before < rows.values / 2
     assert_same(rows.between(0, NEURON_MASK), run)
+
+
+def test_targets_of_some_rows_of_large_chunks(large: tuple[Run, PackedRun]) -> None:
+    run, packed = large
+    wanted = np.append(run.source[3 :: run.rows // 5], NEURON_MASK)
+    source, pointer, key, segments = read_rows(packed.read, wanted)
+    assert np.array_equal(source, wanted[:-1])
+    for at, neuron in enumerate(source.tolist()):
+        row = run.row(neuron)
+        assert row is not None
+        segment, target, branch = unpack_target(row.target)
+        keys, place = np.unique(target << BRANCH_BITS | branch, return_inverse=True)
+        part = slice(*pointer[at : at + 2].tolist())
+        assert np.array_equal(key[part], keys)
+        assert np.array_equal(segments[part], np.bincount(place, 1 << segment.astype(np.int64)).astype(np.uint32))
 
 
 def test_any_decoder_reads_large_chunks(large: tuple[Run, PackedRun]) -> None:
