@@ -82,6 +82,5 @@ def check_ever(choice: str) -> None:
 
 def collect_ever(part: Part, tagger: str) -> EverPos:
     """Collect the lexicon of one part (a task)."""
-    text = tag_part(part, tagger)
-    # Each distinct token once.
-    return EverPos.from_sentences([TaggedSentence(text.forms, text.lemmas, text.upos, text.xpos)])
+    words = tag_part(part, tagger).distinct()
+    return EverPos.from_sentences(TaggedSentence(*([field] for field in word)) for word in words)

@@ -5,10 +5,8 @@ All of it works on arrays of numbers of entries (`tokens`); strings are handled 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from itertools import repeat
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numba as nb
@@ -29,7 +27,8 @@ from giaann_dask.text.blocks import (
     TaggedBlock,
 )
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.tokens import Sentence, TaggedText, look_up_each, names_of, number_more
+from giaann_dask.text.tables import Table, in_order_of_appearance
+from giaann_dask.text.tokens import Sentence, TaggedText, TaggedWord, look_up_each, names_of, number_more
 
 _HYPHEN = frozenset({"-"})
 _DASHES = frozenset({"-", "–"})
@@ -129,7 +128,7 @@ class BlockBuilder:
 
     def __init__(self, ever_pos: EverPos, options: FilterOptions) -> None:
         self._options = options
-        self._flags_of = _flag_cache(ever_pos)
+        self._flag_rule = _FlagRule(ever_pos, options.word_flags)
         # Of each part: lengths and status of the sequences, and symbols, flags and surfaces of their tokens.
         self._lengths: list[Sequence[int] | npt.NDArray[np.int64]] = []
         self._status: list[Sequence[int] | npt.NDArray[np.uint8]] = []
@@ -196,8 +195,8 @@ class BlockBuilder:
     def _add_sequences(self, text: TaggedText, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> None:
         """Add the tokens of counted sequences, given by their ranges of tokens."""
         tokens = _Tokens.merged(text, begin, end, self._options.merge_dashes)
-        nouns = look_up_each(NOUNS.__contains__, tokens.upos).astype(np.bool_)
-        noun = nouns[tokens.kind]
+        flags = tokens.words.results(self._flag_rule).astype(np.uint8)
+        noun = ((flags & NOUN) != 0)[tokens.kind]
         per_sequence = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(noun)])[tokens.offsets])
         length = np.diff(tokens.offsets)
         status = np.where(per_sequence == 0, np.uint8(NO_CONCEPT), np.uint8(CANDIDATE))
@@ -207,37 +206,24 @@ class BlockBuilder:
         length[status != CANDIDATE] = 0
         self._status.append(status)
         self._lengths.append(length)
-        self._add_tokens(tokens, nouns, tokens.kind[used], np.cumsum(length))
+        self._add_tokens(tokens.words, flags, tokens.kind[used], np.cumsum(length))
 
     def _add_tokens(
-        self,
-        tokens: _Tokens,
-        nouns: npt.NDArray[np.bool_],
-        kind: npt.NDArray[np.int64],
-        ends: npt.NDArray[np.int64],
+        self, words: _Words, flags: npt.NDArray[np.uint8], kind: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
     ) -> None:
         """Add symbols and flags; the first probable token of a gap without delimiter is flagged."""
-        symbols, surfaces = np.zeros(len(nouns), np.int32), np.full(len(nouns), -1, np.int32)
-        flags = np.where(nouns, np.uint8(NOUN), np.uint8(0))
-        order = _in_order_of_appearance(kind, len(nouns))
-        named, other = order[nouns[order]], order[~nouns[order]]
-        symbols[named] = number_more(self._concepts, _lower(tokens.lemmas, named))
-        surfaces[named] = number_more(self._surfaces, _lower(tokens.words, named))
-        words = _lower(tokens.words, other)
-        symbols[other] = number_more(self._features, words)
-        if self._options.word_flags:
-            found = look_up_each(self._flags_of, words, words, repeat(""))
-            # A word that ends a column does not also do so probably.
-            found[(found & DELIMITER) != 0] = DELIMITER
-        else:
-            found = look_up_each(self._flags_of, words, _lower(tokens.lemmas, other), names_of(tokens.xpos, other))
-        flags[other] = found
-        flag = flags[kind]
+        order, kind = in_order_of_appearance(kind, len(words))
+        noun = (flags[order] & NOUN) != 0
+        symbols, surfaces = np.zeros(len(order), np.int32), np.full(len(order), -1, np.int32)
+        symbols[noun] = number_more(self._concepts, words.strings(_lower_lemma, order[noun]))
+        surfaces[noun] = number_more(self._surfaces, words.strings(_lower_form, order[noun]))
+        symbols[~noun] = number_more(self._features, words.strings(_lower_form, order[~noun]))
+        flag = flags[order][kind]
         if not self._options.word_flags:
             keep: Any = _keep_first_probable
             keep(flag, ends)
         if self._options.parts_of_speech:
-            flag |= np.array([POS_FLAGS.get(part, 0) for part in tokens.upos], np.uint8)[kind]
+            flag |= words.results(_part_flag).astype(np.uint8)[order][kind]
         self._symbol.append(symbols[kind])
         self._surface.append(surfaces[kind])
         self._flags.append(flag)
@@ -275,12 +261,11 @@ class RawBlockBuilder(BlockBuilder):
     def _add_sequences(self, text: TaggedText, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> None:
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - begin)])
         at = np.arange(offsets[-1]) + np.repeat(begin - offsets[:-1], end - begin)
-        entry, symbols = text.entry[at], np.zeros(len(text.forms), np.int32)
-        order = _in_order_of_appearance(entry, len(text.forms))
-        symbols[order] = number_more(self._features, _lower(text.forms, order))
+        order, kind = in_order_of_appearance(text.entry[at], len(text.entries))
+        symbols = number_more(self._features, names_of(text.entries.mapped(_lower_form).values, order))
         self._status.append(np.full(len(begin), CANDIDATE, np.uint8))
         self._lengths.append(end - begin)
-        self._symbol.append(symbols[entry])
+        self._symbol.append(symbols.astype(np.int32)[kind])
 
     def build(self) -> TaggedBlock:
         """Return the block; its surfaces are its features, for every token."""
@@ -289,23 +274,63 @@ class RawBlockBuilder(BlockBuilder):
         return replace(block, flags=flags, surface=block.symbol, surfaces=block.features)
 
 
+class _Words:
+    """Distinct words of a part after noun merging, in order of appearance.
+
+    Parameters
+    ----------
+    entries : Table of TaggedWord
+        Words that are not merged.
+    merged : list of TaggedWord
+        Merged nouns, in order of appearance.
+    numbers : ndarray
+        Of each word its number in `entries`, or `first_merged` and more for merged nouns; int64.
+    first_merged : int
+        More than all numbers in `entries`.
+    """
+
+    def __init__(
+        self,
+        entries: Table[TaggedWord],
+        merged: Sequence[TaggedWord],
+        numbers: npt.NDArray[np.int64],
+        first_merged: int,
+    ) -> None:
+        self._entries, self._merged = entries, merged
+        self._numbers, self._first = numbers, first_merged
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def results(self, function: Callable[[TaggedWord], int]) -> npt.NDArray[np.int64]:
+        """Return the integer that a function returns for each word."""
+        plain = self._numbers < self._first
+        found = np.empty(len(plain), np.int64)
+        found[plain] = self._entries.results(function)[self._numbers[plain]]
+        found[~plain] = look_up_each(function, self._merged)
+        return found
+
+    def strings(self, function: Callable[[TaggedWord], str], chosen: npt.NDArray[np.int64]) -> list[str]:
+        """Return the string that a function returns for each of some words, given by their indices."""
+        values, first, merged = self._entries.mapped(function).values, self._first, self._merged
+        numbers = self._numbers[chosen].tolist()
+        return [values[number] if number < first else function(merged[number - first]) for number in numbers]
+
+
 class _Tokens(NamedTuple):
-    """Tokens of sequences after noun merging, as numbers of kinds.
+    """Tokens of sequences after noun merging.
 
     Attributes
     ----------
-    words, lemmas, upos, xpos : list of str
-        Fields of each kind; upos and xpos of merged nouns are those of the first.
+    words : _Words
+        Distinct ones.
     kind : ndarray
-        Kind of each token; int64.
+        Index of each token in `words`; int64.
     offsets : ndarray
         Sequence q has the tokens ``offsets[q]:offsets[q + 1]``; int64.
     """
 
-    words: list[str]
-    lemmas: list[str]
-    upos: list[str]
-    xpos: list[str]
+    words: _Words
     kind: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
 
@@ -314,36 +339,38 @@ class _Tokens(NamedTuple):
         cls, text: TaggedText, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64], dashes: bool
     ) -> _Tokens:
         """Return the tokens of the sequences with the given ranges, with runs of nouns merged."""
-        marks = _merging(text, dashes)
+        marks = text.entries.results(_dash_marks if dashes else _hyphen_marks)
         merge: Any = _merge
-        first, last, offsets = merge(marks[text.entry], begin, end)
-        kind = text.entry[first]
-        words, lemmas, upos, xpos = map(list, (text.forms, text.lemmas, text.upos, text.xpos))
+        first, last, offsets = merge(marks[text.entry].astype(np.uint8), begin, end)
+        number, known = text.entry[first], len(marks)
         runs: dict[bytes, int] = {}
+        found: list[TaggedWord] = []
         for at in np.flatnonzero(last - first > 1).tolist():
             tokens = slice(int(first[at]), int(last[at]))
             key = text.entry[tokens].tobytes()
-            if (known := runs.get(key)) is None:
-                known = runs[key] = len(words)
-                merged = merge_nouns(text.between(tokens.start, tokens.stop), dashes)
-                words += merged.words
-                lemmas += merged.lemmas
-                upos += merged.upos
-                xpos += merged.xpos
-            kind[at] = known
-        return cls(words, lemmas, upos, xpos, kind, offsets)
+            if (run := runs.get(key)) is None:
+                run = runs[key] = known + len(found)
+                words = merge_nouns(text.between(tokens.start, tokens.stop), dashes)
+                found += map(TaggedWord, words.words, words.lemmas, words.upos, words.xpos)
+            number[at] = run
+        numbers, kind = in_order_of_appearance(number, known + len(found))
+        return cls(_Words(text.entries, found, numbers, known), kind, offsets)
 
 
-# Marks of a token for the merging of nouns, as a sum.
+# Marks of a token for the merging of nouns, as a sum: noun, dash that joins two nouns, and whether it does so though it
+# is a noun.
 _IS_NOUN, _JOINS, _JOINS_AS_NOUN = 1, 2, 4
 
 
-def _merging(text: TaggedText, dashes: bool) -> npt.NDArray[np.uint8]:
-    """Return the marks of the entries: noun, dash that joins two nouns, and whether it does so though it is a noun."""
-    joined = _DASHES if dashes else _HYPHEN
-    joins = look_up_each(joined.__contains__, text.forms) | look_up_each(joined.__contains__, text.lemmas)
-    marks = _IS_NOUN * look_up_each(NOUNS.__contains__, text.upos) + (_JOINS + _JOINS_AS_NOUN * dashes) * joins
-    return marks.astype(np.uint8)
+def _hyphen_marks(word: TaggedWord) -> int:
+    """Return the marks of a token where a hyphen joins nouns."""
+    return _IS_NOUN * (word.upos in NOUNS) + _JOINS * (word.form in _HYPHEN or word.lemma in _HYPHEN)
+
+
+def _dash_marks(word: TaggedWord) -> int:
+    """Return the marks of a token where an en dash joins nouns, too."""
+    joins = word.form in _DASHES or word.lemma in _DASHES
+    return _IS_NOUN * (word.upos in NOUNS) + (_JOINS + _JOINS_AS_NOUN) * joins
 
 
 @compiled(nb.types.UniTuple(nb.int64[::1], 3)(nb.uint8[::1], nb.int64[::1], nb.int64[::1]))
@@ -398,18 +425,16 @@ def _keep_first_probable(flags, ends):  # type: ignore[no-untyped-def]
         begin = end
 
 
-def _in_order_of_appearance(values: npt.NDArray[np.int64], bound: int) -> npt.NDArray[np.int64]:
-    """Return the distinct values, which are below a bound, in order of first appearance."""
-    first = np.full(bound, len(values), np.int64)
-    # The last assignment to an index counts.
-    first[values[::-1]] = np.arange(len(values))[::-1]
-    found = np.flatnonzero(first < len(values))
-    return found[np.argsort(first[found])]
+def _lower_form(word: TaggedWord) -> str:
+    return word.form.lower()
 
 
-def _lower(names: Sequence[str], numbers: npt.NDArray[np.int64]) -> list[str]:
-    """Return the names of numbers in lower case."""
-    return list(map(str.lower, names_of(names, numbers)))
+def _lower_lemma(word: TaggedWord) -> str:
+    return word.lemma.lower()
+
+
+def _part_flag(word: TaggedWord) -> int:
+    return POS_FLAGS.get(word.upos, 0)
 
 
 def _joined(parts: Sequence[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -417,13 +442,27 @@ def _joined(parts: Sequence[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return np.concatenate([np.zeros(0, dtype), *parts]).astype(dtype, copy=False)
 
 
-@functools.lru_cache(maxsize=2)
-def _flag_cache(ever_pos: EverPos) -> Callable[[str, str, str], int]:
-    """Return a function of (word, lemma, xpos) that remembers det and prb of a token type, as flags."""
+@dataclass(frozen=True, slots=True)
+class _FlagRule:
+    """Return the flags of a token by a lexicon: ``NOUN``, or a sum of det and prb.
 
-    @functools.lru_cache(maxsize=1 << 17)
-    def flags_of(word: str, lemma: str, xpos: str) -> int:
-        delimiter, probable = ever_pos.delimiter(word, lemma, xpos), ever_pos.probable_delimiter(word, lemma)
+    Parameters
+    ----------
+    ever_pos : EverPos
+        Lexicon that decides.
+    word_alone : bool
+        Whether lemma and tag are not looked at, and a word that ends a column does not also do so probably.
+    """
+
+    ever_pos: EverPos
+    word_alone: bool
+
+    def __call__(self, token: TaggedWord) -> int:
+        if token.upos in NOUNS:
+            return NOUN
+        word = token.form.lower()
+        lemma, xpos = (word, "") if self.word_alone else (token.lemma.lower(), token.xpos)
+        delimiter, probable = self.ever_pos.delimiter(word, lemma, xpos), self.ever_pos.probable_delimiter(word, lemma)
+        if delimiter and self.word_alone:
+            return DELIMITER
         return DELIMITER * delimiter + PROBABLE * probable
-
-    return flags_of

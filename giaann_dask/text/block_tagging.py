@@ -18,7 +18,7 @@ from giaann_dask.text.splitting import Splitter
 from giaann_dask.text.subword_blocks import SubwordBlockBuilder
 from giaann_dask.text.tagging import tag_text
 from giaann_dask.text.tokenizer import SubwordTokenizer
-from giaann_dask.text.tokens import Part, SplitText, TaggedText
+from giaann_dask.text.tokens import Part, SplitText, TaggedText, TaggedWord
 
 GOLD = "gold"
 
@@ -53,8 +53,11 @@ def tag_part(part: Part, tagger: str | None) -> TaggedText:
     document = np.repeat(documents, text.passages)
     if tagger is not None:
         return tag_text(tagger, text, document)
-    none = [""] * len(text.types)
-    return TaggedText(text.types, none, none, none, text.type_of, text.spaced, text.ends, document)
+    return TaggedText(text.types.mapped(_untagged), text.type_of, text.spaced, text.ends, document)
+
+
+def _untagged(form: str) -> TaggedWord:
+    return TaggedWord(form, "", "", "")
 
 
 def tag_block(

@@ -18,7 +18,6 @@ import json
 import os
 import re
 import tempfile
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
@@ -28,6 +27,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.text.chunk_numbers import ChunkNumbers
+from giaann_dask.text.tables import GrowingArray, Table
+from giaann_dask.text.tokens import look_up_each, names_of
 from giaann_dask.user_cache import user_cache
 
 # Attributes of spaCy's tokenizer that hold the search functions of its expressions.
@@ -48,24 +50,25 @@ class TypedPassages(NamedTuple):
 
     Attributes
     ----------
-    types : list of str
-        Distinct tokens of the passages, in any order.
+    types : Table of str
+        Distinct tokens, and others that the passages do not have, in any order; the table of all calls of a tokenizer,
+        until it forgets.
     type_of : ndarray
-        Index of each token in `types`; int64, shape ``(tokens,)``.
+        Number of each token in `types`; int64, shape ``(tokens,)``.
     spaced : ndarray
         Whether white space, or the end of the passage, follows each token; bool, shape ``(tokens,)``.
     ends : ndarray
         Number of tokens up to the end of each passage; int64, shape ``(passages,)``.
     """
 
-    types: list[str]
+    types: Table[str]
     type_of: npt.NDArray[np.int64]
     spaced: npt.NDArray[np.bool_]
     ends: npt.NDArray[np.int64]
 
     def tokens(self) -> list[str]:
         """Return the tokens of all passages."""
-        return [self.types[number] for number in self.type_of.tolist()]
+        return names_of(self.types.values, self.type_of)
 
 
 class EnglishTokenizer:
@@ -98,7 +101,7 @@ class EnglishTokenizer:
 
     def _forget(self) -> None:
         """Begin with the types of the divided special cases alone."""
-        self._names: list[str] = []
+        self._types: Table[str] = Table()
         self._numbers = _Numbers(self._add_name)
         # Special cases are searched for where the first two tokens of a divided form follow each other, unless it is
         # what they are restored to ("it", "'s").
@@ -106,10 +109,14 @@ class EnglishTokenizer:
         phrases = [phrase for phrase in every if self._special.get("".join(phrase)) != phrase]
         numbers = [[self._numbers[word] for word in phrase[:2]] for phrase in phrases]
         self._openings = np.array([_opening(*pair) for pair in numbers], np.int64)
-        self._opening_types = len(self._names)
+        self._opening_types = len(self._types)
+        self._chunks = ChunkNumbers()
         # Tokens of chunk c: from _starts[c] to _starts[c + 1].
-        self._chunks = _Numbers(self._add_chunk)
-        self._starts, self._tokens, self._gaps = array("q", [0]), array("q"), array("b")
+        self._starts, self._tokens = GrowingArray(np.int64), GrowingArray(np.int64)
+        self._spaced = GrowingArray(np.bool_)
+        self._starts.append(np.zeros(1, np.int64))
+        # Whether a call did not come to its end, so that chunks lack tokens.
+        self._changing = False
 
     @property
     def chunks(self) -> int:
@@ -118,44 +125,40 @@ class EnglishTokenizer:
 
     def __call__(self, passages: Sequence[str]) -> TypedPassages:
         """Return the tokens of passages, none of which spans two passages."""
-        if len(self._chunks) >= self._maximum_chunks:
+        if self._changing or len(self._chunks) >= self._maximum_chunks:
             self._forget()
-        chunks: list[str] = []
-        ends: list[int] = []
-        for passage in passages:
-            chunks += passage.split()
-            ends.append(len(chunks))
-        number = np.fromiter(map(self._chunks.__getitem__, chunks), np.int64, len(chunks))
-        starts, tokens = np.array(self._starts, np.int64), np.array(self._tokens, np.int64)
-        lengths = np.diff(starts)[number]
+        self._changing = True
+        number, ends, new = self._chunks.number(passages)
+        self._add_chunks(new)
+        self._changing = False
+        starts = self._starts.values
+        lengths = starts[number + 1] - starts[number]
         bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         at = np.arange(bounds[-1]) + np.repeat(starts[number] - bounds[:-1], lengths)
-        spaced = np.array(self._gaps, np.bool_)[at]
-        return self._distinct(*self._restore(tokens[at], spaced, bounds[np.array(ends, np.int64)]))
-
-    def _distinct(
-        self, tokens: npt.NDArray[np.int64], spaced: npt.NDArray[np.bool_], ends: npt.NDArray[np.int64]
-    ) -> TypedPassages:
-        """Return tokens with types of their own instead of all that are remembered."""
-        index = np.zeros(len(self._names), np.int64)
-        index[tokens] = 1
-        used = np.flatnonzero(index)
-        index[used] = np.arange(len(used))
-        return TypedPassages([self._names[number] for number in used.tolist()], index[tokens], spaced, ends)
+        return TypedPassages(
+            self._types, *self._restore(self._tokens.values[at], self._spaced.values[at], bounds[ends])
+        )
 
     def _add_name(self, name: str) -> int:
-        self._names.append(name)
-        return len(self._names) - 1
+        self._types.values.append(name)
+        return len(self._types) - 1
 
-    def _add_chunk(self, chunk: str) -> int:
-        """Divide a new chunk and return its number."""
-        pieces = [chunk] if len(chunk) <= _MAXIMUM_CHUNK else _PIECE.findall(chunk)
-        for piece in pieces:
-            tokens = self._special.get(piece) or self._divide(piece, self._special)
-            self._tokens.extend(map(self._numbers.__getitem__, tokens))
-            self._gaps.extend([0] * (len(tokens) - 1) + [1])
-        self._starts.append(len(self._tokens))
-        return len(self._starts) - 2
+    def _add_chunks(self, chunks: Sequence[str]) -> None:
+        """Divide new chunks."""
+        tokens: list[str] = []
+        lengths: list[int] = []
+        ends: list[int] = []
+        for chunk in chunks:
+            for piece in [chunk] if len(chunk) <= _MAXIMUM_CHUNK else _PIECE.findall(chunk):
+                found = self._special.get(piece) or self._divide(piece, self._special)
+                tokens += found
+                lengths.append(len(found))
+            ends.append(len(tokens))
+        spaced = np.zeros(len(tokens), np.bool_)
+        spaced[np.cumsum(lengths, dtype=np.int64) - 1] = True
+        self._starts.append(np.array(ends, np.int64) + len(self._tokens))
+        self._tokens.append(look_up_each(self._numbers.__getitem__, tokens))
+        self._spaced.append(spaced)
 
     def _divide(self, chunk: str, special: Mapping[str, list[str]]) -> list[str]:
         """Return the tokens of a chunk: its prefixes, what is left, and its suffixes."""
@@ -231,7 +234,7 @@ class EnglishTokenizer:
         pieces: list[tuple[Any, Any]] = []
         for passage in np.unique(np.searchsorted(ends, at[opens], "right")).tolist():
             begin, end = int(ends[passage] - lengths[passage]), int(ends[passage])
-            words, spaces = [self._names[n] for n in tokens[begin:end].tolist()], spaced[begin:end].tolist()
+            words, spaces = names_of(self._types.values, tokens[begin:end]), spaced[begin:end].tolist()
             if not self._restore_passage(words, spaces):
                 continue
             pieces += [(tokens[kept:begin], spaced[kept:begin]), ([self._numbers[word] for word in words], spaces)]

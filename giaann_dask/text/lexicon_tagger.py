@@ -2,7 +2,7 @@
 
 The sequence of Penn tags with the highest total weight is chosen (`tag_search`), then the universal parts of speech
 by context (`tag_context`). The tags of a token depend on its sentence only. Words are looked up once for each type of
-a text, and once for each pair of a type and a tag.
+a table, and once for each pair of a type and a tag.
 
 Does not cover: readings of single words (`lexicon_words`), lemmas (`lexicon_lemmas`), other taggers (`tagging`)
 and the division of text into tokens (`splitting`).
@@ -11,7 +11,6 @@ and the division of text into tokens (`splitting`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -19,19 +18,20 @@ import numpy.typing as npt
 
 from giaann_dask.text.lexicon_lemmas import find_lemma
 from giaann_dask.text.lexicon_words import Place, decode, dictionary_lines, frequent_tags, look_up
+from giaann_dask.text.tables import CodeTable, Table
 from giaann_dask.text.tag_context import CAPITALS, LONG, PARTS, choose_parts, marks_of, repair_tags, rule_of
 from giaann_dask.text.tag_search import TAGS, ReadingTable, best_tags
 from giaann_dask.text.tokens import (
     SplitText,
     TaggedSentence,
     TaggedText,
-    look_up_each,
-    names_of,
+    TaggedWord,
     number_distinct,
-    number_more,
 )
 
 _OPENING = frozenset([";", '"'])
+# Two codes of readings are one number; the word lists have some hundred.
+_CODE_BITS = 32
 
 
 class LexiconTagger:
@@ -85,7 +85,7 @@ class LexiconTagger:
         """
         types, type_of = number_distinct(word for sentence in sentences for word in sentence)
         ends = np.cumsum([len(sentence) for sentence in sentences], dtype=np.int64)
-        text = SplitText(types, type_of, np.ones(len(type_of), np.bool_), ends, np.array([len(ends)], np.int64))
+        text = SplitText(Table(types), type_of, np.ones(len(type_of), np.bool_), ends, np.array([len(ends)], np.int64))
         tagged = self.tag_text(text, np.zeros(len(ends), np.int64))
         return [TaggedSentence(*sentence[:4]) for sentence in tagged.sentences()]
 
@@ -103,51 +103,104 @@ class LexiconTagger:
         -------
         TaggedText
         """
-        marks = look_up_each(marks_of, text.types)[text.type_of]
-        tags = best_tags(*_readings(text, marks))
+        known, marks = text.types.derived(_KnownTypes), text.types.results(marks_of)[text.type_of]
+        tags = best_tags(*known.readings(text, marks))
         repair_tags(tags, marks, text.ends)
-        # One look-up for each pair of a type and a tag, and for each of these with a part of speech.
-        pairs, pair_of = _number(text.type_of * len(TAGS) + tags, len(text.types) * len(TAGS))
-        words, xpos = names_of(text.types, pairs // len(TAGS)), names_of(TAGS, pairs % len(TAGS))
-        parts = choose_parts(look_up_each(rule_of, words, xpos)[pair_of], tags, marks, text.ends)
-        entries, entry = _number(pair_of * len(PARTS) + parts, len(pairs) * len(PARTS))
-        pair, upos = entries // len(PARTS), names_of(PARTS, entries % len(PARTS))
-        forms, xpos = names_of(words, pair), names_of(xpos, pair)
-        return TaggedText(
-            forms=forms,
-            lemmas=list(map(find_lemma, forms, xpos, upos)),
-            upos=upos,
-            xpos=xpos,
-            entry=entry,
-            spaced=text.spaced,
-            ends=text.ends,
-            document=document,
-        )
+        pair, rules = known.pairs(text.type_of, tags)
+        entry = known.words(pair, choose_parts(rules, tags, marks, text.ends))
+        return TaggedText(known.entries, entry, text.spaced, text.ends, document)
 
 
-def _readings(
-    text: SplitText, marks: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], ReadingTable]:
-    """Return the entry of each token in a table of readings, the ends of the sentences, and the table."""
-    codes: dict[str, int] = {}
+class _KnownTypes:
+    """Readings of the types of a table, and its pairs of a type and a tag, with rules, lemmas and parts of speech.
 
-    def number(words: Sequence[str], place: Place) -> npt.NDArray[np.int64]:
-        return number_more(codes, list(map(look_up, words, repeat(place))))
+    Parameters
+    ----------
+    types : Table of str
+        Its lock is held while this is changed.
+    """
 
-    first = number(text.types, "first")
-    inside = first.copy()
-    capitalised = np.flatnonzero(look_up_each(str.__ne__, text.types, map(str.lower, text.types)))
-    inside[capitalised] = number(names_of(text.types, capitalised), "inside")
-    opening = np.array([decode(code)[0].kind in _OPENING for code in codes], np.bool_)[first][text.type_of]
-    begins = np.concatenate([np.ones(1, np.bool_), opening])[:-1]
-    begins[text.ends[text.ends < len(begins)]] = True
-    entry = np.where(begins, first[text.type_of], inside[text.type_of])
-    for begin, end in _in_capitals(marks, text.ends):
-        entry[begin:end] = number(names_of(text.types, text.type_of[begin:end]), "capitals")
-    return entry, text.ends, ReadingTable.of([decode(code) for code in codes])
+    def __init__(self, types: Table[str]) -> None:
+        self._types = types
+        # Numbers of strings of readings (`look_up`), and which of them are of marks that open a sentence.
+        self._codes: dict[str, int] = {}
+        self._table, self._opening = ReadingTable.of([]), np.zeros(0, np.bool_)
+        self._capitals: dict[int, int] = {}
+        self._pairs, self._words = CodeTable(self._pair), CodeTable(self._word)
+
+    @property
+    def entries(self) -> Table[TaggedWord]:
+        """Pairs of a type and a tag with a part of speech."""
+        return self._words.table
+
+    def readings(
+        self, text: SplitText, marks: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], ReadingTable]:
+        """Return the entry of each token in a table of readings, the ends of the sentences, and the table."""
+        type_of = text.type_of
+        with self._types.lock:
+            codes = self._types.results(self._first_and_inside)[type_of]
+            in_capitals = [
+                (begin, end, self._in_capitals(type_of[begin:end])) for begin, end in _capitals(marks, text.ends)
+            ]
+            table, opening = self._reading_table()
+        first, inside = codes >> _CODE_BITS, codes & ((1 << _CODE_BITS) - 1)
+        begins = np.concatenate([np.ones(1, np.bool_), opening[first]])[:-1]
+        begins[text.ends[text.ends < len(begins)]] = True
+        entry = np.where(begins, first, inside)
+        for begin, end, numbers in in_capitals:
+            entry[begin:end] = numbers
+        return entry, text.ends, table
+
+    def _code(self, word: str, place: Place) -> int:
+        return self._codes.setdefault(look_up(word, place), len(self._codes))
+
+    def _first_and_inside(self, word: str) -> int:
+        """Return the codes of a type at the beginning and inside of a sentence, as one number."""
+        first = self._code(word, "first")
+        return first << _CODE_BITS | (first if word == word.lower() else self._code(word, "inside"))
+
+    def _in_capitals(self, numbers: npt.NDArray[np.int64]) -> list[int]:
+        """Return the codes of types in a sentence written in capitals."""
+        for number in numbers.tolist():
+            if number not in self._capitals:
+                self._capitals[number] = self._code(self._types.values[number], "capitals")
+        return [self._capitals[number] for number in numbers.tolist()]
+
+    def _reading_table(self) -> tuple[ReadingTable, npt.NDArray[np.bool_]]:
+        """Return the readings of the codes, and which are of marks that open a sentence."""
+        if len(self._opening) < len(self._codes):
+            readings = [decode(code) for code in self._codes]
+            self._table = ReadingTable.of(readings)
+            self._opening = np.array([each[0].kind in _OPENING for each in readings], np.bool_)
+        return self._table, self._opening
+
+    def pairs(
+        self, types: npt.NDArray[np.int64], tags: npt.NDArray[np.uint8]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the number of each token's pair of a type and a tag, and its rule (`rule_of`)."""
+        with self._types.lock:
+            pair = self._pairs.number(types * len(TAGS) + tags)
+            return pair, self._pairs.table.results(_rule_of_pair)[pair]
+
+    def words(self, pair: npt.NDArray[np.int64], parts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the number in `entries` of each token, from its pair and the index of its part of speech."""
+        with self._types.lock:
+            return self._words.number(pair * len(PARTS) + parts)
+
+    def _pair(self, code: int) -> tuple[str, str]:
+        return self._types.values[code // len(TAGS)], TAGS[code % len(TAGS)]
+
+    def _word(self, code: int) -> TaggedWord:
+        (form, xpos), upos = self._pairs.table.values[code // len(PARTS)], PARTS[code % len(PARTS)]
+        return TaggedWord(form, find_lemma(form, xpos, upos), upos, xpos)
 
 
-def _in_capitals(marks: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+def _rule_of_pair(pair: tuple[str, str]) -> int:
+    return rule_of(*pair)
+
+
+def _capitals(marks: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """Yield the bounds of the sentences that are written in capitals, so that these do not mark names."""
     edges = np.concatenate([np.zeros(1, np.int64), ends])
     words, capitals = (
@@ -156,12 +209,3 @@ def _in_capitals(marks: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> I
     )
     for sentence in np.flatnonzero((words > 3) & (capitals > 0.6 * words)).tolist():
         yield int(edges[sentence]), int(edges[sentence + 1])
-
-
-def _number(values: npt.NDArray[np.int64], bound: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the distinct values, which are below a bound, and the index of each value in them."""
-    index = np.zeros(bound, np.int64)
-    index[values] = 1
-    distinct = np.flatnonzero(index)
-    index[distinct] = np.arange(len(distinct))
-    return distinct, index[values]

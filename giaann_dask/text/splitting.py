@@ -24,7 +24,7 @@ import numpy as np
 
 from giaann_dask.lazy import compiled
 from giaann_dask.text.english_tokenizer import EnglishTokenizer
-from giaann_dask.text.tokens import SplitText, look_up_each
+from giaann_dask.text.tokens import SplitText
 
 # Dashes without spaces would join the words and quotation marks around them into one token.
 _DASH = re.compile(r"—|--+")
@@ -100,7 +100,7 @@ class Splitter:
         marked = [_DASH.sub(r" \g<0> ", text) if "—" in text or "--" in text else text for text in passages]
         with _lock:
             found = _tokenizer()(marked)
-        marks = look_up_each(_marks_of, found.types)
+        marks = found.types.results(_marks_of)
         divide: Any = _divide
         ends, counts = divide(marks[found.type_of], found.spaced, found.ends)
         spaced = found.spaced
@@ -154,16 +154,18 @@ _SETS = (
     (_NUMBERED, _ABBREVIATED),
     (frozenset("."), _STOP),
 )
+_WORDS = frozenset[str]().union(*(words for words, _ in _SETS))
+_MARKS = {word: sum(mark for words, mark in _SETS if word in words) for word in _WORDS}
 
 
-@functools.lru_cache(maxsize=1 << 17)
 def _marks_of(word: str) -> int:
     """Return the marks of a token type, which decide about the sentences around it."""
-    first = word[0]
-    marks = sum(mark for words, mark in _SETS if word in words)
-    marks += _PUNCTUATED * all(unicodedata.category(letter).startswith("P") for letter in word)
-    marks += _ALPHANUMERIC * first.isalnum() + _UPPER * first.isupper() + _LOWER * first.islower()
-    return marks + _DIGIT * first.isdigit()
+    first, marks = word[0], _MARKS.get(word, 0)
+    if first.isalnum():
+        marks += _ALPHANUMERIC
+    elif all(unicodedata.category(letter)[0] == "P" for letter in word):
+        marks += _PUNCTUATED
+    return marks + _UPPER * first.isupper() + _LOWER * first.islower() + _DIGIT * first.isdigit()
 
 
 @nb.njit(cache=True, nogil=True)

@@ -1,7 +1,7 @@
 """Define the value types of the text layer: parts of the input, and sentences as arrays and as lists.
 
 Text is held as arrays of numbers of types, so that what depends on a word alone is computed once for each distinct
-word of a text.
+word (`tables`).
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, count, filterfalse
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from giaann_dask.text.tables import Table
 
 PartKind = Literal["text", "conllu"]
 _T = TypeVar("_T")
@@ -55,16 +57,25 @@ class SpacedSentence(NamedTuple):
 Sentence: TypeAlias = TaggedSentence | SpacedSentence
 
 
+class TaggedWord(NamedTuple):
+    """Fields of one token, see `TaggedSentence`."""
+
+    form: str
+    lemma: str
+    upos: str
+    xpos: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitText:
     """Sentences of tokens without tags.
 
     Attributes
     ----------
-    types : list of str
-        Distinct tokens, in any order.
+    types : Table of str
+        Distinct tokens, and others that the text does not have, in any order.
     type_of : ndarray
-        Index of each token in `types`; int64, shape ``(tokens,)``.
+        Number of each token in `types`; int64, shape ``(tokens,)``.
     spaced : ndarray
         Whether white space follows each token; always true for the last one of a sentence. Bool, ``(tokens,)``.
     ends : ndarray
@@ -73,7 +84,7 @@ class SplitText:
         Number of sentences of each passage; int64, shape ``(passages,)``.
     """
 
-    types: list[str]
+    types: Table[str]
     type_of: npt.NDArray[np.int64]
     spaced: npt.NDArray[np.bool_]
     ends: npt.NDArray[np.int64]
@@ -86,7 +97,7 @@ class SplitText:
         sentences = list(chain.from_iterable(passages))
         types, type_of = number_distinct(chain.from_iterable(sentence.forms for sentence in sentences))
         return cls(
-            types=types,
+            types=Table(types),
             type_of=type_of,
             spaced=np.array([space for sentence in sentences for space in sentence.spaces], np.bool_),
             ends=np.cumsum([len(sentence.forms) for sentence in sentences], dtype=np.int64),
@@ -95,7 +106,7 @@ class SplitText:
 
     def sentences(self) -> Iterator[list[str]]:
         """Yield the tokens of each sentence."""
-        words = [self.types[number] for number in self.type_of.tolist()]
+        words = names_of(self.types.values, self.type_of)
         begin = 0
         for end in self.ends.tolist():
             yield words[begin:end]
@@ -108,20 +119,17 @@ class TaggedText:
 
     Attributes
     ----------
-    forms, lemmas, upos, xpos : sequence of str
-        The four fields of `TaggedSentence` for each distinct token, in any order.
+    entries : Table of TaggedWord
+        Distinct tokens, and others that the text does not have, in any order.
     entry : ndarray
-        Entry of each token in that table; int64, shape ``(tokens,)``.
+        Number of each token in `entries`; int64, shape ``(tokens,)``.
     spaced, ends
         See `SplitText`.
     document : ndarray
         Number of the document of each sentence; int64, shape ``(sentences,)``.
     """
 
-    forms: Sequence[str]
-    lemmas: Sequence[str]
-    upos: Sequence[str]
-    xpos: Sequence[str]
+    entries: Table[TaggedWord]
     entry: npt.NDArray[np.int64]
     spaced: npt.NDArray[np.bool_]
     ends: npt.NDArray[np.int64]
@@ -151,18 +159,20 @@ class TaggedText:
         """
         tokens = chain.from_iterable(zip(*sentence[:4], strict=True) for sentence in sentences)
         table, entry = number_distinct(tokens)
-        forms, lemmas, upos, xpos = zip(*table, strict=True) if table else ((),) * 4
+        entries = Table(TaggedWord(*token) for token in table)
         ends = np.cumsum([len(sentence.forms) for sentence in sentences], dtype=np.int64)
         spaced = np.ones(len(entry), np.bool_) if spaced is None else spaced
         document = np.zeros(len(ends), np.int64) if document is None else document
-        return cls(forms, lemmas, upos, xpos, entry, spaced, ends, document)
+        return cls(entries, entry, spaced, ends, document)
+
+    def distinct(self) -> list[TaggedWord]:
+        """Return the distinct tokens."""
+        return [self.entries.values[number] for number in np.unique(self.entry).tolist()]
 
     def between(self, begin: int, end: int) -> SpacedSentence:
         """Return a range of tokens as one sentence."""
-        entries = self.entry[begin:end].tolist()
-        forms, lemmas, upos, xpos = (
-            [field[entry] for entry in entries] for field in (self.forms, self.lemmas, self.upos, self.xpos)
-        )
+        words = [self.entries.values[number] for number in self.entry[begin:end].tolist()]
+        forms, lemmas, upos, xpos = map(list, zip(*words, strict=True)) if words else ([], [], [], [])
         return SpacedSentence(forms, lemmas, upos, xpos, self.spaced[begin:end].tolist())
 
     def sentences(self) -> Iterator[SpacedSentence]:
@@ -195,8 +205,8 @@ def number_more(index: dict[_T, int], values: Sequence[_T]) -> npt.NDArray[np.in
     >>> number_more(index, "bcab"), index
     (array([1, 2, 0, 1]), {'a': 0, 'b': 1, 'c': 2})
     """
-    for value in dict.fromkeys(values):
-        index.setdefault(value, len(index))
+    new = filterfalse(index.__contains__, dict.fromkeys(values))
+    index.update(zip(new, count(len(index)), strict=False))
     return look_up_each(index.__getitem__, values)
 
 

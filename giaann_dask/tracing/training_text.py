@@ -33,7 +33,7 @@ from giaann_dask.text.detokenizer import detokenize
 from giaann_dask.text.memory_inputs import MemoryInput, Source
 from giaann_dask.text.reading import ReadOptions
 from giaann_dask.text.subword_blocks import join_words
-from giaann_dask.text.tokens import Part, TaggedText
+from giaann_dask.text.tokens import Part, TaggedText, TaggedWord
 
 # Parts of text, of up to 262,144 characters, whose sentences are kept: a megabyte or two each.
 _KEPT_PARTS = 64
@@ -259,11 +259,16 @@ class _Sentences:
         codes = np.frombuffer("\n".join(self._part.passages).encode("utf-32-le"), np.uint32)
         blank = [code for code in np.unique(codes).tolist() if chr(code).isspace()]
         black: npt.NDArray[np.int64] = np.flatnonzero(~np.isin(codes, np.array(blank, np.uint32)))
-        lengths = np.array([len("".join(form.split())) for form in self._text.forms], np.int64)[self._text.entry]
+        lengths = self._text.entries.results(_characters)[self._text.entry]
         if int(lengths.sum()) != len(black):
             return None
         begins: Integers = black[np.cumsum(lengths) - lengths]
         return begins
+
+
+def _characters(word: TaggedWord) -> int:
+    """Return the number of characters of a token without white space."""
+    return len("".join(word.form.split()))
 
 
 @dataclass(frozen=True)

@@ -93,11 +93,16 @@ def test_memory_of_chunks_is_bounded() -> None:
     assert tokenizer.chunks == 3
 
 
-def test_types_are_those_of_the_passages() -> None:
-    tokenizer = EnglishTokenizer()
-    tokenizer(["Other words before."])
+def test_calls_share_types_until_the_tokenizer_forgets() -> None:
+    tokenizer = EnglishTokenizer(maximum_chunks=5)
+    first = tokenizer(["Other cats before."])
     found = tokenizer(["One cat.", "", "A cat, one cat."])
-    assert sorted(found.types) == [",", ".", "A", "One", "cat", "one"]
+    assert found.types is first.types
     assert found.tokens() == ["One", "cat", ".", "A", "cat", ",", "one", "cat", "."]
+    assert found.type_of[1] == found.type_of[4]
+    assert found.type_of[2] == first.type_of[3]
     assert found.ends.tolist() == [3, 3, 9]
+    later = tokenizer(["Before."])
+    assert later.types is not found.types
+    assert first.tokens() == ["Other", "cats", "before", "."]
     assert tokenizer([]).tokens() == tokenizer([" "]).tokens() == []

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,17 @@ from support.examples import examples
 
 from giaann_dask.errors import InputFormatError, MissingDependencyError, OptionError
 from giaann_dask.spec import PARTS_OF_SPEECH
-from giaann_dask.text import lexicon_lemmas, lexicon_words, tag_context, tag_search
+from giaann_dask.text import lexicon_lemmas, lexicon_words, splitting, tag_context, tag_search
+from giaann_dask.text.block_tagging import tag_part
 from giaann_dask.text.lexicon_lemmas import find_lemma
 from giaann_dask.text.lexicon_rules import CLOSED, FOLLOWS, UPOS, Reading, read_words
 from giaann_dask.text.lexicon_tagger import LexiconTagger
 from giaann_dask.text.lexicon_words import dictionary_lemmas
+from giaann_dask.text.reading import read_parts
+from giaann_dask.text.splitting import Splitter
 from giaann_dask.text.tag_search import TAGS, ReadingTable, best_tags
 from giaann_dask.text.tagging import Tagger, make_tagger
-from giaann_dask.text.tokens import TaggedSentence
+from giaann_dask.text.tokens import Part, TaggedSentence
 
 NOUNS = ("NOUN", "PROPN")
 
@@ -220,6 +224,17 @@ def test_search_finds_the_greatest_weight(words: list[str]) -> None:
     greatest = max(map(_weight_of, product(*entries)))
     # An unambiguous word ends a search; the search of every part is exact, so the whole is, too.
     assert max(map(_weight_of, paths)) == pytest.approx(greatest, abs=1e-9)
+
+
+def test_texts_with_a_common_table_are_tagged_as_alone(shared_folder: Path) -> None:
+    part = next(read_parts([str(shared_folder / "data" / "books" / "moby-dick.txt.gz")]))
+    passages = [[passage, passage.upper()] for passage in part.passages[:200]]
+    alone = [make_tagger("lexicon").tag(list(Splitter().split_text(each).sentences())) for each in passages]
+    splitting._tokenizer.cache_clear()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda each: tag_part(Part("", "text", tuple(each), (0, 0)), "lexicon"), passages))
+    assert [[TaggedSentence(*sentence[:4]) for sentence in text.sentences()] for text in found] == alone
+    assert len({id(text.entries) for text in found}) == 1
 
 
 def test_default_tagger_imports_no_other_tagger() -> None:
