@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -23,9 +24,11 @@ from numcodecs.zstd import Zstd
 
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
 
-VERSION = 1
+VERSION = 3
 # Of a table whose targets are given as differences within their row.
-VERSION_GAPS = 2
+VERSION_GAPS = 4
+# The same without summaries of frames, as earlier versions wrote them.
+_VERSION_PLAIN, _VERSION_PLAIN_GAPS = 1, 2
 LEVEL = 3
 
 _HEADER = "giaann_run"
@@ -34,8 +37,7 @@ GROUP_KEY = "zarr.json"
 _CHECKSUMS = "crc32c"
 _TYPES = {name: np.dtype(name).newbyteorder("<") for name in ("uint8", "uint16", "uint32", "uint64")}
 _CODEC = Zstd(level=LEVEL)
-# Frames of a chunk of so many values or more: with more frames chunks get larger, with one a row costs a whole chunk.
-_FRAMES = 4
+# A smaller chunk is one frame.
 _FRAMED_VALUES = 1 << 16
 # The table of a seekable chunk: a skippable frame of compressed and decompressed sizes, closed by number and flags.
 _SKIPPABLE = struct.Struct("<II")
@@ -44,21 +46,57 @@ _FOOTER = struct.Struct("<IBI")
 _SKIPPABLE_MAGIC, _SEEKABLE_MAGIC = 0x184D2A5E, 0x8F92EAB1
 
 
-def encode_array(name: str, pieces: Sequence[npt.NDArray[Any]], chunk: int) -> dict[str, bytes]:
+class Summary(Enum):
+    """What an array stores of each frame, so that values are found without decoding those before.
+
+    Values are the names of the attributes of a Zarr array that list it.
+    """
+
+    FIRST = "frame_first"
+    SUM = "frame_sum"
+    BITS = "frame_bits"
+
+    def of(self, values: npt.NDArray[Any]) -> int:
+        """Return the first value of a frame, their sum, or the number of bits that are set in them."""
+        if self is Summary.FIRST:
+            return int(values[0])
+        return int((values if self is Summary.SUM else np.bitwise_count(values)).sum(dtype=np.int64))
+
+
+class Framing(NamedTuple):
+    """How large chunks of an array are divided into frames.
+
+    Attributes
+    ----------
+    frames : int
+        Frames of a chunk: with more of them a chunk may get larger, with one a value costs a whole chunk.
+    summary : Summary or None
+        What is stored of each frame, if anything.
+    """
+
+    frames: int = 4
+    summary: Summary | None = None
+
+
+def encode_array(name: str, pieces: Sequence[npt.NDArray[Any]], chunk: int, framing: Framing) -> dict[str, bytes]:
     """Return metadata and chunks of one array, which is given piece after piece, at least one.
 
     The chunks are even, so that padding stays small, and of the widest type of all pieces.
     """
+    summary = framing.summary
     values, kind = sum(map(len, pieces)), np.result_type(*pieces)
     count = -(-values // chunk)
     length = max(-(-values // max(count, 1)), 1)
     chunks: dict[str, bytes] = {}
-    checksums = []
+    checksums, summaries = [], []
     for number, piece in enumerate(_even_chunks(pieces, np.zeros(length, kind.newbyteorder("<")))):
-        encoded = _encode_chunk(piece)
+        parts = divide_chunk(piece, _frame_values(len(piece), framing.frames))
+        encoded = _encode_chunk(parts)
         checksums.append(google_crc32c.value(encoded))
         chunks[f"{name}/c/{number}"] = encoded + checksums[-1].to_bytes(4, "little")
-    return {f"{name}/zarr.json": to_json(_array_metadata(values, length, kind.name, checksums)), **chunks}
+        summaries += [summary.of(part) for part in parts] if summary else []
+    attributes = {_CHECKSUMS: checksums, **({summary.value: summaries} if summary else {})}
+    return {f"{name}/zarr.json": to_json(_array_metadata(values, length, kind.name, attributes)), **chunks}
 
 
 def _even_chunks(pieces: Sequence[npt.NDArray[Any]], chunk: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
@@ -81,22 +119,25 @@ def _even_chunks(pieces: Sequence[npt.NDArray[Any]], chunk: npt.NDArray[Any]) ->
         yield chunk
 
 
-def _encode_chunk(values: npt.NDArray[Any]) -> bytes:
-    """Compress a chunk, in frames with their table if it is large."""
-    if len(values) < _FRAMED_VALUES:
-        encoded: bytes = _CODEC.encode(values)
-        return encoded
-    frame = _frame_values(len(values))
-    parts = [values[begin : begin + frame] for begin in range(0, len(values), frame)]
+def _encode_chunk(parts: Sequence[npt.NDArray[Any]]) -> bytes:
+    """Compress the frames of a chunk; several are followed by their table."""
     frames = [_CODEC.encode(part) for part in parts]
+    if len(frames) == 1:
+        encoded: bytes = frames[0]
+        return encoded
     sizes = b"".join(_SIZES.pack(len(each), part.nbytes) for each, part in zip(frames, parts, strict=True))
     table = sizes + _FOOTER.pack(len(frames), 0, _SEEKABLE_MAGIC)
     return b"".join([*frames, _SKIPPABLE.pack(_SKIPPABLE_MAGIC, len(table)), table])
 
 
-def _frame_values(chunk: int) -> int:
+def divide_chunk(chunk: npt.NDArray[Any], frame: int) -> list[npt.NDArray[Any]]:
+    """Return the frames of a chunk, of so many values but the last one."""
+    return [chunk[begin : begin + frame] for begin in range(0, len(chunk), frame)]
+
+
+def _frame_values(chunk: int, frames: int) -> int:
     """Return the number of values of a frame, but the last one, of a chunk of so many."""
-    return -(-chunk // _FRAMES) if chunk >= _FRAMED_VALUES else chunk
+    return -(-chunk // frames) if chunk >= _FRAMED_VALUES else chunk
 
 
 class ArrayLayout(NamedTuple):
@@ -112,6 +153,10 @@ class ArrayLayout(NamedTuple):
         Of its values.
     checksums : list of int or None
         Of its chunks: a chunk of another array is intact, too. None where an older version wrote it.
+    summary : Summary or None
+        What is stored of each frame, if anything.
+    summaries : list of int
+        That, of all frames of all chunks in order.
     """
 
     name: str
@@ -119,6 +164,8 @@ class ArrayLayout(NamedTuple):
     chunk: int
     dtype: np.dtype[Any]
     checksums: list[int] | None = None
+    summary: Summary | None = None
+    summaries: Sequence[int] = ()
 
     @property
     def chunks(self) -> int:
@@ -128,7 +175,27 @@ class ArrayLayout(NamedTuple):
     @property
     def frame(self) -> int:
         """Number of values that are decoded at a time where a chunk is not needed as a whole."""
-        return _frame_values(self.chunk)
+        # As many frames as have summaries: the number of values is the same for what was asked for and what came of it.
+        stored = len(self.summaries) // self.chunks if self.summaries and self.chunks else Framing().frames
+        return _frame_values(self.chunk, stored)
+
+    @property
+    def frames(self) -> int:
+        """Number of frames of a chunk."""
+        return -(-self.chunk // self.frame)
+
+    @property
+    def begins(self) -> list[int]:
+        """Where the frames begin that have values, in order."""
+        inside = range(0, self.chunk, self.frame)
+        begins = (number * self.chunk + begin for number in range(self.chunks) for begin in inside)
+        return [begin for begin in begins if begin < self.length]
+
+    def frame_of(self, place: int) -> tuple[int, int]:
+        """Return the number of the frame that has a value, of all frames in order, and where that frame begins."""
+        number, inside = divmod(place, self.chunk)
+        frame = inside // self.frame
+        return number * self.frames + frame, number * self.chunk + frame * self.frame
 
     def entry(self, number: int) -> str:
         """Return the Zarr key of a chunk."""
@@ -148,14 +215,23 @@ def read_layout(name: str, entries: Mapping[str, bytes]) -> ArrayLayout:
         (length,) = document["shape"]
         (chunk,) = document["chunk_grid"]["configuration"]["chunk_shape"]
         kind = document["data_type"]
-        checksums = document["attributes"].get(_CHECKSUMS)
-        intact = document == _array_metadata(length, chunk, kind, checksums) and kind in _TYPES
+        attributes = document["attributes"]
+        checksums = attributes.get(_CHECKSUMS)
+        summary = next((each for each in Summary if each.value in attributes), None)
+        names = (*([_CHECKSUMS] if _CHECKSUMS in attributes else []), *([summary.value] if summary else []))
+        summaries = attributes[summary.value] if summary else []
+        stored = {name: attributes[name] for name in names}
+        intact = document == _array_metadata(length, chunk, kind, stored) and kind in _TYPES
         intact = intact and type(length) is int and type(chunk) is int and length >= 0 and chunk >= 1
         intact = intact and (checksums is None or len(checksums) == -(-length // chunk))
+        intact = intact and all(type(value) is int and 0 <= value < 1 << 63 for value in summaries)
     except (AttributeError, KeyError, TypeError, ValueError):
         intact = False
     require_intact(intact, f"the metadata of {name} of a run is {str(document)[:200]}")
-    return ArrayLayout(name, length, chunk, _TYPES[kind], checksums)
+    layout = ArrayLayout(name, length, chunk, _TYPES[kind], checksums, summary, summaries)
+    frames = layout.chunks * layout.frames if summary else 0
+    require_intact(len(summaries) == frames, f"{name} of a run has {len(summaries)} summaries", f"{frames}")
+    return layout
 
 
 def decode_array(name: str, entries: Mapping[str, bytes]) -> tuple[npt.NDArray[Any], int]:
@@ -176,7 +252,10 @@ def decode_chunk(layout: ArrayLayout, number: int, entries: Mapping[str, bytes])
     StoreDamagedError
         If it is missing, or not what was written.
     """
-    return _decode(layout, number, _intact_chunk(layout, number, entries), layout.chunk)
+    values = _decode(layout, number, _intact_chunk(layout, number, entries), layout.chunk)
+    for frame, part in enumerate(divide_chunk(values, layout.frame)):
+        _check_summary(layout, number, frame, part)
+    return values
 
 
 def decode_frames(
@@ -194,10 +273,22 @@ def decode_frames(
     if bounds is None:
         values = _decode(layout, number, encoded, layout.chunk)
         # Copies, which do not keep the whole chunk in memory.
-        return [values[each * size : (each + 1) * size].copy() for each in frames]
-    return [
-        _decode(layout, number, encoded[slice(*bounds[each])], min(size, layout.chunk - each * size)) for each in frames
-    ]
+        found = [values[each * size : (each + 1) * size].copy() for each in frames]
+    else:
+        lengths = [min(size, layout.chunk - each * size) for each in frames]
+        parts = [encoded[slice(*bounds[each])] for each in frames]
+        found = [_decode(layout, number, *part) for part in zip(parts, lengths, strict=True)]
+    for each, values in zip(frames, found, strict=True):
+        _check_summary(layout, number, each, values)
+    return found
+
+
+def _check_summary(layout: ArrayLayout, number: int, frame: int, values: npt.NDArray[Any]) -> None:
+    """Check that a frame is the one that its array has a summary of, if it has one."""
+    if layout.summary is not None:
+        stored, found = layout.summaries[number * layout.frames + frame], layout.summary.of(values)
+        name = f"{layout.summary.value} of {layout.entry(number)}"
+        require_intact(stored == found, f"{name} of a run is {stored}", f"{found}")
 
 
 def _frame_bounds(layout: ArrayLayout, encoded: memoryview) -> list[tuple[int, int]] | None:
@@ -242,7 +333,7 @@ def group_metadata(header: dict[str, int]) -> dict[str, Any]:
     return {"attributes": {_HEADER: header}, "zarr_format": 3, "node_type": "group"}
 
 
-def _array_metadata(length: int, chunk: int, kind: str, checksums: list[int] | None) -> dict[str, Any]:
+def _array_metadata(length: int, chunk: int, kind: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata document of a one-dimensional array, as Zarr v3 defines it."""
     order = {} if kind == "uint8" else {"configuration": {"endian": "little"}}
     return {
@@ -256,7 +347,7 @@ def _array_metadata(length: int, chunk: int, kind: str, checksums: list[int] | N
             {"name": "zstd", "configuration": {"level": LEVEL, "checksum": False}},
             {"name": "crc32c"},
         ],
-        "attributes": {} if checksums is None else {_CHECKSUMS: checksums},
+        "attributes": dict(attributes),
         "zarr_format": 3,
         "node_type": "array",
     }
@@ -273,14 +364,19 @@ def read_header(entries: Mapping[str, bytes]) -> dict[str, int]:
     numbers = all(type(value) is int and value >= 0 for value in header.values())
     intact = set(header) == names and numbers and document == group_metadata(header)
     require_intact(intact, f"the header of a run is {str(document)[:200]}")
-    if header["version"] not in (VERSION, VERSION_GAPS):
+    if header["version"] not in range(_VERSION_PLAIN, VERSION_GAPS + 1):
         raise StoreFormatError(
             f"a run is of format version {header['version']}",
-            f"version {VERSION} or {VERSION_GAPS}",
+            f"version {_VERSION_PLAIN} to {VERSION_GAPS}",
             "open it with the version of giaann_dask that wrote it",
         )
     require_intact(header["strength_bits"] in (32, 64), f"a run has {header['strength_bits']}-bit strengths")
     return header
+
+
+def has_gaps(header: Mapping[str, int]) -> bool:
+    """Return whether the targets of a table are differences within their row, given its header."""
+    return header["version"] in (_VERSION_PLAIN_GAPS, VERSION_GAPS)
 
 
 def to_json(document: dict[str, Any]) -> bytes:

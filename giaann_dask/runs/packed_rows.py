@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,22 +17,21 @@ import numpy.typing as npt
 from giaann_dask.keys import Integers, pack_neuron, unpack_neuron
 from giaann_dask.runs.packed_arrays import (
     GROUP_KEY,
-    VERSION_GAPS,
     ArrayLayout,
     decode_array,
     decode_chunk,
     decode_frames,
+    divide_chunk,
+    has_gaps,
     read_header,
     read_layout,
     require_intact,
 )
-from giaann_dask.runs.packing import TARGET_ARRAYS, decode_targets, target_key
+from giaann_dask.runs.packing import FRAMINGS, RUN_ARRAYS, TARGET_ARRAYS, decode_targets, target_key
 from giaann_dask.runs.run import Run, join_ranges
 
-# Rows of a run between two marks of `RowReader`.
-_MARKED = 1 << 10
 # Bytes of decoded frames that a reader keeps for further rows: those of some rows, a small part of a region.
-_KEPT_BYTES = 4 << 20
+_KEPT_BYTES = 8 << 20
 Segments: TypeAlias = npt.NDArray[np.uint32]
 # Returns the encoded bytes of the entries with these names; entries that do not exist are left out.
 ReadEntries: TypeAlias = Callable[[Sequence[str]], Mapping[str, bytes]]
@@ -90,11 +89,11 @@ def read_rows(read: ReadEntries, wanted: Integers) -> tuple[Integers, Integers, 
 
 
 class RowReader:
-    """Read rows of a packed run by source neuron, decoding only the frames of chunks that have their targets.
+    """Read rows of a packed run by source neuron, decoding only the frames of chunks that have them.
 
-    Sources and numbers of targets are read at once, and kept as narrow as they are stored. Of the segments, which also
-    say where the changes of strength begin, all chunks up to the last row are read if there are any changes. Frames
-    used last are kept within `_KEPT_BYTES`, until `release`.
+    Opening reads the metadata alone: summaries of the frames say where a row lies. Of a run of an earlier version,
+    which has none, it reads the sources, the numbers of targets and the segments. Frames used last are kept within
+    `_KEPT_BYTES`, until `release`.
 
     Parameters
     ----------
@@ -109,28 +108,40 @@ class RowReader:
     Raises
     ------
     StoreDamagedError
-        As far as the arrays show it that are needed.
+        If it has not as many connections as it says, or targets of no row; otherwise as far as the arrays show it that
+        are needed.
     """
 
     def __init__(self, read: ReadEntries) -> None:
         self._read = read
         header = read_header(read([GROUP_KEY]))
         self._strength = np.int32 if header["strength_bits"] == 32 else np.int64
-        self._size, self._gaps = header["connections"], header["version"] == VERSION_GAPS
-        column, feature, counts = _decoded(read, (*_SOURCE_ARRAYS, "row_targets"))
-        require_intact(len(column) == len(feature) == len(counts), "the rows of a run contradict each other")
-        self._column, self._feature, self._counts = column, feature, counts
-        # Targets before every so many rows: few, because there may be more rows than can be kept as wide integers.
-        whole = len(counts) - len(counts) % _MARKED
-        sums = counts[:whole].reshape(-1, _MARKED).sum(axis=1, dtype=np.int64)
-        self._marks = np.cumsum([0, *sums.tolist()])
-        names = (*TARGET_ARRAYS, "strength", "strength_change")
-        self._layouts = dict(zip(names, _layouts(read, names)[1], strict=True))
+        self._gaps = has_gaps(header)
+        self._layouts = dict(zip(RUN_ARRAYS, _layouts(read, RUN_ARRAYS)[1], strict=True))
+        column, feature, counts, segments = (self._layouts[name] for name in FRAMINGS)
+        intact = (column.length, column.chunk) == (feature.length, feature.chunk) and column.length == counts.length
+        require_intact(intact, "the rows of a run contradict each other")
+        self._begins = (*column.begins, column.length)
+        first = [self._summaries(layout)[: len(self._begins) - 1] for layout in (column, feature)]
+        self._first = pack_neuron(*(np.array(each, np.int64) for each in first))
+        targets, connections = (self._summaries(layout) for layout in (counts, segments))
+        found, expected = (sum(targets), sum(connections)), (segments.length, header["connections"])
+        require_intact(found == expected, f"a run has {found} targets and connections", f"{expected}")
+        require_intact(bool(np.all(np.diff(self._first) > 0)), "the source neurons of a run do not ascend")
+        # Targets before each frame of the rows, and connections before each frame of the targets.
+        self._targets, self._connections = ([*accumulate(each, initial=0)] for each in (targets, connections))
         self._frames: OrderedDict[_Frame, npt.NDArray[Any]] = OrderedDict()
         self._kept_bytes = 0
         self.decoded = 0
-        # Connections before each chunk of the segments, as far as they are counted.
-        self._connections = [0]
+
+    def _summaries(self, layout: ArrayLayout) -> Sequence[int]:
+        """Return the summaries of an array, from its frames where they are not stored."""
+        summary = FRAMINGS[layout.name].summary
+        if layout.summary is summary or summary is None:
+            return layout.summaries
+        entries = self._read([layout.entry(number) for number in range(layout.chunks)])
+        chunks = (decode_chunk(layout, number, entries) for number in range(layout.chunks))
+        return [summary.of(frame) for chunk in chunks for frame in divide_chunk(chunk, layout.frame)]
 
     def between(self, low: int, high: int) -> Run:
         """Return the rows whose source neurons lie between two keys, the second not included.
@@ -145,18 +156,16 @@ class RowReader:
         rows = slice(self._row_at(low), self._row_at(high))
         if rows.start >= rows.stop:
             return replace(Run.empty(), strength=np.zeros(0, self._strength))
-        begin, end = self._targets_before(rows.start), self._targets_before(rows.stop)
-        changing = bool(self._layouts["strength_change"].length)
+        source, row_targets, begin = self._rows(rows)
+        end = begin + int(row_targets.sum())
         parts = [(name, begin, end) for name in (*TARGET_ARRAYS, "strength")]
-        parts.append(self._segments_before(begin) if changing else ("target_segments", begin, begin))
-        *fields, segments, strength, before = self._values(parts)
+        frame, first = self._layouts["target_segments"].frame_of(begin)
+        *fields, segments, strength, before = self._values([*parts, ("target_segments", first, begin)])
         size = int(np.bitwise_count(segments).sum(dtype=np.int64))
-        changes = self._connections_before(begin, before) - begin if changing else 0
+        changes = self._connections[frame] + int(np.bitwise_count(before).sum(dtype=np.int64)) - begin
         (change,) = self._values([("strength_change", changes, changes + size - (end - begin))])
-        row_targets = self._counts[rows].astype(np.int64)
         sets = decode_targets(row_targets, fields, (segments, strength, change), gaps=self._gaps)
-        pointer = np.zeros(rows.stop - rows.start + 1, np.int64)
-        source = pack_neuron(self._column[rows], self._feature[rows])
+        pointer = np.zeros(len(source) + 1, np.int64)
         run = Run(source, pointer, np.empty(size, np.int64), np.empty(size, self._strength))
         intact = spread_targets(sets, run.pointer, run.target, run.strength)
         require_intact(intact, "the targets, segments and strengths of a run contradict each other")
@@ -164,47 +173,44 @@ class RowReader:
 
     @property
     def values(self) -> int:
-        """Number of all values that rows are made of."""
+        """Number of all values of the run."""
         return sum(layout.length for layout in self._layouts.values())
 
     @property
     def source(self) -> Integers:
-        """Source neurons, ascending; int64, shape ``(rows,)``."""
-        return pack_neuron(self._column, self._feature)
+        """Source neurons, ascending; int64, shape ``(rows,)``; read when they are requested."""
+        return pack_neuron(*_decoded(self._read, _SOURCE_ARRAYS))
 
     @property
     def row_targets(self) -> Integers:
-        """Numbers of distinct targets of the sources; int64, shape ``(rows,)``."""
-        return self._counts.astype(np.int64)
+        """Numbers of distinct targets of the sources; int64, shape ``(rows,)``; read when they are requested."""
+        return _decoded(self._read, ["row_targets"])[0].astype(np.int64)
 
     def release(self) -> None:
         """Let decoded frames go; what is needed of them again is read again."""
         self._frames.clear()
         self._kept_bytes = 0
 
-    def require_complete(self) -> None:
-        """Check that the run has as many connections as it says, which reads its segments.
-
-        Raises
-        ------
-        StoreDamagedError
-            If it has not, or has targets of no row.
-        """
-        targets = self._targets_before(len(self._counts))
-        (segments,) = self._values([self._segments_before(targets)])
-        found = self._layouts["target_segments"].length, self._connections_before(targets, segments)
-        require_intact(found == (targets, self._size), f"a run has {found} targets and connections")
-
     def _row_at(self, neuron: int) -> int:
         """Return the first row whose source is not below a neuron."""
+        frame = int(np.searchsorted(self._first, neuron))
+        if frame == 0 or (frame < len(self._first) and self._first[frame] == neuron):
+            return self._begins[frame]
+        begin, end = self._begins[frame - 1 : frame + 1]
+        # Numbers of targets are read with the sources, whose rows they belong to.
+        names = (*_SOURCE_ARRAYS, "row_targets")
+        sources, features, _ = self._values([(name, begin, end) for name in names])
         column, feature = (int(part) for part in unpack_neuron(neuron))
-        rows = slice(*(_place(self._column, column + more) for more in (0, 1)))
-        return int(rows.start) + _place(self._feature[rows], feature)
+        rows = slice(*(_place(sources, column + more) for more in (0, 1)))
+        return begin + int(rows.start) + _place(features[rows], feature)
 
-    def _targets_before(self, row: int) -> int:
-        """Return the number of targets of the rows before one."""
-        mark = row // _MARKED
-        return int(self._marks[mark]) + int(self._counts[mark * _MARKED : row].sum(dtype=np.int64))
+    def _rows(self, rows: slice) -> tuple[Integers, Integers, int]:
+        """Return sources and numbers of targets of some rows, and the number of targets before them."""
+        frame, first = self._layouts["row_targets"].frame_of(rows.start)
+        parts = [(name, rows.start, rows.stop) for name in _SOURCE_ARRAYS]
+        column, feature, counts = self._values([*parts, ("row_targets", first, rows.stop)])
+        counts, before = counts.astype(np.int64), rows.start - first
+        return pack_neuron(column, feature), counts[before:], self._targets[frame] + int(counts[:before].sum())
 
     def _values(self, parts: Sequence[tuple[str, int, int]]) -> list[npt.NDArray[Any]]:
         """Return the values of arrays, each from one place to another, reading what is missing of them together."""
@@ -253,21 +259,6 @@ class RowReader:
         while self._kept_bytes > _KEPT_BYTES:
             self._kept_bytes -= self._frames.popitem(last=False)[1].nbytes
         return found
-
-    def _segments_before(self, target: int) -> tuple[str, int, int]:
-        """Return the part of the segments before a target that lies in its chunk, as `_values` takes it."""
-        return "target_segments", target - target % self._layouts["target_segments"].chunk, target
-
-    def _connections_before(self, target: int, segments: npt.NDArray[Any]) -> int:
-        """Return the number of connections before a target, given the segments before it in its chunk."""
-        layout = self._layouts["target_segments"]
-        whole = target // layout.chunk
-        counted = range(len(self._connections) - 1, whole)
-        entries = self._read([layout.entry(number) for number in counted]) if counted else {}
-        for number in counted:
-            inside = np.bitwise_count(decode_chunk(layout, number, entries)).sum(dtype=np.int64)
-            self._connections.append(self._connections[-1] + int(inside))
-        return self._connections[whole] + int(np.bitwise_count(segments).sum(dtype=np.int64))
 
 
 def _place(values: npt.NDArray[Any], wanted: int) -> int:

@@ -46,11 +46,14 @@ from giaann_dask.runs.packed_arrays import (
     VERSION,
     VERSION_GAPS,
     ArrayLayout,
+    Framing,
+    Summary,
     damage,
     decode_array,
     decode_chunk,
     encode_array,
     group_metadata,
+    has_gaps,
     read_header,
     read_layout,
     require_intact,
@@ -87,6 +90,14 @@ _LIMITS = {
     "target_segments": 1 << MAXIMUM_SEGMENTS,
     "strength": 1 << 63,
     "strength_change": 1 << 64,
+}
+# Summaries find the row of a source neuron, its first target, and the first strength that changes. A row is searched in
+# frames that are smaller than those that its targets are read from, where that costs no room.
+FRAMINGS = {
+    "source_column": Framing(16, Summary.FIRST),
+    "source_feature": Framing(16, Summary.FIRST),
+    "row_targets": Framing(16, Summary.SUM),
+    "target_segments": Framing(summary=Summary.BITS),
 }
 # The arrays of a table of a run.
 RUN_ARRAYS = tuple(_LIMITS)
@@ -209,7 +220,7 @@ def pack_targets(blocks: Iterable[TargetBlock], chunk: int = CHUNK, *, gaps: boo
     entries = {GROUP_KEY: to_json(group_metadata(header))}
     pieces = (*([_narrow(part)] for part in unpack_neuron(source)), *zip(*columns, strict=True))
     for name, arrays in zip(_LIMITS, pieces, strict=True):
-        entries.update(encode_array(name, arrays, chunk))
+        entries.update(encode_array(name, arrays, chunk, FRAMINGS.get(name, Framing())))
     return PackedRun(entries, len(source), connections, sum(map(len, entries.values())))
 
 
@@ -295,7 +306,7 @@ class BlockReader:
 
     def __init__(self, packed: PackedRun) -> None:
         layouts, header = _checked_layouts(packed)
-        self._bits, self._gaps = header["strength_bits"], header["version"] == VERSION_GAPS
+        self._bits, self._gaps = header["strength_bits"], has_gaps(header)
         rows = {name: _Values(layouts[name], packed.entries).take(header["rows"]) for name in _ROW_ARRAYS}
         self.source = pack_neuron(rows["source_column"], rows["source_feature"])
         self.row_targets = rows["row_targets"].astype(np.int64)
@@ -441,7 +452,7 @@ def _restore(arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, int]) 
     kind = np.int32 if header["strength_bits"] == 32 else np.int64
     connections = header["connections"]
     run = Run(source, np.zeros(len(source) + 1, np.int64), np.empty(connections, np.int64), np.empty(connections, kind))
-    if not _fill(run, arrays, gaps=header["version"] == VERSION_GAPS):
+    if not _fill(run, arrays, gaps=has_gaps(header)):
         raise damage("the targets, segments and strengths of a run contradict each other")
     return run
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import BRANCH_MASK, Integers, pack_neuron, unpack_neuron
-from giaann_dask.runs.packed_arrays import VERSION_GAPS, require_intact
+from giaann_dask.runs.packed_arrays import has_gaps, require_intact
 from giaann_dask.runs.packing import TARGET_ARRAYS, PackedRun, decode_arrays, decode_targets
 from giaann_dask.runs.renaming import Renaming
 from giaann_dask.runs.run import join_ranges
@@ -106,7 +106,7 @@ class _Rows:
 
     def __init__(self, packed: PackedRun) -> None:
         self._arrays, header = decode_arrays(packed)
-        self._bits, self._gaps = header["strength_bits"], header["version"] == VERSION_GAPS
+        self._bits, self._gaps = header["strength_bits"], has_gaps(header)
         self.source = pack_neuron(self._arrays["source_column"], self._arrays["source_feature"])
         self.row_targets = self._arrays["row_targets"].astype(np.int64)
         segments = self._arrays["target_segments"]

@@ -152,9 +152,6 @@ def read_blocks(
     """
     with reading(f"network {reader.path}"):
         readers = [reader.rows(run.identity, table) for run in runs]
-        for each in readers:
-            each.require_complete()
-            each.release()
         for low, high in pairwise(_block_bounds(readers, size)):
             yield merge_runs([each.between(low, high) for each in readers])
             for each in readers:

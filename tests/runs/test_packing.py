@@ -268,7 +268,7 @@ def test_headers_that_cannot_be(header: Any) -> None:
 
 def test_a_newer_version_is_distinguished_from_damage() -> None:
     packed = pack(random_run(11, 120))
-    newer = packed.entries["zarr.json"].replace(b'"version":1', b'"version":9')
+    newer = packed.entries["zarr.json"].replace(b'"version":3', b'"version":9')
     assert newer != packed.entries["zarr.json"]
     with pytest.raises(StoreFormatError, match="version 9"):
         PackedRun.from_entries({**packed.entries, "zarr.json": newer})
@@ -394,8 +394,8 @@ def test_of_a_range_only_its_chunks_are_read() -> None:
         name for name in packed.entries if name.startswith(("target_column/c", "strength/c", "strength_change/c"))
     ]
     assert 0 < len(asked & set(targets)) < len(targets) / 4
-    whole = {name for name in packed.entries if name.startswith("source_column/c")}
-    assert whole <= asked
+    sources = {name for name in packed.entries if name.startswith("source_column/c")}
+    assert 0 < len(asked & sources) < len(sources) / 4
 
 
 def test_a_range_that_entries_contradict_is_damage() -> None:
@@ -405,6 +405,5 @@ def test_a_range_that_entries_contradict_is_damage() -> None:
         ("target_segments", lambda v: v | 1),
     ):
         packed = tampered(pack(random_run(5, 100), 16), name, change)
-        rows = RowReader(lambda names, held=packed: {n: held.entries[n] for n in names if n in held.entries})
         with pytest.raises(StoreDamagedError):
-            rows.between(0, NEURON_MASK)
+            RowReader(packed.read).between(0, NEURON_MASK)
