@@ -155,13 +155,16 @@ _SUMS = nb.types.Tuple((nb.int64[::1], nb.uint32[::1], nb.int64[::1]))
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _copy_row(given: Any, begin: int, end: int, changed: int, columns: Any, further: Any, state: Any) -> None:
-    """Copy the targets of a row that one run alone has."""
+def _copy_targets(
+    given: Any, begin: int, end: int, limit: int, changed: int, columns: Any, further: Any, state: Any
+) -> tuple[int, int]:
+    """Copy the targets of a row below a key that one run alone has; return the target and the change after them."""
     key, segments, strength, change = given
     made, filled, largest = state[1], state[2], state[3]
     previous = np.int64(-1)
     intact = True
-    for item in range(begin, end):
+    item = begin
+    while item < end and key[item] < limit:
         mask, value = np.int64(segments[item]), strength[item]
         intact &= key[item] > previous and mask != 0 and value > 0
         previous = key[item]
@@ -177,9 +180,11 @@ def _copy_row(given: Any, begin: int, end: int, changed: int, columns: Any, furt
             filled += 1
             changed += 1
             mask &= mask - 1
+        item += 1
     state[1], state[2], state[3] = made, filled, largest
     if not intact:
         state[5] = 1
+    return item, changed
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -233,30 +238,54 @@ def _write_target(key: int, mask: int, sums: Any, columns: Any, further: Any, st
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _two_lowest(following: Any) -> tuple[int, int, int]:
+    """Return the lowest key, a place that has it, and the lowest key at all other places."""
+    lowest = second = np.int64(_LARGEST)
+    place = 0
+    for part in range(len(following)):
+        key = following[part]
+        if key < lowest:
+            lowest, second, place = key, lowest, part
+        elif key < second:
+            second = key
+    return lowest, place, second
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _merge_rows(
     heads: Any, ends: Any, changes: Any, signs: Any, given: Any, columns: Any, further: Any, state: Any
 ) -> None:
     """Add rows of one source neuron target by target."""
     key, segments = given[0], given[1]
     sums = np.empty(MAXIMUM_SEGMENTS, np.int64)
+    following = np.full(len(heads), _LARGEST)
+    for part in range(len(heads)):
+        if heads[part] < ends[part]:
+            following[part] = key[heads[part]]
     previous = np.int64(-1)
     while True:
-        lowest = np.int64(_LARGEST)
-        for part in range(len(heads)):
-            if heads[part] < ends[part]:
-                lowest = min(lowest, key[heads[part]])
+        lowest, place, second = _two_lowest(following)
         if lowest == _LARGEST:
             break
         if lowest <= previous:
             state[5] = 1
         previous = lowest
+        if lowest < second and signs[place] == 1:
+            # Mostly several targets in a row, which are not compared with those of the other rows again.
+            heads[place], changes[place] = _copy_targets(
+                given, heads[place], ends[place], second, changes[place], columns, further, state
+            )
+            previous = key[heads[place] - 1]
+            following[place] = key[heads[place]] if heads[place] < ends[place] else _LARGEST
+            continue
         mask = np.int64(0)
         for part in range(len(heads)):
-            item = heads[part]
-            if item < ends[part] and key[item] == lowest:
+            if following[part] == lowest:
+                item = heads[part]
                 changes[part] = _add_target(mask, item, changes[part], signs[part], given, sums, state)
                 mask |= np.int64(segments[item])
                 heads[part] = item + 1
+                following[part] = key[item + 1] if item + 1 < ends[part] else _LARGEST
         if mask == 0:
             state[5] = 1
         _write_target(lowest, mask, sums, columns, further, state)
@@ -308,7 +337,7 @@ def _sum_rows(rows: Any, given: Any, made: Any, columns: Any, further: Any, stat
             end += 1
         before, row = state[1], order[at]
         if end == at + 1 and sign[row] == 1:
-            _copy_row(given, begins[row], begins[row + 1], changes[row], columns, further, state)
+            _copy_targets(given, begins[row], begins[row + 1], _LARGEST, changes[row], columns, further, state)
         else:
             same = order[at:end]
             _merge_rows(begins[same], begins[same + 1], changes[same], sign[same], given, columns, further, state)
