@@ -21,6 +21,7 @@ from giaann_dask.lazy import compiled
 from giaann_dask.runs.packed_rows import ReadEntries, among, read_rows, read_sources
 from giaann_dask.runs.packing import PackedRun, unpack_rows, unpack_targets
 from giaann_dask.runs.run import readable
+from giaann_dask.runs.target_sets import count_bits
 
 Segments: TypeAlias = npt.NDArray[np.uint32]
 # Source neurons, the place of the first target of each and of the end, target keys, segments.
@@ -140,15 +141,6 @@ def _unite(first: Table, second: Table) -> Table:
     return readable(source[:rows]), readable(pointer[: rows + 1]), readable(key[:targets]), readable(segments[:targets])
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _bits(mask: int) -> int:
-    """Return how many bits of a 32-bit number are set."""
-    mask -= (mask >> 1) & 0x55555555
-    mask = (mask & 0x33333333) + ((mask >> 2) & 0x33333333)
-    mask = (mask + (mask >> 4)) & 0x0F0F0F0F
-    return ((mask * 0x01010101) & 0xFFFFFFFF) >> 24
-
-
 @compiled(nb.int64(_TABLE, _TABLE))
 def _count_shared(first: Table, second: Table) -> int:
     """Count the connections that both tables have."""
@@ -162,7 +154,7 @@ def _count_shared(first: Table, second: Table) -> int:
             while i < pointer_1[row_1 + 1] and j < pointer_2[row_2 + 1]:
                 left, right = key_1[i], key_2[j]
                 both = np.int64(segments_1[i] & segments_2[j])
-                shared += _bits(both) * (left == right)
+                shared += count_bits(both) * (left == right)
                 i += left <= right
                 j += right <= left
         row_1 += neuron_1 <= neuron_2

@@ -22,11 +22,13 @@ from giaann_dask.runs.merging import block_edges
 from giaann_dask.runs.packed_arrays import require_intact
 from giaann_dask.runs.packing import BlockReader, PackedRun
 from giaann_dask.runs.run import Run, rows_between
-from giaann_dask.runs.target_sets import TargetBlock, TargetSets, bit_position, block_of_run
+from giaann_dask.runs.target_sets import TargetBlock, TargetSets, bit_position, block_of_run, count_bits
 from giaann_dask.spec import MAXIMUM_SEGMENTS
 
 # Targets that are added in one go: with their sums they fit into a processor's second-level cache.
 _BLOCK = 1 << 16
+# Targets of a block for each of the runs at least, as taking a part of one has a cost of its own.
+_LEAST = 1 << 12
 _LARGEST = np.iinfo(np.int64).max
 _NARROW = np.iinfo(np.int32).max
 
@@ -77,7 +79,7 @@ def sum_in_blocks(runs: Sequence[PackedRun | Run], less: Sequence[PackedRun | Ru
     Yields
     ------
     TargetBlock
-        At least one, of some 64 thousand targets or of one row; sources ascend from block to block.
+        At least one, of some 64 thousand targets, more of many runs, or of one row; sources ascend from block to block.
 
     Raises
     ------
@@ -94,7 +96,8 @@ def sum_in_blocks(runs: Sequence[PackedRun | Run], less: Sequence[PackedRun | Ru
         BlockReader(each) if isinstance(each, PackedRun) else _DecodedRows(each) for each, _ in parts
     ]
     signs = np.array([sign for _, sign in parts], np.int64)
-    edges = block_edges([each.source for each in inputs], [each.row_targets for each in inputs], _BLOCK)
+    size = max(_BLOCK, _LEAST * len(inputs))
+    edges = block_edges([each.source for each in inputs], [each.row_targets for each in inputs], size)
     cuts = [np.concatenate([[0], np.searchsorted(each.source, edges), [len(each.source)]]) for each in inputs]
     for begin, end in pairwise(range(len(edges) + 2)):
         blocks = [each.take(int(cut[end] - cut[begin])) for each, cut in zip(inputs, cuts, strict=True)]
@@ -240,7 +243,7 @@ def _write_target(key: int, mask: int, sums: Any, columns: Any, further: Any, st
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _two_lowest(following: Any) -> tuple[int, int, int]:
     """Return the lowest key, a place that has it, and the lowest key at all other places."""
-    lowest = second = np.int64(_LARGEST)
+    lowest = second = _LARGEST
     place = 0
     for part in range(len(following)):
         key = following[part]
@@ -324,11 +327,7 @@ def _sum_rows(rows: Any, given: Any, made: Any, columns: Any, further: Any, stat
         further_here = np.int64(0)
         begins[row + 1] = begins[row] + counts[row]
         for item in range(begins[row], begins[row + 1]):
-            mask = np.int64(segments[item])
-            mask &= mask - 1
-            while mask:
-                further_here += 1
-                mask &= mask - 1
+            further_here += count_bits(np.int64(segments[item])) - 1
         changes[row + 1] = changes[row] + further_here
     at = 0
     while at < len(source):

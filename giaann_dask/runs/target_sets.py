@@ -232,6 +232,15 @@ def bit_position(bit: int) -> int:
 
 
 @nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def count_bits(mask: int) -> int:
+    """Return how many bits of a 32-bit number are set, in compiled code."""
+    mask -= (mask >> 1) & 0x55555555
+    mask = (mask & 0x33333333) + ((mask >> 2) & 0x33333333)
+    mask = (mask + (mask >> 4)) & 0x0F0F0F0F
+    return ((mask * 0x01010101) & 0xFFFFFFFF) >> 24
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _place_segments(key: Integers, segments: npt.NDArray[np.uint32], first: int, end: int, places: Integers) -> bool:
     """Count the connections of a row by segment; return False if its targets do not ascend."""
     places[:] = 0
