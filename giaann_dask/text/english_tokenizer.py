@@ -37,6 +37,8 @@ _EXPRESSIONS = {"prefix": "search", "suffix": "search", "infix": "finditer", "ur
 
 # No rule divides a chunk of these characters alone, so most chunks need no regular expression.
 _PLAIN = re.compile(r"[A-Za-z]+")
+# Groups: a word, its last two letters, and punctuation.
+_WORD = re.compile(r"([A-Za-z]+([A-Za-z]{2}))([^\w\s]+)")
 _NONE: Mapping[str, list[str]] = {}
 
 # The rules take time quadratic in the length of a chunk (20,000 brackets take 37 s), so longer chunks are divided, if
@@ -96,6 +98,7 @@ class EnglishTokenizer:
             re.compile(rules[name]) for name in ("prefix", "suffix", "infix", "url")
         )
         self._phrases = self._divided_phrases()
+        self._special_words = frozenset(word for text in self._special for word in _PLAIN.findall(text))
         self._maximum_chunks = maximum_chunks
         self._forget()
 
@@ -111,6 +114,8 @@ class EnglishTokenizer:
         self._openings = np.array([_opening(*pair) for pair in numbers], np.int64)
         self._opening_types = len(self._types)
         self._chunks = ChunkNumbers()
+        # Tokens after a word, by its last two letters and what follows; none where the word is not a token.
+        self._endings: dict[tuple[str, str], list[str]] = {}
         # Tokens of chunk c: from _starts[c] to _starts[c + 1].
         self._starts, self._tokens = GrowingArray(np.int64), GrowingArray(np.int64)
         self._spaced = GrowingArray(np.bool_)
@@ -150,7 +155,7 @@ class EnglishTokenizer:
         ends: list[int] = []
         for chunk in chunks:
             for piece in [chunk] if len(chunk) <= _MAXIMUM_CHUNK else _PIECE.findall(chunk):
-                found = self._special.get(piece) or self._divide(piece, self._special)
+                found = self._special.get(piece) or self._after_word(piece) or self._divide(piece, self._special)
                 tokens += found
                 lengths.append(len(found))
             ends.append(len(tokens))
@@ -159,6 +164,24 @@ class EnglishTokenizer:
         self._starts.append(np.array(ends, np.int64) + len(self._tokens))
         self._tokens.append(look_up_each(self._numbers.__getitem__, tokens))
         self._spaced.append(spaced)
+
+    def _after_word(self, chunk: str) -> Sequence[str]:
+        """Return the tokens of a word of letters with punctuation after it, empty where the rules are needed.
+
+        No rule looks at more than two letters before punctuation, so the punctuation after a word of no special case
+        is divided once for each two letters.
+        """
+        match = _WORD.fullmatch(chunk)
+        if match is None:
+            return (chunk,) if _PLAIN.fullmatch(chunk) else ()
+        word, letters, after = match.groups()
+        if word in self._special_words:
+            return ()
+        tokens = self._endings.get((letters, after))
+        if tokens is None:
+            divided = self._divide(chunk, self._special)
+            tokens = self._endings[letters, after] = divided[1:] if divided[0] == word else []
+        return [word, *tokens] if tokens else ()
 
     def _divide(self, chunk: str, special: Mapping[str, list[str]]) -> list[str]:
         """Return the tokens of a chunk: its prefixes, what is left, and its suffixes."""

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.text.lexicon_lemmas import find_lemma
-from giaann_dask.text.lexicon_words import Place, decode, dictionary_lines, frequent_tags, look_up
+from giaann_dask.text.lexicon_words import Place, Readings, dictionary_lines, find_readings, frequent_tags
 from giaann_dask.text.tables import CodeTable, Table
 from giaann_dask.text.tag_context import CAPITALS, LONG, PARTS, choose_parts, marks_of, repair_tags, rule_of
 from giaann_dask.text.tag_search import TAGS, ReadingTable, best_tags
@@ -122,8 +122,8 @@ class _KnownTypes:
 
     def __init__(self, types: Table[str]) -> None:
         self._types = types
-        # Numbers of strings of readings (`look_up`), and which of them are of marks that open a sentence.
-        self._codes: dict[str, int] = {}
+        # Numbers of readings, the codes, and which of them are of marks that open a sentence.
+        self._codes: dict[Readings, int] = {}
         self._table, self._opening = ReadingTable.of([]), np.zeros(0, np.bool_)
         self._capitals: dict[int, int] = {}
         self._pairs, self._words = CodeTable(self._pair), CodeTable(self._word)
@@ -153,7 +153,7 @@ class _KnownTypes:
         return entry, text.ends, table
 
     def _code(self, word: str, place: Place) -> int:
-        return self._codes.setdefault(look_up(word, place), len(self._codes))
+        return self._codes.setdefault(find_readings(word, place), len(self._codes))
 
     def _first_and_inside(self, word: str) -> int:
         """Return the codes of a type at the beginning and inside of a sentence, as one number."""
@@ -170,7 +170,7 @@ class _KnownTypes:
     def _reading_table(self) -> tuple[ReadingTable, npt.NDArray[np.bool_]]:
         """Return the readings of the codes, and which are of marks that open a sentence."""
         if len(self._opening) < len(self._codes):
-            readings = [decode(code) for code in self._codes]
+            readings = list(self._codes)
             self._table = ReadingTable.of(readings)
             self._opening = np.array([each[0].kind in _OPENING for each in readings], np.bool_)
         return self._table, self._opening

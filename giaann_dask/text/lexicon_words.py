@@ -98,7 +98,6 @@ Place = Literal["first", "inside", "capitals"]
 Readings = tuple[Reading, ...]
 
 _CACHED_WORDS = 1 << 17
-_CACHED_CODES = 1 << 13
 
 
 def _read_marks(table: str) -> Mapping[str, tuple[str, str]]:
@@ -174,24 +173,8 @@ _SAME_PAST = read_words("""
 """)
 
 
-@functools.lru_cache(maxsize=_CACHED_CODES)
-def decode(code: str) -> Readings:
-    """Return the readings of a code.
-
-    Examples
-    --------
-    >>> decode("NN/NN/2.0 VB/VB/0.0")
-    (Reading(tag='NN', kind='NN', prior=2.0), Reading(tag='VB', kind='VB', prior=0.0))
-    """
-    fields = (reading.split("/") for reading in code.split(" "))
-    return tuple(Reading(tag, kind, float(prior)) for tag, kind, prior in fields)
-
-
-@functools.lru_cache(maxsize=_CACHED_WORDS)
-def look_up(word: str, place: Place) -> str:
-    """Return the readings of a token as a string (see `decode`).
-
-    Strings are cached because the garbage collector does not track them.
+def find_readings(word: str, place: Place) -> Readings:
+    """Return the readings of a token.
 
     Parameters
     ----------
@@ -201,15 +184,11 @@ def look_up(word: str, place: Place) -> str:
         Position: at the beginning of a sentence, where every word is capitalised; inside a sentence; in a
         sentence written in capitals.
 
-    Returns
-    -------
-    str
+    Examples
+    --------
+    >>> find_readings("fish", "inside")[0]
+    Reading(tag='NN', kind='NN', prior=2.5)
     """
-    return " ".join(f"{tag}/{kind}/{prior}" for tag, kind, prior in _readings(word, place))
-
-
-def _readings(word: str, place: Place) -> Readings:
-    """Return the readings of a token."""
     mark = _mark(word)
     if mark:
         return mark
@@ -224,6 +203,9 @@ def _readings(word: str, place: Place) -> Readings:
 
 def _mark(word: str) -> Readings:
     """Return the readings of a token that is not a word; empty for words."""
+    # No mark, and of smileys only those such as "xD", are letters alone.
+    if word.isalpha() and word[0] not in "xX":
+        return ()
     if word in _MARKS:
         tag, kind = _MARKS[word]
         return (Reading(tag, kind, 0),)
@@ -257,8 +239,12 @@ def _lower_readings(word: str) -> Readings:
             Reading("PRP", "ME", -6),
             Reading("NN", "NN", -1),
         )
-    if _NUMBER.fullmatch(word):
+    # Of these, only Roman numbers are letters alone.
+    letters = word.isalpha()
+    if (not letters or word[0] in "ivx") and _NUMBER.fullmatch(word):
         return (Reading("CD", "CD", 0),)
+    if letters:
+        return _open_readings(word, frequent_tags().get(word, ""))
     if _ORDINAL.fullmatch(word):
         return Reading("JJ", "JJ", 0), Reading("NN", "NN", -0.5)
     if _DECADE.fullmatch(word):
@@ -281,7 +267,13 @@ def _open_readings(word: str, best: str) -> Readings:
         found[best] = _BEST
     if not found:
         found = _guess(word)
-    return tuple(Reading(tag, tag, prior) for tag, prior in sorted(found.items()))
+    return _sorted_readings(tuple(found.items()))
+
+
+@functools.cache
+def _sorted_readings(priors: tuple[tuple[str, float], ...]) -> Readings:
+    """Return readings by tag; there are only some hundred combinations of tags and weights."""
+    return tuple(Reading(tag, tag, prior) for tag, prior in sorted(priors))
 
 
 def _dictionary_tags(word: str, upos: str, lemmas: tuple[str, ...]) -> tuple[str, ...]:
@@ -316,7 +308,7 @@ def _first_readings(word: str, lower: str) -> Readings:
         return closed
     lists = frequent_tags()
     listed = lists.get(word, "")
-    known = lower in lists or bool(dictionary_lemmas(lower))
+    known = lower in lists or lower in dictionary_lines()
     if listed in ("NNP", "NNPS"):
         if not known:
             return (Reading(listed, listed, 0),)
@@ -342,7 +334,7 @@ def _capital_readings(word: str, lower: str) -> Readings:
     plural = lower.endswith("s") and "NNS" in {reading.tag for reading in _lower_readings(lower)}
     if listed == "NNPS" or (plural and listed != "NNP" and not word.isupper()):
         return Reading("NNPS", "NNPS", 1), Reading("NNP", "NNP", 0), Reading("NNS", "NNS", -1)
-    if listed == "NNP" or not (lower in lists or dictionary_lemmas(lower)):
+    if listed == "NNP" or not (lower in lists or lower in dictionary_lines()):
         if _NUMBER.fullmatch(lower) and not _ROMAN.fullmatch(word):
             return (Reading("CD", "CD", 0),)
         return (Reading("NNP", "NNP", 0),)

@@ -17,6 +17,7 @@ import threading
 import unicodedata
 from collections.abc import Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 import numba as nb
@@ -154,13 +155,14 @@ _SETS = (
     (_NUMBERED, _ABBREVIATED),
     (frozenset("."), _STOP),
 )
-_WORDS = frozenset[str]().union(*(words for words, _ in _SETS))
-_MARKS = {word: sum(mark for words, mark in _SETS if word in words) for word in _WORDS}
+_OF_WORDS = MappingProxyType(
+    {word: sum(mark for words, mark in _SETS if word in words) for words, _ in _SETS for word in words}
+)
 
 
 def _marks_of(word: str) -> int:
     """Return the marks of a token type, which decide about the sentences around it."""
-    first, marks = word[0], _MARKS.get(word, 0)
+    first, marks = word[0], _OF_WORDS.get(word, 0)
     if first.isalnum():
         marks += _ALPHANUMERIC
     elif all(unicodedata.category(letter)[0] == "P" for letter in word):

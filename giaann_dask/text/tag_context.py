@@ -7,7 +7,7 @@ are visited by compiled loops.
 
 from __future__ import annotations
 
-import functools
+from types import MappingProxyType
 from typing import Any
 
 import numba as nb
@@ -46,6 +46,9 @@ _SETS = (
     (frozenset(["of"]), _OF),
     (frozenset(["n't", "not"]), _NOT),
 )
+_OF_WORDS = MappingProxyType(
+    {word: sum(mark for words, mark in _SETS if word in words) for words, _ in _SETS for word in words}
+)
 
 # Rules beyond the parts of speech: what decides about the part of speech of a word.
 _BE, _HAVE, _DO, _OPENER, _ADPOSITION, _DETERMINER, _RELATIVE, _NAME = range(len(PARTS), len(PARTS) + 8)
@@ -70,16 +73,14 @@ _VERB, _AUX, _SCONJ, _ADP, _DET, _PRON, _ADJ, _PROPN = map(
 )
 
 
-@functools.lru_cache(maxsize=1 << 17)
 def marks_of(word: str) -> int:
     """Return the marks of a token, a sum of ``LONG`` (letters, more than one), ``CAPITALS`` and those used here."""
     lower = word.lower()
-    marks = sum(mark for words, mark in _SETS if lower in words)
+    marks = _OF_WORDS.get(lower, 0)
     long = len(word) > 1 and word.isalpha()
     return marks + LONG * long + CAPITALS * (long and word.isupper()) + _SIBILANT * lower.endswith(("s", "x", "z"))
 
 
-@functools.lru_cache(maxsize=1 << 17)
 def rule_of(word: str, tag: str) -> int:
     """Return the index in `PARTS` of a token with a Penn tag, or, if other words decide about it, the rule for it."""
     lower = word.lower().replace("’", "'")

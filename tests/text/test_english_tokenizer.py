@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from spacy.lang.en import English
 
 _LETTERS = "abcXYZ019.,;:!?'\"’“”()[]-–—/\\@#$%&*+=<>_~^|°é日√½Ωßʼ…"
-_CHUNKS = ("www.a.com", "http://x.org/y", "Word", "10km", "U.S.", "can't", "3-4", "a-b", "A.B", "vol.", "&c.")
+_CHUNKS = (
+    "www.a.com", "http://x.org/y", "Word", "WORD", "woRD", "worD", "10km", "U.S.", "can't", "3-4", "a-b", "A.B", "vol.",
+    "&c.",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from support.examples import examples
 
 from giaann_dask.errors import InputFormatError, MissingDependencyError, OptionError
 from giaann_dask.spec import PARTS_OF_SPEECH
-from giaann_dask.text import lexicon_lemmas, lexicon_words, splitting, tag_context, tag_search
+from giaann_dask.text import lexicon_lemmas, lexicon_words, splitting, tag_search
 from giaann_dask.text.block_tagging import tag_part
 from giaann_dask.text.lexicon_lemmas import find_lemma
 from giaann_dask.text.lexicon_rules import CLOSED, FOLLOWS, UPOS, Reading, read_words
@@ -188,13 +188,7 @@ def test_huge_tokens_are_tagged_quickly(character: str) -> None:
 def test_tags_depend_on_the_sentence_alone() -> None:
     sentences = [split(line)[0] for line in SENTENCES]
     together = LexiconTagger().tag(sentences)
-    for cached in (
-        tag_context.marks_of,
-        tag_context.rule_of,
-        lexicon_words.look_up,
-        lexicon_lemmas.find_lemma,
-    ):
-        cached.cache_clear()
+    lexicon_lemmas.find_lemma.cache_clear()
     alone = [LexiconTagger().tag([sentence])[0] for sentence in reversed(sentences)]
     assert alone[::-1] == together
 
@@ -217,7 +211,7 @@ _SEARCHED = sorted(
 @given(st.lists(st.sampled_from(_SEARCHED), min_size=1, max_size=5))
 @examples(150)
 def test_search_finds_the_greatest_weight(words: list[str]) -> None:
-    entries = [lexicon_words.decode(lexicon_words.look_up(word, "inside")) for word in words]
+    entries = [lexicon_words.find_readings(word, "inside") for word in words]
     table = ReadingTable.of(entries)
     tags = [TAGS[tag] for tag in best_tags(np.arange(len(words)), np.array([len(words)]), table)]
     paths = [path for path in product(*entries) if [reading.tag for reading in path] == tags]
