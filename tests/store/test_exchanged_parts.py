@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ import zarr
 import giaann_dask as gd
 from giaann_dask.data import sample_text
 from giaann_dask.errors import StoreDamagedError
+from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.packing import pack, unpack
 from giaann_dask.runs.run import Run
 from giaann_dask.store.network_store import NetworkStore
@@ -44,15 +46,21 @@ def test_a_chunk_of_another_array() -> None:
         unpack(replace(packed, entries=exchanged))
 
 
-def test_a_run_from_before_its_metadata_had_checksums() -> None:
-    run = Run(np.array([5]), np.array([0, 2]), np.array([1, 3]), np.array([7, 9], np.int32))
+@pytest.mark.parametrize("kept", [(), ("crc32c",)])
+def test_a_run_of_an_earlier_version(kept: tuple[str, ...]) -> None:
+    run = Run(np.array([5, 9]), np.array([0, 2, 3]), np.array([1, 3, 4]), np.array([7, 9, 8], np.int32))
     packed = pack(run)
-    older = {}
-    for name, value in packed.entries.items():
-        begin, found, rest = value.partition(b'"attributes":{"crc32c":')
-        older[name] = begin + b'"attributes":{' + rest.partition(b"]")[2] if found else value
+    older = dict(packed.entries)
+    for name in filter(lambda name: name.endswith("/zarr.json"), packed.entries):
+        document = json.loads(older[name])
+        document["attributes"] = {each: document["attributes"][each] for each in kept}
+        older[name] = json.dumps(document).encode()
+    older["zarr.json"] = older["zarr.json"].replace(b'"version":3', b'"version":1')
     assert older != packed.entries
-    assert unpack(replace(packed, entries=older)).strength.tolist() == [7, 9]
+    earlier = replace(packed, entries=older)
+    assert unpack(earlier).strength.tolist() == [7, 9, 8]
+    row = RowReader(earlier.read).between(9, 10)
+    assert (row.source.tolist(), row.target.tolist(), row.strength.tolist()) == ([9], [4], [8])
 
 
 def change(network: Path, edit: Callable[[Any], None]) -> None:
