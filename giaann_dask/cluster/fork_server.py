@@ -32,16 +32,8 @@ METHOD = "forkserver"
 METHOD_KEY = "distributed.worker.multiprocessing-method"
 # Dask's environment variable for the key above.
 METHOD_VARIABLE = "DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD"
-# Modules that the tasks of this package import.
-MODULES = (
-    "giaann_dask.api.training",
-    "giaann_dask.inference.sessions",
-    "giaann_dask.inference.evaluation.evaluation",
-    "giaann_dask.runs.target_sets",
-    "giaann_dask.worker_setup",
-    "giaann_dask.cluster.preloading",
-    "distributed.nanny",
-)
+# Imports what the tasks of this package import.
+MODULES = ("giaann_dask.cluster.forked_modules",)
 # As in Dask, so that hash(str) is the same in all workers.
 HASHING = {"PYTHONHASHSEED": "6640"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -32,6 +33,7 @@ def describe() -> dict[str, Any]:
         "imported": [name for name in ("torch", "spacy", "zarr", "numba") if name in sys.modules],
         "taggers": make_tagger.cache_info().currsize,
         "hash": hash("a word"),
+        "frozen": gc.get_freeze_count() > 100_000 and gc.isenabled(),
         "environment": dict(os.environ),
     }
 
@@ -87,6 +89,7 @@ def test_workers_are_forked_from_the_fork_server(monkeypatch: pytest.MonkeyPatch
     assert all(one["imported"] == ["zarr", "numba"] for one in found)
     assert all(one["taggers"] == 1 for one in found), "the lists of words are loaded once for all workers"
     assert len({one["hash"] for one in found}) == 1
+    assert all(one["frozen"] for one in found), "modules are not collected"
 
 
 @pytest.mark.slow
