@@ -388,7 +388,9 @@ def test_of_a_range_only_its_chunks_are_read() -> None:
         asked.update(names)
         return {name: packed.entries[name] for name in names}
 
-    part = RowReader(read).between(*pack_neuron([25, 26], 0).tolist())
+    rows = RowReader(read)
+    assert not [name for name in asked if "/c/" in name], "opening reads metadata alone"
+    part = rows.between(*pack_neuron([25, 26], 0).tolist())
     assert 0 < len(part) < 60
     targets = [
         name for name in packed.entries if name.startswith(("target_column/c", "strength/c", "strength_change/c"))
