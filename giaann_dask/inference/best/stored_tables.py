@@ -29,7 +29,7 @@ from giaann_dask.storage import reading
 from giaann_dask.store.commits import CommitReader
 
 # Contexts that are read at a time: reading waits for the store, and decoding releases the GIL.
-_THREADS = 2
+_THREADS = 8
 
 
 class _Context(NamedTuple):
