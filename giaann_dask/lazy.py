@@ -112,6 +112,28 @@ def require_optional(package: str, extra: str) -> None:
         import_optional(package, extra)
 
 
+def load_registries() -> None:
+    """Load the registries of types and functions that numba needs to compile a function, or to read it from its cache.
+
+    It imports SciPy there, if it is installed, only to know that BLAS can be linked, which takes longer than all the
+    rest. What needs BLAS imports it again where it is compiled.
+    """
+    from numba.core.registry import cpu_target
+
+    if "numba.np.arraymath" not in sys.modules and importlib.util.find_spec("scipy") is not None:
+        # Private: the check of `numba.np.arraymath` takes its function from here.
+        from numba.np import linalg
+
+        check, linalg.ensure_blas = linalg.ensure_blas, lambda: None
+        try:
+            import numba.np.arraymath
+        finally:
+            linalg.ensure_blas = check
+        numba.np.arraymath.ensure_blas = check
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
+
+
 def load_compiled() -> None:
     """Compile all functions of `compiled` in modules that are imported, or load their code where it is cached."""
     for load in tuple(_COMPILED):
@@ -140,6 +162,7 @@ def compiled(*signatures: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
             with lock:
                 # Another thread may have compiled it in the meantime.
                 if not ready:
+                    load_registries()
                     for signature in signatures:
                         dispatcher.compile(signature)
                     dispatcher.disable_compile()

@@ -7,11 +7,8 @@ Each would spend half a second on them otherwise. Nothing is compiled here.
 
 from __future__ import annotations
 
-from numba.core.registry import cpu_target
-
+from giaann_dask.lazy import load_registries
 from giaann_dask.text.tagging import make_tagger
 
-# Numba does this when a function is first compiled, or read from the cache of compiled code.
-cpu_target.typing_context.refresh()
-cpu_target.target_context.refresh()
+load_registries()
 make_tagger("lexicon")
