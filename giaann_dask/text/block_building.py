@@ -27,7 +27,7 @@ from giaann_dask.text.blocks import (
     TaggedBlock,
 )
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.tables import Table, in_order_of_appearance
+from giaann_dask.text.tables import Table
 from giaann_dask.text.tokens import Sentence, TaggedText, TaggedWord, look_up_each, names_of, number_more
 
 _HYPHEN = frozenset({"-"})
@@ -212,7 +212,7 @@ class BlockBuilder:
         self, words: _Words, flags: npt.NDArray[np.uint8], kind: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
     ) -> None:
         """Add symbols and flags; the first probable token of a gap without delimiter is flagged."""
-        order, kind = in_order_of_appearance(kind, len(words))
+        order, kind = _in_order_of_appearance(kind, len(words))
         noun = (flags[order] & NOUN) != 0
         symbols, surfaces = np.zeros(len(order), np.int32), np.full(len(order), -1, np.int32)
         symbols[noun] = number_more(self._concepts, words.strings(_lower_lemma, order[noun]))
@@ -261,7 +261,7 @@ class RawBlockBuilder(BlockBuilder):
     def _add_sequences(self, text: TaggedText, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> None:
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - begin)])
         at = np.arange(offsets[-1]) + np.repeat(begin - offsets[:-1], end - begin)
-        order, kind = in_order_of_appearance(text.entry[at], len(text.entries))
+        order, kind = _in_order_of_appearance(text.entry[at], len(text.entries))
         symbols = number_more(self._features, names_of(text.entries.mapped(_lower_form).values, order))
         self._status.append(np.full(len(begin), CANDIDATE, np.uint8))
         self._lengths.append(end - begin)
@@ -353,7 +353,7 @@ class _Tokens(NamedTuple):
                 words = merge_nouns(text.between(tokens.start, tokens.stop), dashes)
                 found += map(TaggedWord, words.words, words.lemmas, words.upos, words.xpos)
             number[at] = run
-        numbers, kind = in_order_of_appearance(number, known + len(found))
+        numbers, kind = _in_order_of_appearance(number, known + len(found))
         return cls(_Words(text.entries, found, numbers, known), kind, offsets)
 
 
@@ -435,6 +435,44 @@ def _lower_lemma(word: TaggedWord) -> str:
 
 def _part_flag(word: TaggedWord) -> int:
     return POS_FLAGS.get(word.upos, 0)
+
+
+def _in_order_of_appearance(
+    values: npt.NDArray[np.int64], bound: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the distinct values in order of first appearance, and the index of each value in them.
+
+    Parameters
+    ----------
+    values : ndarray
+        From 0 to `bound`, exclusive; int64.
+    bound : int
+        Upper bound.
+
+    Examples
+    --------
+    >>> _in_order_of_appearance(np.array([5, 3, 5, 4]), 6)
+    (array([5, 3, 4]), array([0, 1, 0, 2]))
+    """
+    order: Any = _order
+    found: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] = order(values, bound)
+    return found
+
+
+@compiled(nb.types.UniTuple(nb.int64[::1], 2)(nb.int64[::1], nb.int64))
+def _order(values, bound):  # type: ignore[no-untyped-def]
+    # The index of each value counted from 1, 0 for none.
+    numbers = np.zeros(bound, np.int32)
+    distinct, index = np.empty(min(bound, len(values)), np.int64), np.empty(len(values), np.int64)
+    found = 0
+    for at, value in enumerate(values):
+        number = numbers[value]
+        if number == 0:
+            distinct[found] = value
+            found += 1
+            number = numbers[value] = found
+        index[at] = number - 1
+    return distinct[:found].copy(), index
 
 
 def _joined(parts: Sequence[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

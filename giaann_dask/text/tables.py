@@ -11,11 +11,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
-
-from giaann_dask.lazy import compiled
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
@@ -164,41 +161,3 @@ class CodeTable(Generic[_T]):
             self._numbers[new] = np.arange(first, first + len(new))
             found = self._numbers[codes]
         return found.astype(np.int64) - 1
-
-
-def in_order_of_appearance(
-    values: npt.NDArray[np.int64], bound: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the distinct values in order of first appearance, and the index of each value in them.
-
-    Parameters
-    ----------
-    values : ndarray
-        From 0 to `bound`, exclusive; int64.
-    bound : int
-        Upper bound.
-
-    Examples
-    --------
-    >>> in_order_of_appearance(np.array([5, 3, 5, 4]), 6)
-    (array([5, 3, 4]), array([0, 1, 0, 2]))
-    """
-    order: Any = _order
-    found: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] = order(values, bound)
-    return found
-
-
-@compiled(nb.types.UniTuple(nb.int64[::1], 2)(nb.int64[::1], nb.int64))
-def _order(values, bound):  # type: ignore[no-untyped-def]
-    # The index of each value counted from 1, 0 for none.
-    numbers = np.zeros(bound, np.int32)
-    distinct, index = np.empty(min(bound, len(values)), np.int64), np.empty(len(values), np.int64)
-    found = 0
-    for at, value in enumerate(values):
-        number = numbers[value]
-        if number == 0:
-            distinct[found] = value
-            found += 1
-            number = numbers[value] = found
-        index[at] = number - 1
-    return distinct[:found].copy(), index
