@@ -1,18 +1,24 @@
-"""Reject the use of Icechunk in a process that was forked after Icechunk started its threads.
+"""Use Icechunk, which has threads of its own, only in the process that started these, and end that process safely.
 
-The threads do not exist in the forked process, which would wait for them without end. Dask's workers are not affected:
-they are forked from a process that has imported Icechunk and never used it.
+The threads do not exist in a process that is forked after they were started, which would wait for them without end.
+Dask's workers are not affected: they are forked from a process that has imported Icechunk and never used it.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
+import threading
+import time
 
 import icechunk
 
 from giaann_dask.errors import StoreForkedError
 
 _user: int | None = None
+# A thread needs microseconds to leave Python, unless the machine is overloaded.
+_LONGEST_WAIT_S = 2.0
 
 
 def use_icechunk() -> None:
@@ -28,9 +34,27 @@ def use_icechunk() -> None:
     if _user is None:
         _user = process
         icechunk.set_logs_filter("error")
+        atexit.register(await_foreign_threads)
     elif _user != process:
         raise StoreForkedError(
             "a network is used in a process that was forked from one that had used a network",
             "a process that was not, because threads that read the store do not live on in a forked one",
             'use the start method "spawn" of multiprocessing, or fork before a network is opened',
         )
+
+
+def await_foreign_threads() -> None:
+    """Wait until threads that Python did not start have left Python, for two seconds at most.
+
+    A thread of Icechunk hands over what it has read by a method of the event loop, so that the process may end before
+    this method has returned. The interpreter would end the thread there, which aborts the process.
+    """
+    deadline = time.monotonic() + _LONGEST_WAIT_S
+    while _foreign_threads() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def _foreign_threads() -> set[int]:
+    """Return the identifiers of the threads in Python that Python did not start."""
+    started = {each.ident for each in threading.enumerate() if not isinstance(each, threading._DummyThread)}
+    return sys._current_frames().keys() - started
