@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from giaann_dask.cluster.compilation import load_on_scheduler
 from giaann_dask.cluster.resilience import survive_losses
 from giaann_dask.cluster.waiting import timeout_s
 from giaann_dask.errors import ClusterError
@@ -28,7 +29,8 @@ _compared: WeakSet[Client] = WeakSet()
 def require_versions(client: Client) -> None:
     """Check that scheduler and workers have this package and the versions of this process; once for each client.
 
-    A scheduler that was started separately then gets the plugin of `giaann_dask.cluster.resilience`.
+    A scheduler that was started separately then gets the plugin of `giaann_dask.cluster.resilience`, and imports what
+    a training sends it.
 
     Parameters
     ----------
@@ -66,6 +68,7 @@ def require_versions(client: Client) -> None:
     for difference in _differences(ours, others, _SIMILAR):
         _LOG.warning("%s", difference)
     survive_losses(client)
+    load_on_scheduler(client)
     _compared.add(client)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster
 
-from giaann_dask.cluster import compilation
+from giaann_dask.cluster import ClusterOptions, compilation, connect
 from giaann_dask.cluster.compilation import compile_here, compile_on_workers, dask_setup
 from giaann_dask.errors import ClusterError
 from giaann_dask.user_cache import code_cache
@@ -54,3 +57,26 @@ def test_a_host_that_cannot_compile_is_named(compiled: Path, monkeypatch: pytest
     # A worker joins its cluster nevertheless.
     asyncio.run(dask_setup(None))  # type: ignore[arg-type]
     assert "nothing was compiled ahead" in said[0]
+
+
+@pytest.mark.cluster
+def test_a_scheduler_imports_tasks_before_it_receives_any(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.json"
+    options = ("--port", "0", "--no-dashboard", "--scheduler-file", str(file))
+    with subprocess.Popen([sys.executable, "-m", "distributed.cli.dask_scheduler", *options]) as process:
+        try:
+            until(file.exists)
+            client = connect(options=ClusterOptions(scheduler_file=str(file)))
+            with client:
+                # The scheduler cannot import this module, so that the function is sent as a whole.
+                until(lambda: client.run_on_scheduler(lambda: {*compilation._TASKS} <= {*sys.modules}))
+        finally:
+            process.terminate()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, a minute at most."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
