@@ -332,12 +332,15 @@ class GroupLimits:
     ----------
     characters : int
         Approximate size of text; `CORPUS_BLOCK` times as much for a corpus.
+    joined : int
+        Factor of the group size for text.
     sequences : int or None
         Maximum number of sequences of a corpus; that of text is unknown before reading.
     """
 
     characters: int
     sequences: int | None = None
+    joined: int = 1
 
 
 @dataclass
@@ -374,7 +377,7 @@ class Group:
             return False
         weight, corpus = self.weight + unit.weight, isinstance(unit.content, CorpusRange)
         if not corpus or limits.sequences is None:
-            return weight <= (CORPUS_BLOCK if corpus else 1) * limits.characters
+            return weight <= (CORPUS_BLOCK if corpus else limits.joined) * limits.characters
         ranges = [each.content for each in (*self.units, unit) if isinstance(each.content, CorpusRange)]
         sequences = sum(each.stop - each.start for each in ranges) - sum(self.skips) - skip
         return weight <= CORPUS_BLOCK * limits.characters and sequences <= limits.sequences

@@ -8,11 +8,10 @@ Does not cover: using encoded blocks (`corpus_encoding`, `giaann_dask.training`,
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,6 +51,8 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 _LOG = logging.getLogger(__name__)
+# Blocks are joined once there were this many times those that are in flight: a small text is shared among all workers.
+_TIMES_IN_FLIGHT = 2
 
 
 def check_limits(maximum_sequences: int | None, first_sequence: int = 0) -> None:
@@ -92,6 +93,8 @@ class StreamOptions:
         read faster, several times as much (`giaann_dask.encoding.sources`).
     block_sequences : int, optional
         Maximum sequences of a corpus that one task reads.
+    joined : int
+        Blocks of text that later blocks are joined from, for fewer tasks.
     words : bool
         Whether blocks must contain the words and origins of their tokens; training needs neither.
 
@@ -108,6 +111,7 @@ class StreamOptions:
     first_sequence: int = 0
     block_characters: int = 262_144
     block_sequences: int | None = None
+    joined: int = 1
     words: bool = True
 
     def __post_init__(self) -> None:
@@ -241,7 +245,7 @@ class EncodingStream:
         self._reuse = CorpusReuse(None if encodes else vocabulary, options.branches)
         self._lexicon = submit_lexicon(client, sources)
         self._reading = WorkerReading(client, sources.reading)
-        self._counted = self._known_parts = 0
+        self._counted = self._known_parts = self._in_flight = 0
         self._to_skip = options.first_sequence
         self._sentences: tuple[int, int] = (-1, 0)
 
@@ -266,10 +270,10 @@ class EncodingStream:
         pending: deque[_Submitted] = deque()
         for group in self._groups(inputs):
             # The number of workers may change.
-            limit = self._blocks_in_flight()
+            self._in_flight = self._blocks_in_flight()
             pending.append(self._submit(group))
             # While sequences are skipped, the next group depends on how many remain to be skipped.
-            while len(pending) >= limit or (pending and self._to_skip):
+            while len(pending) >= self._in_flight or (pending and self._to_skip):
                 yield from self._merge(pending.popleft())
             if self._at_limit():
                 break
@@ -285,7 +289,7 @@ class EncodingStream:
 
     def _groups(self, inputs: Sequence[Source]) -> Iterator[Group]:
         """Yield groups of the units that are not complete in the ledger."""
-        group, read = Group(), 0
+        group, read, groups, limits = Group(), 0, 0, self._limits
         for unit in self._units(inputs):
             read += unit.weight
             found = self._cursor.match(unit.identity)
@@ -297,9 +301,11 @@ class EncodingStream:
                     break
                 continue
             skip = entry.sequences
-            if not group.accepts(unit, skip, self._limits):
+            if not group.accepts(unit, skip, limits):
                 yield group
-                group = Group()
+                group, groups = Group(), groups + 1
+                if groups >= _TIMES_IN_FLIGHT * self._in_flight:
+                    limits = replace(limits, joined=self._options.joined)
             group.units.append(unit)
             group.skips.append(skip)
             group.positions.append(position)
@@ -352,7 +358,7 @@ class EncodingStream:
                 return
         earlier, remaining = self._sizes(), self._remaining(len(summary.status))
         mapping = self._vocabulary.extend(summary, remaining)
-        mapping = dataclasses.replace(mapping, first_sentence=self._sentences_before(summary))
+        mapping = replace(mapping, first_sentence=self._sentences_before(summary))
         self._counted += mapping.sequences
         branches, rules = self._options.branches, self._options.rules()
         key = task_key("encode", tagged.key, mapping, branches, rules)

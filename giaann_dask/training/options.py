@@ -28,7 +28,7 @@ class TrainingOptions:
         divided where that makes batches at least twice as large. 1 is exact: a round has one sequence
         for each worker, as published; that is much slower, so use it for small texts.
     block_characters : int
-        Text of one ``tag`` and one ``encode`` task, about.
+        Text of one ``tag`` and one ``encode`` task, about; up to four times as much later in a long text.
     selection : SelectionOptions
         Which sequences share a batch, and which train at the same time.
     accumulate : int
