@@ -28,11 +28,11 @@ from giaann_dask.events import Observer, ignore
 from giaann_dask.increments.contexts import word_key
 from giaann_dask.keys import Integers, unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_encoded
-from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets
+from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets, unpack_rows
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.postings import SequenceNumbers, renumber_postings
 from giaann_dask.runs.renaming import close_gaps, find_names
-from giaann_dask.runs.run import RegionRun
+from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.runs.summing import sum_in_blocks
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.export import digest_of
@@ -359,9 +359,9 @@ def used_names(packed: RegionRun | PackedRegionRun) -> tuple[Integers, Integers]
 
     In profile ``best``, which has no columns, the keys of the words that occur.
     """
-    run = tasks.decode(packed)
-    if len(run.neurons):
-        column, feature = unpack_neuron(run.neurons.source)
+    neurons = packed.neurons
+    if len(neurons):
+        column, feature = unpack_neuron(neurons.source if isinstance(neurons, Run) else unpack_rows(neurons)[0])
         return np.unique(column), np.unique(feature)
-    kind, word, _ = unpack_target(run.connections.target)
+    kind, word, _ = unpack_target(tasks.decode_table(packed.connections).target)
     return _NONE, np.unique(word[kind == 0])
