@@ -47,7 +47,7 @@ _SKIPPABLE_MAGIC, _SEEKABLE_MAGIC = 0x184D2A5E, 0x8F92EAB1
 
 
 class Summary(Enum):
-    """What an array stores of each frame, so that values are found without decoding those before.
+    """Summaries that an array stores of its frames, so that values are found without decoding those before.
 
     Values are the names of the attributes of a Zarr array that list it.
     """
@@ -64,7 +64,7 @@ class Summary(Enum):
 
 
 class Framing(NamedTuple):
-    """How large chunks of an array are divided into frames.
+    """Division of the large chunks of an array into frames.
 
     Attributes
     ----------
@@ -186,7 +186,7 @@ class ArrayLayout(NamedTuple):
 
     @property
     def begins(self) -> list[int]:
-        """Where the frames begin that have values, in order."""
+        """Places at which the frames begin that have values, ascending."""
         inside = range(0, self.chunk, self.frame)
         begins = (number * self.chunk + begin for number in range(self.chunks) for begin in inside)
         return [begin for begin in begins if begin < self.length]
