@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from types import FrameType
 
 import icechunk
 
@@ -34,7 +35,7 @@ def use_icechunk() -> None:
     if _user is None:
         _user = process
         icechunk.set_logs_filter("error")
-        atexit.register(await_foreign_threads)
+        atexit.register(await_icechunk)
     elif _user != process:
         raise StoreForkedError(
             "a network is used in a process that was forked from one that had used a network",
@@ -43,18 +44,28 @@ def use_icechunk() -> None:
         )
 
 
-def await_foreign_threads() -> None:
-    """Wait until threads that Python did not start have left Python, for two seconds at most.
+def await_icechunk() -> None:
+    """Wait until no thread of Icechunk hands over to an event loop what it has read, for two seconds at most.
 
-    A thread of Icechunk hands over what it has read by a method of the event loop, so that the process may end before
-    this method has returned. The interpreter would end the thread there, which aborts the process.
+    It does so by a method of the loop, so that the process may end before this method has returned. The interpreter
+    would end the thread there, which aborts the process.
     """
     deadline = time.monotonic() + _LONGEST_WAIT_S
-    while _foreign_threads() and time.monotonic() < deadline:
+    while _hands_over() and time.monotonic() < deadline:
         time.sleep(0.001)
 
 
-def _foreign_threads() -> set[int]:
-    """Return the identifiers of the threads in Python that Python did not start."""
+def _hands_over() -> bool:
+    """Return whether a thread that Python did not start has called asyncio."""
     started = {each.ident for each in threading.enumerate() if not isinstance(each, threading._DummyThread)}
-    return sys._current_frames().keys() - started
+    return any(
+        _outermost(frame).f_globals.get("__name__", "").startswith("asyncio.")
+        for thread, frame in sys._current_frames().items()
+        if thread not in started
+    )
+
+
+def _outermost(frame: FrameType) -> FrameType:
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame

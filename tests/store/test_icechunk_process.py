@@ -3,49 +3,70 @@
 from __future__ import annotations
 
 import _thread
+import asyncio
 import threading
 import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from giaann_dask.store import icechunk_process
-from giaann_dask.store.icechunk_process import await_foreign_threads
+from giaann_dask.store.icechunk_process import await_icechunk
 
 
-def run_outside(stop: threading.Event, current: bool) -> None:
-    """Call Python in a thread that Python's `threading` did not start, with or without an entry for it there."""
-    entered = threading.Event()
+class SlowLoop(asyncio.SelectorEventLoop):
+    """An event loop that takes what another thread hands over when it is told to."""
 
-    def work() -> None:
-        if current:
+    def __init__(self, known: bool) -> None:
+        self.known, self.entered, self.stop = known, threading.Event(), threading.Event()
+        super().__init__()
+
+    def _write_to_self(self) -> None:
+        if self.known:
+            # The thread has an entry in `threading` from then on.
             threading.current_thread()
-        entered.set()
-        stop.wait(10)
-
-    _thread.start_new_thread(work, ())
-    assert entered.wait(10)
+        self.entered.set()
+        self.stop.wait(10)
 
 
-@pytest.mark.parametrize("current", [False, True])
-def test_threads_of_others_are_awaited(current: bool) -> None:
-    stop = threading.Event()
-    run_outside(stop, current)
-    threading.Timer(0.2, stop.set).start()
-    began = time.monotonic()
-    await_foreign_threads()
-    assert stop.is_set()
-    assert time.monotonic() - began < icechunk_process._LONGEST_WAIT_S
+@pytest.fixture
+def enter() -> Iterator[Callable[[bool], SlowLoop]]:
+    """Return what calls a loop in a thread that Python's `threading` did not start."""
+    loops = []
+
+    def entered(known: bool) -> SlowLoop:
+        loops.append(SlowLoop(known))
+        _thread.start_new_thread(loops[-1].call_soon_threadsafe, (print,))
+        assert loops[-1].entered.wait(10)
+        return loops[-1]
+
+    yield entered
+    for loop in loops:
+        loop.stop.set()
+        loop.close()
 
 
-def test_the_wait_is_bounded_and_does_not_concern_own_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    stop = threading.Event()
-    own = threading.Thread(target=stop.wait, args=(10,))
-    own.start()
-    await_foreign_threads()
+@pytest.mark.parametrize("known", [False, True])
+def test_what_is_handed_over_is_awaited(enter: Callable[[bool], SlowLoop], known: bool) -> None:
+    loop = enter(known)
+    threading.Timer(0.2, loop.stop.set).start()
+    await_icechunk()
+    assert loop.stop.is_set()
+    assert not icechunk_process._hands_over()
+
+
+def test_the_wait_is_bounded(enter: Callable[[bool], SlowLoop], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(icechunk_process, "_LONGEST_WAIT_S", 0.1)
-    run_outside(stop, current=False)
-    began = time.monotonic()
-    await_foreign_threads()
-    assert 0.1 <= time.monotonic() - began < 5
+    loop, began = enter(False), time.monotonic()
+    await_icechunk()
+    assert time.monotonic() - began >= 0.1
+    assert not loop.stop.is_set()
+
+
+def test_other_threads_are_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waits"))
+    stop = threading.Event()
+    _thread.start_new_thread(stop.wait, (10,))
+    threading.Thread(target=stop.wait, args=(10,)).start()
+    await_icechunk()
     stop.set()
-    own.join()
