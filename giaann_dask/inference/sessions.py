@@ -30,6 +30,7 @@ from giaann_dask.inference.profiles import (
     rules_device,
 )
 from giaann_dask.inference.rows.messages import RowProjection
+from giaann_dask.inference.rows.opening import OpeningRows
 from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, RowOptions, row_source
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.rows.stored import StoredRows
@@ -93,7 +94,7 @@ class NetworkHandle:
         self._client, self._reader = client, reader
         # Keeps the regions on the workers.
         self._handle: CommitHandle | None = None
-        self.rows: RunRows | RemoteRows | StoredRows
+        self.rows: RunRows | RemoteRows | StoredRows | OpeningRows
         # Of profile v2 only the train-set settings do without them.
         projection = RowProjection(strengths=strengths or self.specification.profile != "v1")
         if regions is not None:
@@ -105,7 +106,10 @@ class NetworkHandle:
         self._handle = CommitHandle(client, reader, rows)
         opened = self._handle.regions
         if opened.keys is None:
-            self.rows = RunRows.placed(reader.placement(), results(opened.futures))
+            placement, futures = reader.placement(), opened.futures
+            self.rows = OpeningRows(
+                StoredRows(reader, whole=False), lambda: RunRows.placed(placement, results(futures))
+            )
         else:
             self.rows = RemoteRows.of_client(client, reader.placement(), opened.keys, projection=projection)
 

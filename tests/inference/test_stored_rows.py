@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from support.village import write_village
@@ -9,11 +11,15 @@ from support.village import write_village
 import giaann_dask as gd
 from giaann_dask.cluster.regions import open_region, region_places
 from giaann_dask.cluster.sharing import open_commit
+from giaann_dask.errors import ClusterError
+from giaann_dask.inference import sessions
 from giaann_dask.inference.continuation import GenerationOptions
 from giaann_dask.inference.generation import generate_text
 from giaann_dask.inference.rows import stored
+from giaann_dask.inference.rows.opening import OpeningRows
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.rows.stored import StoredRows
+from giaann_dask.inference.sessions import NetworkHandle, Sessions
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.run_io import StoredEntries
 from giaann_dask.training.options import TrainingOptions
@@ -68,3 +74,47 @@ def test_a_prompt_decodes_no_region(reader: CommitReader, monkeypatch: pytest.Mo
     assert generate_text(None, reader, prompt, GenerationOptions(tokens=2)).tokens
     assert asked
     assert not decoded
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_rows_are_answered_while_regions_are_opened(reader: CommitReader, opens: bool) -> None:
+    runs = [open_region(*place) for _, place in region_places(reader)]
+    whole, released = RunRows.placed(reader.placement(), runs), threading.Event()
+
+    def open_regions() -> RunRows:
+        assert released.wait(60)
+        if not opens:
+            raise ClusterError("the cluster is gone", "", "")
+        return whole
+
+    rows = OpeningRows(StoredRows(reader, whole=False), open_regions)
+    neurons = [int(run.source[0]) for run in runs]
+    before = rows.rows(neurons)
+    released.set()
+    rows._opening.join(60)
+    assert (rows._rows is whole) == opens
+    for neuron, row in before.items():
+        after, expected = rows.row(neuron), whole.row(neuron)
+        assert row is not None
+        assert after is not None
+        assert expected is not None
+        for found in (row, after):
+            assert np.array_equal(found.target, expected.target)
+            assert np.array_equal(found.strength, expected.strength)
+
+
+def test_a_prompt_does_not_wait_for_regions(reader: CommitReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    # With a client that is in this process regions are opened as a whole.
+    released = threading.Event()
+    opened = sessions.results
+    monkeypatch.setattr(sessions, "results", lambda futures: released.wait(60) and opened(futures))
+    prompt = " ".join((reader.path.parent / "text.txt").read_text(encoding="utf-8").split()[:7])
+    options = GenerationOptions(tokens=3, reasons=0)
+    with gd.connect(workers=0) as client:
+        handle = NetworkHandle(reader, client=client)
+        first = [event.token for event in Sessions(handle, [prompt], options=options)]
+        released.set()
+        assert isinstance(handle.rows, OpeningRows)
+        handle.rows._opening.join(60)
+        assert isinstance(handle.rows._rows, RunRows)
+        assert first == [event.token for event in Sessions(handle, [prompt], options=options)]
