@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from giaann_dask.cluster import result, task_key, wait_all
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.device import one_thread
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.best.commit_tables import CommitTables, place_of, read_tables, submit_tables
@@ -99,9 +99,10 @@ class TablesHandle:
     def _build(self) -> None:
         try:
             self.model = PooledModel(self._tables(), BEST)
-        # Whatever it is, such as a client that has been closed: predictions do not need the tables.
+        # Whatever it is: predictions do not need the tables. A client may be closed by one who has got the answers.
         except Exception as error:
-            _LOG.warning("commit %s is still predicted from rows, its tables cannot be built: %s", self.commit, error)
+            level = logging.INFO if isinstance(error, ClusterError) else logging.WARNING
+            _LOG.log(level, "commit %s is still predicted from rows, no tables are built: %s", self.commit, error)
 
     @property
     def subwords(self) -> bool:

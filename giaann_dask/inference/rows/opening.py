@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
+from giaann_dask.errors import ClusterError
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.rows.stored import StoredRows
 from giaann_dask.runs.run import Row
@@ -37,9 +38,10 @@ class OpeningRows:
     def _open(self, open_regions: Callable[[], RunRows]) -> None:
         try:
             self._rows = open_regions()
-        # Whatever it is, such as a client that has been closed: predictions do not need the regions.
+        # Whatever it is: predictions do not need the regions. A client may be closed by one who has got the answers.
         except Exception as error:
-            _LOG.warning("rows are still read from the store, their regions cannot be opened: %s", error)
+            level = logging.INFO if isinstance(error, ClusterError) else logging.WARNING
+            _LOG.log(level, "rows are still read from the store, their regions cannot be opened: %s", error)
 
     def row(self, neuron: int) -> Row | None:
         """Return the row of a neuron, or None without connections.
