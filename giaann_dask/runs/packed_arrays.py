@@ -293,7 +293,7 @@ def _check_summary(layout: ArrayLayout, number: int, frame: int, values: npt.NDA
 
 def _frame_bounds(layout: ArrayLayout, encoded: memoryview) -> list[tuple[int, int]] | None:
     """Return where the frames of a chunk lie; None where an older version wrote it, or Zarr did."""
-    count = -(-layout.chunk // layout.frame)
+    count = layout.frames
     table = count * _SIZES.size + _FOOTER.size
     end = len(encoded) - table - _SKIPPABLE.size
     if count == 1 or end < 0:

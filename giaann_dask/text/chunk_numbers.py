@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.lazy import compiled
+from giaann_dask.text.tables import reserved
 
 # No character above it is white space.
 _SPACES = np.array([chr(code).isspace() for code in range(0x3001)])
@@ -68,8 +69,8 @@ class ChunkNumbers:
         lengths = np.fromiter(map(len, passages), np.int64, len(passages))
         # What is reserved suffices if all chunks are new.
         before, used = self._count, int(self._ends[self._count - 1]) if self._count else 0
-        self._letters = _reserved(self._letters, used + len(codes))
-        self._ends = _reserved(self._ends, before + len(codes) // 2 + 1)
+        self._letters = reserved(self._letters, used + len(codes))
+        self._ends = reserved(self._ends, before + len(codes) // 2 + 1)
         number: Any = _number
         numbers, ends, self._slots, self._count = number(
             codes, lengths, _SPACES, (self._letters, self._ends), self._slots, before
@@ -78,15 +79,6 @@ class ChunkNumbers:
         text = self._letters[used : edges[-1]].tobytes().decode(*_ENCODING)
         new = [text[begin - used : end - used] for begin, end in pairwise(edges)]
         return NumberedChunks(numbers, ends, new)
-
-
-def _reserved(values: npt.NDArray[Any], needed: int) -> npt.NDArray[Any]:
-    """Return values with at least the needed length, of which those that were there are the first."""
-    if needed <= len(values):
-        return values
-    larger = np.empty(max(needed, 2 * len(values)), values.dtype)
-    larger[: len(values)] = values
-    return larger
 
 
 @nb.njit(cache=True, nogil=True)

@@ -19,6 +19,15 @@ _U = TypeVar("_U")
 _FIRST_VALUES = 64
 
 
+def reserved(values: npt.NDArray[Any], needed: int) -> npt.NDArray[Any]:
+    """Return values with at least the needed length, of which those that were there are the first."""
+    if needed <= len(values):
+        return values
+    larger = np.empty(max(needed, 2 * len(values)), values.dtype)
+    larger[: len(values)] = values
+    return larger
+
+
 class GrowingArray:
     """Array of one axis that values are appended to.
 
@@ -51,10 +60,7 @@ class GrowingArray:
     def append(self, values: npt.NDArray[Any]) -> None:
         """Append values."""
         end = self._used + len(values)
-        if end > len(self._whole):
-            larger = np.empty(max(end, 2 * len(self._whole)), self._whole.dtype)
-            larger[: self._used] = self.values
-            self._whole = larger
+        self._whole = reserved(self._whole, end)
         self._whole[self._used : end] = values
         self._used = end
 

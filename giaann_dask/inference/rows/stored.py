@@ -99,7 +99,7 @@ class _StoredRegion:
         return self._read * _ROW_VALUES >= more + _REGION_ROWS * _ROW_VALUES
 
     def _readers(self) -> list[RowReader]:
-        """Return the readers of the runs, which have read the source neurons."""
+        """Return the readers of the runs, opened when they are first needed."""
         if self._rows is None:
             with reading(f"network {self._reader.path}"):
                 self._rows = [self._reader.rows(identity) for identity in self._place[2]]
