@@ -118,20 +118,23 @@ def load_registries() -> None:
     It imports SciPy there, if it is installed, only to know that BLAS can be linked, which takes longer than all the
     rest. What needs BLAS imports it again where it is compiled.
     """
+    from numba.core.compiler_lock import global_compiler_lock
     from numba.core.registry import cpu_target
 
-    if "numba.np.arraymath" not in sys.modules and importlib.util.find_spec("scipy") is not None:
-        # Private: the check of `numba.np.arraymath` takes its function from here.
-        from numba.np import linalg
+    # One thread at a time reads registries, whichever function it calls; numba holds this lock whenever it compiles.
+    with global_compiler_lock:
+        if "numba.np.arraymath" not in sys.modules and importlib.util.find_spec("scipy") is not None:
+            # Private: the check of `numba.np.arraymath` takes its function from here.
+            from numba.np import linalg
 
-        check, linalg.ensure_blas = linalg.ensure_blas, lambda: None
-        try:
-            import numba.np.arraymath
-        finally:
-            linalg.ensure_blas = check
-        numba.np.arraymath.ensure_blas = check
-    cpu_target.typing_context.refresh()
-    cpu_target.target_context.refresh()
+            check, linalg.ensure_blas = linalg.ensure_blas, lambda: None
+            try:
+                import numba.np.arraymath
+            finally:
+                linalg.ensure_blas = check
+            numba.np.arraymath.ensure_blas = check
+        cpu_target.typing_context.refresh()
+        cpu_target.target_context.refresh()
 
 
 def load_compiled() -> None:

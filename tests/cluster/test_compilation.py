@@ -59,6 +59,36 @@ def test_a_host_that_cannot_compile_is_named(compiled: Path, monkeypatch: pytest
     assert "nothing was compiled ahead" in said[0]
 
 
+_THREADS_LOAD = """
+import sys, threading
+from giaann_dask.increments import own_strengths, pairs
+from giaann_dask.lazy import _COMPILED
+from giaann_dask.runs import merging, summing
+from giaann_dask.text import chunk_numbers, splitting
+
+sys.setswitchinterval(1e-6)
+begin, failed = threading.Barrier(6), []
+
+def load(function):
+    begin.wait()
+    try:
+        function()
+    except Exception as error:
+        failed.append(repr(error))
+
+threads = [threading.Thread(target=load, args=(function,)) for function in _COMPILED[:6]]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert len(threads) == 6
+sys.exit("; ".join(failed) or 0)
+"""
+
+
+def test_threads_load_compiled_functions_simultaneously() -> None:
+    ended = subprocess.run([sys.executable, "-c", _THREADS_LOAD], capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+
+
 @pytest.mark.cluster
 def test_a_scheduler_imports_tasks_before_it_receives_any(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.json"

@@ -68,4 +68,5 @@ class Process:
         self.process.send_signal(number)
         said = self.process.communicate(timeout=60)[1]
         assert self.process.returncode == 0, said
-        assert said == "giaann-dask: finishing running requests; send the signal again to exit immediately\n"
+        expected = "giaann-dask: finishing running requests; send the signal again to exit immediately\n"
+        assert said == expected, said
