@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from giaann_dask.cluster import result, task_key, wait_all
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.device import one_thread
-from giaann_dask.errors import ClusterError, OptionError
+from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.inference.batch import BatchOptions
 from giaann_dask.inference.best.commit_tables import CommitTables, place_of, read_tables, submit_tables
@@ -24,13 +23,12 @@ from giaann_dask.inference.best.table_files import has_tables
 from giaann_dask.inference.best.tables import PooledTables
 from giaann_dask.inference.best.word_scores import score_text
 from giaann_dask.inference.continuation import Continuation, GeneratedToken, GenerationOptions, ScoredWord
+from giaann_dask.inference.rows.opening import open_in_background
 from giaann_dask.inference.token_events import PreparedText, TokenEvent, WorkerOpening
 from giaann_dask.store.commits import CommitReader
 
 if TYPE_CHECKING:
     from distributed import Client
-
-_LOG = logging.getLogger(__name__)
 
 
 # Connections for each token of a single prompt that is predicted from rows before all tables are built: these take
@@ -84,9 +82,7 @@ class TablesHandle:
         """Begin to build all tables in the background, unless they are there or being built."""
         if self.model.read is None or self._building is not None:
             return
-        # A daemon, so that a process whose work is done does not wait for tables that nobody will read.
-        self._building = threading.Thread(target=self._build, name="giaann-tables", daemon=True)
-        self._building.start()
+        self._building = open_in_background(self._build, "tables")
 
     def _tables(self) -> PooledTables:
         if self._opened is not None:
@@ -97,12 +93,7 @@ class TablesHandle:
         return opened.tables
 
     def _build(self) -> None:
-        try:
-            self.model = PooledModel(self._tables(), BEST)
-        # Whatever it is: predictions do not need the tables. A client may be closed by one who has got the answers.
-        except Exception as error:
-            level = logging.INFO if isinstance(error, ClusterError) else logging.WARNING
-            _LOG.log(level, "commit %s is still predicted from rows, no tables are built: %s", self.commit, error)
+        self.model = PooledModel(self._tables(), BEST)
 
     @property
     def subwords(self) -> bool:

@@ -1,7 +1,6 @@
-"""Answer rows from the store while the regions of a commit are opened, and from these afterwards.
+"""Open a commit in the background while its predictions come from rows of the store.
 
-So the first answer of a server or a batch costs what it reads. `stored` reads rows from the store, `source` has those
-of opened regions.
+So the first answer of a server or a batch costs what it reads.
 """
 
 from __future__ import annotations
@@ -18,6 +17,31 @@ from giaann_dask.runs.run import Row
 _LOG = logging.getLogger(__name__)
 
 
+def open_in_background(opening: Callable[[], None], what: str) -> threading.Thread:
+    """Start a thread that opens what predictions shall use; an error is logged, as they do not need it.
+
+    Parameters
+    ----------
+    opening : callable
+        Opens it, and puts it in the place of the rows of the store.
+    what : str
+        What is opened, for the log and the name of the thread.
+    """
+
+    def run() -> None:
+        try:
+            opening()
+        # Whatever it is. A client may be closed by one who has got the answers.
+        except Exception as error:
+            level = logging.INFO if isinstance(error, ClusterError) else logging.WARNING
+            _LOG.log(level, "predictions still read rows from the store, its %s cannot be opened: %s", what, error)
+
+    # A daemon, so that a process whose work is done does not wait for what nobody will read.
+    thread = threading.Thread(target=run, name=f"giaann-{what}", daemon=True)
+    thread.start()
+    return thread
+
+
 class OpeningRows:
     """Rows of a commit whose regions are opened in the background; a `giaann_dask.inference.rows.source.RowSource`.
 
@@ -31,17 +55,10 @@ class OpeningRows:
 
     def __init__(self, stored: StoredRows, open_regions: Callable[[], RunRows]) -> None:
         self._rows: StoredRows | RunRows = stored
-        # A daemon, so that a process whose work is done does not wait for regions that nobody will read.
-        self._opening = threading.Thread(target=self._open, args=(open_regions,), name="giaann-regions", daemon=True)
-        self._opening.start()
+        self._opening = open_in_background(lambda: self._replace(open_regions()), "regions")
 
-    def _open(self, open_regions: Callable[[], RunRows]) -> None:
-        try:
-            self._rows = open_regions()
-        # Whatever it is: predictions do not need the regions. A client may be closed by one who has got the answers.
-        except Exception as error:
-            level = logging.INFO if isinstance(error, ClusterError) else logging.WARNING
-            _LOG.log(level, "rows are still read from the store, their regions cannot be opened: %s", error)
+    def _replace(self, rows: RunRows) -> None:
+        self._rows = rows
 
     def row(self, neuron: int) -> Row | None:
         """Return the row of a neuron, or None without connections.
