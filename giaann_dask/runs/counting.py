@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import compiled
-from giaann_dask.runs.packed_rows import ReadEntries, among, read_rows, read_sources
+from giaann_dask.runs.packed_arrays import ReadEntries
+from giaann_dask.runs.packed_rows import among, read_rows, read_sources
 from giaann_dask.runs.packing import PackedRun, unpack_rows, unpack_targets
 from giaann_dask.runs.run import readable
 from giaann_dask.runs.target_sets import count_bits

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import google_crc32c
 import numpy as np
@@ -33,6 +33,8 @@ LEVEL = 3
 
 _HEADER = "giaann_run"
 GROUP_KEY = "zarr.json"
+# Returns the encoded bytes of the entries with these names; entries that do not exist are left out.
+ReadEntries: TypeAlias = Callable[[Sequence[str]], Mapping[str, bytes]]
 # The attribute of an array that lists the checksums of its chunks.
 _CHECKSUMS = "crc32c"
 _TYPES = {name: np.dtype(name).newbyteorder("<") for name in ("uint8", "uint16", "uint32", "uint64")}

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
@@ -18,6 +18,7 @@ from giaann_dask.keys import Integers, pack_neuron, unpack_neuron
 from giaann_dask.runs.packed_arrays import (
     GROUP_KEY,
     ArrayLayout,
+    ReadEntries,
     decode_array,
     decode_chunk,
     decode_frames,
@@ -33,8 +34,6 @@ from giaann_dask.runs.run import Run, join_ranges
 # Bytes of decoded frames that a reader keeps for further rows: those of some rows, a small part of a region.
 _KEPT_BYTES = 8 << 20
 Segments: TypeAlias = npt.NDArray[np.uint32]
-# Returns the encoded bytes of the entries with these names; entries that do not exist are left out.
-ReadEntries: TypeAlias = Callable[[Sequence[str]], Mapping[str, bytes]]
 # An array, one of its chunks, and one of the frames of that.
 _Frame: TypeAlias = tuple[str, int, int]
 

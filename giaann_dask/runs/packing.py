@@ -47,6 +47,7 @@ from giaann_dask.runs.packed_arrays import (
     VERSION_GAPS,
     ArrayLayout,
     Framing,
+    ReadEntries,
     Summary,
     damage,
     decode_array,
@@ -140,6 +141,28 @@ class PackedRun:
         header = read_header(entries)
         nbytes = sum(map(len, entries.values()))
         return cls(dict(entries), header["rows"], header["connections"], nbytes)
+
+    @classmethod
+    def read_from(cls, read: ReadEntries) -> PackedRun | None:
+        """Return a packed run whose entries are read, without listing them; None where there is none.
+
+        Parameters
+        ----------
+        read : callable
+            Reads entries of the run.
+
+        Raises
+        ------
+        StoreDamagedError, StoreFormatError
+            As `from_entries`, or if metadata of an array are missing or damaged.
+        """
+        entries = dict(read([GROUP_KEY, *(f"{name}/zarr.json" for name in RUN_ARRAYS)]))
+        if GROUP_KEY not in entries:
+            return None
+        read_header(entries)
+        layouts = [read_layout(name, entries) for name in RUN_ARRAYS]
+        entries |= read([layout.entry(number) for layout in layouts for number in range(layout.chunks)])
+        return cls.from_entries({name: entries[name] for name in sorted(entries)})
 
     def __len__(self) -> int:
         """Return the number of connections."""

@@ -331,16 +331,10 @@ class CommitReader:
 
     def _table(self, identity: str, name: str) -> PackedRun:
         with reading(f"network {self.path}"):
-            try:
-                entries = StoredEntries(self._store, f"runs/{identity}/{name}/").read_all()
-            except icechunk.IcechunkError:
-                # What is not there cannot be listed.
-                if f"runs/{identity}/{name}" in self._root:
-                    raise
-                entries = {}
-            if not entries:
+            packed = PackedRun.read_from(self._entries(identity, name).read)
+            if packed is None:
                 raise self._missing(identity, name)
-            return PackedRun.from_entries(entries)
+            return packed
 
     def _missing(self, identity: str, name: str) -> StoreDamagedError:
         return StoreDamagedError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import icechunk
@@ -102,14 +102,6 @@ class StoredEntries:
     def read(self, names: Sequence[str]) -> dict[str, bytes]:
         """Return the entries with these names, relative to the table; those that do not exist are left out."""
         return sync(self._gather(names))
-
-    def read_all(self) -> dict[str, bytes]:
-        """Return all entries in the order of their names."""
-        return sync(self._gather_all())
-
-    async def _gather_all(self) -> dict[str, bytes]:
-        listed: AsyncIterator[str] = self._store.list_prefix(self._prefix)
-        return await self._gather(sorted([name.removeprefix(self._prefix) async for name in listed]))
 
     async def _gather(self, names: Sequence[str]) -> dict[str, bytes]:
         values: dict[str, AnyBuffer | None] = dict.fromkeys(names)

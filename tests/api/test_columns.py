@@ -318,8 +318,7 @@ def test_nothing_is_read_before_it_is_computed(
     networks: dict[str, gd.Network], profile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network, read = networks[profile], set()
-    for name in ("read", "read_all"):
-        monkeypatch.setattr(StoredEntries, name, lambda self, *_: read.add(self._prefix))
+    monkeypatch.setattr(StoredEntries, "read", lambda self, _: read.add(self._prefix))
     made = [network.to_dask_dataframe(), network.to_dask_array()]
     if profile == "v1":
         made += [network["miller"].to_dask_dataframe(), network["miller"].to_dask_array(), network.columns]
@@ -393,8 +392,7 @@ def test_parts_are_computed_by_the_worker_that_has_the_region(
     assert column.worker == owners[column.region]
     assert re.search(rf"in memory of +{len(set(column.workers.values()))} worker", repr(column))
     # From here on nothing of a run may be read: the workers are in this process.
-    for name in ("read", "read_all"):
-        monkeypatch.setattr(StoredEntries, name, None)
+    monkeypatch.setattr(StoredEntries, "read", None)
     for lazy in (network.to_dask_dataframe(), column.to_dask_dataframe(), network.to_dask_array()):
         kept = lazy.persist()
         wait(kept)

@@ -20,6 +20,7 @@ from giaann_dask.inference.rows.opening import OpeningRows
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.rows.stored import StoredRows
 from giaann_dask.inference.sessions import NetworkHandle, Sessions
+from giaann_dask.runs.packing import PackedRun
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.run_io import StoredEntries
 from giaann_dask.training.options import TrainingOptions
@@ -69,7 +70,7 @@ def test_a_prompt_decodes_no_region(reader: CommitReader, monkeypatch: pytest.Mo
         return read(self, names)
 
     monkeypatch.setattr(StoredEntries, "read", counted)
-    monkeypatch.setattr(StoredEntries, "read_all", lambda self: pytest.fail("a whole run is read"))
+    monkeypatch.setattr(PackedRun, "read_from", lambda read: pytest.fail("a whole run is read"))
     prompt = " ".join((reader.path.parent / "text.txt").read_text(encoding="utf-8").split()[:7])
     assert generate_text(None, reader, prompt, GenerationOptions(tokens=2)).tokens
     assert asked

@@ -24,6 +24,7 @@ from giaann_dask.inference.best.tables import PooledTables
 from giaann_dask.inference.best.word_scores import sentences_of
 from giaann_dask.inference.continuation import GeneratedToken
 from giaann_dask.inference.rows import stored
+from giaann_dask.runs.packing import PackedRun
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import divide_rows
 from giaann_dask.store.commits import CommitReader
@@ -138,7 +139,7 @@ def test_a_prompt_reads_what_it_needs(network: gd.Network, monkeypatch: pytest.M
         return read(self, names)
 
     monkeypatch.setattr(StoredEntries, "read", counted)
-    monkeypatch.setattr(StoredEntries, "read_all", lambda self: pytest.fail("a whole run is read"))
+    monkeypatch.setattr(PackedRun, "read_from", lambda read: pytest.fail("a whole run is read"))
     found = handle.generate_words(None, reader, PROMPT, gd.GenerationOptions(tokens=5))
     assert found.tokens == expected
     # Nothing is read again for the next token.

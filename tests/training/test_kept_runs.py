@@ -197,14 +197,13 @@ def later(client: Client) -> dict[str, int]:
 def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the table of a run of every request to the store, in this process."""
     counted: list[str] = []
-    for name in ("read", "read_all"):
-        original = getattr(StoredEntries, name)
+    original = StoredEntries.read
 
-        def count(self: StoredEntries, *names: Any, original: Any = original) -> Any:
-            counted.append(self._prefix)
-            return original(self, *names)
+    def count(self: StoredEntries, names: list[str]) -> Any:
+        counted.append(self._prefix)
+        return original(self, names)
 
-        monkeypatch.setattr(StoredEntries, name, count)
+    monkeypatch.setattr(StoredEntries, "read", count)
     return counted
 
 
@@ -334,7 +333,7 @@ def close_store() -> None:
     def read(self: StoredEntries, *names: Any) -> Any:
         raise AssertionError(f"{self._prefix} is read")
 
-    StoredEntries.read = StoredEntries.read_all = read  # type: ignore[method-assign]
+    StoredEntries.read = read  # type: ignore[method-assign]
 
 
 @pytest.mark.cluster
