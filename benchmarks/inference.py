@@ -26,6 +26,7 @@ import numpy as np
 
 import giaann_dask as gd
 from giaann_dask.cluster import result
+from giaann_dask.cluster.regions import open_region, region_places
 from giaann_dask.device import one_thread, torch
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
@@ -33,7 +34,7 @@ from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.handle import open_regions
 from giaann_dask.inference.rows.messages import RowProjection
 from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
-from giaann_dask.inference.rows.source import RowSource
+from giaann_dask.inference.rows.source import RowSource, RunRows
 from giaann_dask.inference.sessions import NetworkHandle
 from giaann_dask.inference.state.activation import ActivationState, Layout, Pulse, burst, deactivate, propagate
 from giaann_dask.inference.state.options import InferenceOptions
@@ -109,7 +110,7 @@ def in_batches(opened: NetworkHandle, rows: RowSource, prompts: list[Prompt], sl
     }
 
 
-def on_cores(opened: NetworkHandle, prompts: list[Prompt], slots: int, cores: int) -> float:
+def on_cores(opened: NetworkHandle, rows: RunRows, prompts: list[Prompt], slots: int, cores: int) -> float:
     """Return tokens a second of some processes that share this one's memory, each with a batch of its own."""
     context = multiprocessing.get_context("fork")
     gates = [context.Pipe() for _ in range(cores)]
@@ -117,7 +118,7 @@ def on_cores(opened: NetworkHandle, prompts: list[Prompt], slots: int, cores: in
     def work(gate: Any, part: list[Prompt]) -> None:
         gate.send(None)
         gate.recv()
-        gate.send(in_batches(opened, opened.rows, part, slots)["tokens"])
+        gate.send(in_batches(opened, rows, part, slots)["tokens"])
 
     workers = [context.Process(target=work, args=(gates[i][1], prompts[i::cores])) for i in range(cores)]
     for worker in workers:
@@ -141,10 +142,12 @@ def spread(milliseconds: Sequence[float]) -> dict[str, float]:
 
 
 def measure_local(
-    opened: NetworkHandle, prompts: list[PreparedSequence], arguments: argparse.Namespace
+    reader: CommitReader, opened: NetworkHandle, prompts: list[PreparedSequence], arguments: argparse.Namespace
 ) -> dict[str, Any]:
     """Return the figures with all columns in this process."""
-    basis = (opened.specification, opened.rows, opened.flags)
+    # Regions as a whole: nothing is left to be read, which a process that is forked could not do.
+    rows = RunRows.placed(reader.placement(), [open_region(*place) for _, place in region_places(reader)])
+    basis = (opened.specification, rows, opened.flags)
     pushed, replayed = Session(*basis, options=OPTIONS), PullSession(*basis, options=OPTIONS)
     one_by_one(replayed, prompts[:2], 2)
     single: dict[str, list[float]] = {"replayed": [], "pushed": []}
@@ -156,7 +159,7 @@ def measure_local(
     batches: dict[int, list[dict[str, float]]] = {slots: [] for slots in arguments.slots}
     for _ in range(arguments.turns):
         for slots in batches:
-            batches[slots].append(in_batches(opened, opened.rows, every if slots > 1 else every[:64], slots))
+            batches[slots].append(in_batches(opened, rows, every if slots > 1 else every[:64], slots))
     return {
         "one_prompt": {name: spread(taken) for name, taken in single.items()},
         "batches": {
@@ -165,7 +168,7 @@ def measure_local(
         },
         "tokens_per_s_on_cores": {
             arguments.cores: max(
-                on_cores(opened, every * 2, max(arguments.slots), arguments.cores) for _ in range(arguments.turns)
+                on_cores(opened, rows, every * 2, max(arguments.slots), arguments.cores) for _ in range(arguments.turns)
             )
         },
     }
@@ -304,7 +307,7 @@ def main() -> None:
             reader = store.open(store.head())
             prompts = read_prompts(reader, str(arguments.books[0]), arguments.prompts, arguments.words)
             remote = measure_remote(reader, prompts, arguments)
-            local = measure_local(NetworkHandle(reader), prompts, arguments)
+            local = measure_local(reader, NetworkHandle(reader), prompts, arguments)
             found[name] = {"connections": reader.manifest().connections, "local": local, "remote": remote}
     if len(found) > 1:
         first, *_, last = found.values()

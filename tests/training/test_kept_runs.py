@@ -39,6 +39,13 @@ ASKED = gd.EvaluationOptions(rows=gd.RowOptions(mode="remote"), device="cpu", ma
 TEXT = gd.TextOptions(reading=ReadOptions(part_characters=6_000))
 
 
+@pytest.fixture(autouse=True)
+def no_stealing() -> Iterator[None]:
+    """Keep an overloaded machine from moving tasks away from the owners of their regions, which is no error."""
+    with dask.config.set({"distributed.scheduler.work-stealing": False}):
+        yield
+
+
 def small_run(strength: int) -> PackedRegionRun:
     run = Run(np.array([5]), np.array([0, 1]), np.array([7]), np.array([strength], np.int32))
     return pack_run(RegionRun(run, run))
