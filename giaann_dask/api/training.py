@@ -24,7 +24,7 @@ from giaann_dask.api.texts import Inputs, TextOptions, decide_text, read_inputs,
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.encoding.corpus_encoding import encode_corpus
-from giaann_dask.encoding.stream import StreamOptions
+from giaann_dask.encoding.stream import JOINED, StreamOptions
 from giaann_dask.encoding.unseen_inputs import UnseenInput, find_unseen_inputs
 from giaann_dask.errors import OptionError, SpecificationError, StoreConflictError, StoreMissingError, parameter
 from giaann_dask.events import Committed, Event, Observer, RoundIntegrated, ignore, notify_all
@@ -132,7 +132,7 @@ def encode(
         sources = sources_of(wanted, chosen, lexicon)
         kept = chosen.parts_of_speech or sources.filter.parts_of_speech
         sources = replace(sources, filter=replace(sources.filter, parts_of_speech=kept))
-        options = StreamOptions.of(wanted, maximum_sequences=maximum_sequences)
+        options = StreamOptions.of(wanted, maximum_sequences=maximum_sequences, joined=JOINED)
         return encode_corpus(used, read, out, sources, options, reporting)
 
 

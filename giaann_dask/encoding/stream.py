@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 _LOG = logging.getLogger(__name__)
+# Blocks of text that training and encoding join: a tenth less processor time for eight novels.
+JOINED = 4
 # Blocks are joined once there were this many times those that are in flight: a small text is shared among all workers.
 _TIMES_IN_FLIGHT = 2
 

@@ -18,7 +18,7 @@ from distributed import Client, Future
 from giaann_dask.cluster import data_budget, results, roles_of, trim_memory, wait_all
 from giaann_dask.cluster.kept_runs import KEPT_SHARE
 from giaann_dask.encoding.sources import SourceOptions
-from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
+from giaann_dask.encoding.stream import JOINED, BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError, StoreConflictError, StoreUnsharedError, parameter
 from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, RegionsMeasured, ignore
 from giaann_dask.store.network_store import NetworkStore
@@ -46,8 +46,6 @@ _IN_FLIGHT_SHARE = 1 / 3
 # committed: larger ones make commits late, and lose more when a worker is lost.
 _BLOCK_BATCHES = 4
 _WINDOW = 2048
-# Blocks of text that are joined, once all workers have some: a tenth less processor time for eight novels.
-_JOINED = 4
 # Decoded runs take so many times as much as packed ones, at least.
 _PACKED = 4
 # Least interval between two events with the contents of all regions.
@@ -234,7 +232,7 @@ class Trainer:
             maximum_sequences=self._options.maximum_sequences,
             block_characters=self._options.block_characters,
             block_sequences=max(_BLOCK_BATCHES * self._options.batch_sequences, _WINDOW),
-            joined=_JOINED,
+            joined=JOINED,
             words=False,
         )
 
