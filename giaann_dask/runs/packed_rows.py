@@ -186,9 +186,10 @@ class RowReader:
         return _decoded(self._read, ["row_targets"])[0].astype(np.int64)
 
     def release(self) -> None:
-        """Let decoded frames go; what is needed of them again is read again."""
-        self._frames.clear()
-        self._kept_bytes = 0
+        """Let decoded frames go but the last one of each array, where the next rows begin."""
+        last = {name: (name, number, frame) for name, number, frame in self._frames}
+        self._frames = OrderedDict((each, self._frames[each]) for each in last.values())
+        self._kept_bytes = sum(values.nbytes for values in self._frames.values())
 
     def _row_at(self, neuron: int) -> int:
         """Return the first row whose source is not below a neuron."""

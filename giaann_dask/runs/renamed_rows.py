@@ -12,17 +12,15 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.keys import BRANCH_MASK, Integers, pack_neuron, unpack_neuron
+from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.runs.packed_arrays import has_gaps, require_intact
 from giaann_dask.runs.packing import TARGET_ARRAYS, PackedRun, decode_arrays, decode_targets
-from giaann_dask.runs.renaming import Renaming
+from giaann_dask.runs.renaming import Renaming, rename_targets
 from giaann_dask.runs.run import join_ranges
 from giaann_dask.runs.target_sets import TargetBlock, TargetSets
-from giaann_dask.spec import BRANCH_BITS
 
 # Targets that are renamed in one go: with their copies they fit into a processor's second-level cache.
 _BLOCK = 1 << 16
-_KEY_BITS = 63
 
 
 def rename_parts(
@@ -63,41 +61,27 @@ def rename_parts(
 def _renamed_blocks(given: _Rows, rows: Integers, source: Integers, renaming: Renaming | None) -> Iterator[TargetBlock]:
     """Yield some rows of a run with new sources, in blocks."""
     ends, begin = np.cumsum(given.row_targets[rows]), 0
-    bits = () if renaming is None else _bits_of(renaming)
-    # So many that the number of a row in its block and a target have one key.
-    most = len(rows) if renaming is None else 1 << (_KEY_BITS - sum(bits))
     while begin < len(rows):
         before = int(ends[begin - 1]) if begin else 0
-        end = min(max(int(np.searchsorted(ends, before + _BLOCK, "right")), begin + 1), begin + most)
+        end = max(int(np.searchsorted(ends, before + _BLOCK, "right")), begin + 1)
         block = given.take(rows[begin:end])
-        sets = block.sets if renaming is None else _rename_targets(block.sets, renaming, bits)
+        sets = block.sets if renaming is None else _rename_sets(block.sets, renaming)
         yield TargetBlock(source[rows[begin:end]], sets, block.bits)
         begin = end
 
 
-def _bits_of(renaming: Renaming) -> tuple[int, ...]:
-    """Return the bits of columns, features and branches in new keys."""
-    return (*(int(ids.max(initial=1)).bit_length() for ids in (renaming.concepts, renaming.features)), BRANCH_BITS)
-
-
-def _rename_targets(sets: TargetSets, renaming: Renaming, bits: tuple[int, ...]) -> TargetSets:
+def _rename_sets(sets: TargetSets, renaming: Renaming) -> TargetSets:
     """Return renamed targets, ordered within their rows."""
-    column_bits, feature_bits, branch_bits = bits
-    neuron, branch = renaming.neurons(sets.key >> BRANCH_BITS), sets.key & BRANCH_MASK
-    column, feature = unpack_neuron(neuron)
-    row = np.repeat(np.arange(len(sets.row_targets)), sets.row_targets)
-    # Without the bits that no key has, so that a row and a target have one key: sorting by several takes far longer.
-    key = (((row << column_bits | column) << feature_bits | feature) << branch_bits) | branch
-    # Most targets of a row are in order already, which a stable sort makes use of.
-    order = np.argsort(key, kind="stable")
+    begins = np.cumsum(sets.row_targets) - sets.row_targets
+    key, order = rename_targets(begins, sets.row_targets, sets.key, renaming)
     further = _further(sets.segments)
-    begins = np.cumsum(further) - further
+    changes = (np.cumsum(further) - further)[order]
     return TargetSets(
         sets.row_targets,
-        ((neuron << BRANCH_BITS) | branch)[order],
+        key,
         sets.segments[order],
         sets.strength[order],
-        sets.change[join_ranges(begins[order], further[order])],
+        sets.change[join_ranges(changes, further[order])],
     )
 
 

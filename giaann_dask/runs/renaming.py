@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numba as nb
 import numpy as np
@@ -15,12 +16,25 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.keys import Integers, pack_neuron, pack_target, unpack_neuron, unpack_target
+from giaann_dask.keys import (
+    BRANCH_MASK,
+    COLUMN_MASK,
+    FEATURE_MASK,
+    SEGMENT_SHIFT,
+    Integers,
+    pack_neuron,
+    unpack_neuron,
+)
 from giaann_dask.lazy import compiled
-from giaann_dask.runs.run import Run
+from giaann_dask.runs.run import Run, join_ranges, readable
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 from giaann_dask.text.vocabulary import NEVER, Vocabulary
 
 ABSENT = -1
+# Statuses of a neuron: its name is in no dictionary, or left out.
+_BEYOND, _UNTRAINED = 1, 2
+# Targets that are sorted by insertion, which is faster for few.
+_SHORT = 32
 
 
 @register_arrays
@@ -52,10 +66,10 @@ class Renaming:
         """
         column, feature = unpack_neuron(neuron)
         if len(column) and (column.max() >= len(self.concepts) or feature.max() >= len(self.features)):
-            raise StoreDamagedError("a network has a neuron beyond its dictionaries", "neurons of named columns")
+            _require_named(_BEYOND)
         columns, features = self.concepts[column], self.features[feature]
         if (columns == ABSENT).any() or (features == ABSENT).any():
-            raise StoreDamagedError("a network has connections of a neuron without own strength", "trained neurons")
+            _require_named(_UNTRAINED)
         return pack_neuron(columns, features)
 
 
@@ -159,49 +173,148 @@ def rank_names(vocabulary: Vocabulary, neurons: Iterable[Integers]) -> Renaming:
 
 def rename_sources(run: Run, renaming: Renaming) -> Run:
     """Return the neurons' own strengths with renamed neurons; their targets are segments and branches alone."""
-    return _rename(run, renaming, run.target)
+    source, rows, lengths = _renamed_rows(run, renaming)
+    order = join_ranges(run.pointer[:-1][rows], lengths)
+    return Run(source, _pointer(lengths), run.target[order], run.strength[order])
 
 
 def rename_run(run: Run, renaming: Renaming) -> Run:
     """Return connections with renamed neurons, in the order of their new keys.
 
+    Raises
+    ------
+    StoreDamagedError
+        If a neuron belongs to a name that is left out, or to none.
+
     Examples
     --------
+    >>> from giaann_dask.keys import pack_target
     >>> swap = Renaming(np.array([1, 0]), np.array([0]))
     >>> target = pack_target(0, pack_neuron([1, 0], 0), 0)
     >>> renamed = rename_run(Run(pack_neuron([0, 1], 0), np.array([0, 1, 2]), target, np.array([5, 7])), swap)
     >>> unpack_neuron(renamed.source)[0].tolist(), renamed.strength.tolist()
     ([0, 1], [7, 5])
     """
-    segment, neuron, branch = unpack_target(run.target)
-    return _rename(run, renaming, pack_target(segment, renaming.neurons(neuron), branch))
+    source, rows, lengths = _renamed_rows(run, renaming)
+    target, order = rename_targets(run.pointer[:-1][rows], lengths, run.target, renaming)
+    return Run(source, _pointer(lengths), target, run.strength[order])
 
 
-@compiled(nb.void(*(nb.int64[::1],) * 4))
-def _order_rows(begins, counts, key, order):  # type: ignore[no-untyped-def]
-    """Write the places of the keys of rows, one row after the other, each sorted by key."""
-    filled = 0
-    for row in range(len(begins)):
-        begin, end = begins[row], begins[row] + counts[row]
-        ordered = True
-        for at in range(begin + 1, end):
-            if key[at - 1] > key[at]:
-                ordered = False
-                break
-        if ordered:
-            for at in range(begin, end):
-                order[filled + at - begin] = at
-        else:
-            order[filled : filled + end - begin] = begin + np.argsort(key[begin:end])
-        filled += end - begin
+def rename_targets(
+    begins: Integers, lengths: Integers, target: Integers, renaming: Renaming
+) -> tuple[Integers, Integers]:
+    """Rename the neurons of the targets of rows, and order each row by its new keys.
+
+    Parameters
+    ----------
+    begins, lengths : ndarray
+        Where the targets of each row begin, and how many there are; int64, shape ``(rows,)``.
+    target : ndarray
+        Target keys, ascending within a row before they are renamed; int64.
+    renaming : Renaming
+        New identifiers.
+
+    Returns
+    -------
+    target, order : ndarray
+        New keys row after row, and the place that each had among the given ones; int64, shape ``(lengths.sum(),)``.
+
+    Raises
+    ------
+    StoreDamagedError
+        If a neuron belongs to a name that is left out, or to none.
+    """
+    made, order = np.empty((2, int(lengths.sum())), np.int64)
+    given = (begins, lengths, target, renaming.concepts, renaming.features)
+    begins, lengths, target, concepts, features = (readable(array, np.int64) for array in given)
+    _require_named(_rename_targets(begins, lengths, target, concepts, features, made, order))
+    return made, order
 
 
-def _rename(run: Run, renaming: Renaming, target: Integers) -> Run:
-    """Return a run with renamed source neurons and other targets, sorted."""
+def _renamed_rows(run: Run, renaming: Renaming) -> tuple[Integers, Integers, Integers]:
+    """Return the new source neurons of a run, ascending, the row that each had, and the lengths of these."""
     source = renaming.neurons(run.source)
     rows = np.argsort(source)
-    lengths = np.diff(run.pointer)[rows]
-    pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    order = np.empty(len(target), np.int64)
-    _order_rows(run.pointer[:-1][rows], lengths, target, order)
-    return Run(source[rows], pointer, target[order], run.strength[order])
+    return source[rows], rows, np.diff(run.pointer)[rows]
+
+
+def _pointer(lengths: Integers) -> Integers:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+
+
+def _require_named(status: int) -> None:
+    """Raise the error of a status of `_rename_targets`."""
+    if status == _BEYOND:
+        raise StoreDamagedError("a network has a neuron beyond its dictionaries", "neurons of named columns")
+    if status == _UNTRAINED:
+        raise StoreDamagedError("a network has connections of a neuron without own strength", "trained neurons")
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _insert(made: Any, order: Any, begin: int, end: int) -> None:
+    """Sort a few keys, and their places with them."""
+    for item in range(begin + 1, end):
+        key, place, at = made[item], order[item], item
+        while at > begin and made[at - 1] > key:
+            made[at], order[at] = made[at - 1], order[at - 1]
+            at -= 1
+        made[at], order[at] = key, place
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _merge(made: Any, order: Any, begin: int, middle: int, end: int) -> None:
+    """Merge two sorted ranges of keys, and their places with them."""
+    if made[middle - 1] < made[middle]:
+        return
+    keys, places = made[begin:middle].copy(), order[begin:middle].copy()
+    low, high, at = 0, middle, begin
+    while low < len(keys):
+        if high == end or keys[low] < made[high]:
+            made[at], order[at] = keys[low], places[low]
+            low += 1
+        else:
+            made[at], order[at] = made[high], order[high]
+            high += 1
+        at += 1
+
+
+@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _order(made: Any, order: Any, begin: int, end: int) -> None:
+    """Sort keys, which are distinct, and their places with them; most are in order already."""
+    for first in range(begin, end, _SHORT):
+        _insert(made, order, first, min(first + _SHORT, end))
+    width = _SHORT
+    while width < end - begin:
+        for first in range(begin, end - width, 2 * width):
+            _merge(made, order, first, first + width, min(first + 2 * width, end))
+        width *= 2
+
+
+_GIVEN = nb.types.Array(nb.int64, 1, "C", readonly=True)
+
+
+@compiled(nb.int64(_GIVEN, _GIVEN, _GIVEN, _GIVEN, _GIVEN, nb.int64[::1], nb.int64[::1]))
+def _rename_targets(begins: Any, lengths: Any, target: Any, concepts: Any, features: Any, made: Any, order: Any) -> int:
+    """Fill in new keys and their places, row after row; return a status."""
+    filled = 0
+    for row in range(len(begins)):
+        # Segments keep their order, so that what has to be sorted is short.
+        first, before = filled, np.int64(-1)
+        for at in range(begins[row], begins[row] + lengths[row]):
+            key = target[at]
+            segment, column = key >> SEGMENT_SHIFT, (key >> (BRANCH_BITS + FEATURE_BITS)) & COLUMN_MASK
+            feature = (key >> BRANCH_BITS) & FEATURE_MASK
+            if column >= len(concepts) or feature >= len(features):
+                return _BEYOND
+            column, feature = concepts[column], features[feature]
+            if column < 0 or feature < 0:
+                return _UNTRAINED
+            if segment != before:
+                _order(made, order, first, filled)
+                first, before = filled, segment
+            neuron = column << FEATURE_BITS | feature
+            made[filled] = segment << SEGMENT_SHIFT | neuron << BRANCH_BITS | (key & BRANCH_MASK)
+            order[filled] = at
+            filled += 1
+        _order(made, order, first, filled)
+    return 0

@@ -9,10 +9,12 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
 from typing import IO
 
 import numpy as np
@@ -35,8 +37,8 @@ _WRITTEN = 1 << 16
 _GATHERED = 1 << 17
 # Of so many rows one says where ranges of source neurons begin.
 _SAMPLED = 1 << 10
-# Targets of the rows that are decoded in one go: some 50 bytes each.
-_READ = 1 << 19
+# Targets of the rows that are decoded in one go: some 50 bytes each, in each of the threads that read regions.
+_READ, _THREADS = 1 << 19, 2
 
 
 class _MappedArray:
@@ -197,29 +199,71 @@ def ordered_connections(
     StoreDamagedError
         If the runs of a region do not decode, or a neuron belongs to two regions.
     """
-    stored = reader.manifest().runs
     rename = rename_run if table == "connections" else rename_sources
-    done, position, ends = 0, 0, [0]
     with ExitStack() as stack:
         rows, target, strength, unordered = (stack.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(4))
-        for runs in reader.manifest().runs_by_region().values():
+        blocks = _BlockFiles(target, strength, unordered)
+
+        def read(runs: Sequence[StoredRun]) -> int:
             for block in read_blocks(reader, runs, table):
-                total = block if renaming is None else rename(block, renaming)
-                # Not `tofile`, whose error on a full disk does not say what it is.
-                target.write(np.ascontiguousarray(total.target).data)
-                for begin in range(0, len(total), _WRITTEN):
-                    strength.write(total.strength[begin : begin + _WRITTEN].astype(np.int64).data)
-                lines = total.source, total.pointer[:-1] + position, np.diff(total.pointer)
-                unordered.write(np.stack(lines, axis=1).data)
-                position += len(total)
-                ends.append(ends[-1] + len(total.source))
+                blocks.append(block if renaming is None else rename(block, renaming))
                 # Let go before the next block is read.
-                del block, total, lines
-            done += len(runs)
-            observer(StageAdvanced("read", done, len(stored), "runs"))
-        _order_rows(unordered, rows, ends[1:])
+                del block
+            return len(runs)
+
+        _read_regions(read, list(reader.manifest().runs_by_region().values()), observer)
+        _order_rows(unordered, rows, blocks.ends)
         unordered.close()
         yield OrderedConnections(rows, target, strength)
+
+
+def _read_regions(
+    read: Callable[[Sequence[StoredRun]], int], regions: Sequence[Sequence[StoredRun]], observer: Observer
+) -> None:
+    """Read regions, some of them simultaneously; notify an observer, in this thread, of every one."""
+    total, done = sum(map(len, regions)), 0
+    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
+        reading_regions = [pool.submit(read, runs) for runs in regions]
+        try:
+            for region in as_completed(reading_regions):
+                done += region.result()
+                observer(StageAdvanced("read", done, total, "runs"))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+class _BlockFiles:
+    """Files of blocks of connections, which threads append in any order.
+
+    Parameters
+    ----------
+    target, strength : file
+        Target keys and strength units, int64.
+    rows : file
+        Source neuron, place of the first connection and number of connections of each row, ascending in a block; int64.
+
+    Attributes
+    ----------
+    ends : list of int
+        Where the rows of each block end.
+    """
+
+    def __init__(self, target: IO[bytes], strength: IO[bytes], rows: IO[bytes]) -> None:
+        self._target, self._strength, self._rows = target, strength, rows
+        self._lock, self._connections = Lock(), 0
+        self.ends: list[int] = []
+
+    def append(self, block: Run) -> None:
+        """Append a block of rows."""
+        with self._lock:
+            # Not `tofile`, whose error on a full disk does not say what it is.
+            self._target.write(np.ascontiguousarray(block.target).data)
+            for begin in range(0, len(block), _WRITTEN):
+                self._strength.write(block.strength[begin : begin + _WRITTEN].astype(np.int64).data)
+            lines = block.source, block.pointer[:-1] + self._connections, np.diff(block.pointer)
+            self._rows.write(np.stack(lines, axis=1).data)
+            self._connections += len(block)
+            self.ends.append((self.ends[-1] if self.ends else 0) + len(block.source))
 
 
 def _order_rows(unordered: IO[bytes], ordered: IO[bytes], ends: Sequence[int]) -> None:

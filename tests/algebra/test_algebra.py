@@ -352,14 +352,17 @@ def test_equal_networks_predict_the_same_but_for_the_order_of_equal_neurons(
     count=st.integers(0, 300),
     concepts=st.integers(1, 60),
     features=st.integers(1, 5),
+    sources=st.sampled_from([1, 60]),
     largest=st.booleans(),
     block=st.sampled_from([1, 7, 1 << 16]),
 )
 def test_renaming_keeps_every_connection(
-    seed: int, count: int, concepts: int, features: int, largest: bool, block: int
+    seed: int, count: int, concepts: int, features: int, sources: int, largest: bool, block: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    ends = [pack_neuron(rng.integers(0, concepts, count), rng.integers(0, features, count)) for _ in range(2)]
+    # From one column rows are so long that they are sorted by merging.
+    columns = min(sources, concepts), concepts
+    ends = [pack_neuron(rng.integers(0, most, count), rng.integers(0, features, count)) for most in columns]
     target = pack_target(rng.integers(0, 3, count), ends[1], rng.integers(0, 2, count))
     pairs = np.unique(np.stack([ends[0], target]), axis=1)
     source, length = np.unique(pairs[0], return_counts=True)
@@ -367,7 +370,7 @@ def test_renaming_keeps_every_connection(
     run = Run(source, pointer, pairs[1], rng.integers(1, 99, pairs.shape[1]).astype(np.int32))
     renaming = Renaming(rng.permutation(concepts), np.concatenate([[0], 1 + rng.permutation(features - 1)]))
     if largest:
-        # Keys with so many bits that few rows are renamed in one go.
+        # Keys with as many bits as there are.
         renaming = Renaming(MAXIMUM_CONCEPTS - 1 - renaming.concepts, MAXIMUM_FEATURES - 1 - renaming.features)
     renamed = rename_run(run, renaming)
 
