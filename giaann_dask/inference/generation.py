@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.cluster import result, task_key
+from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.device import one_thread
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.errors import PromptError
@@ -32,6 +33,8 @@ from giaann_dask.inference.handle import (
     changed_flags,
     flags_of,
     open_flags_with,
+    rows_are_remote,
+    submit_flags,
 )
 from giaann_dask.inference.profiles import (
     fitting_rules,
@@ -128,10 +131,16 @@ def generate_text(client: Client | None, reader: CommitReader, prompt: str, opti
         here = (flags, reader.placement(), StoredRows(reader), specification)
         tokens, stop = generate(prepared.sequence, prepared.change, *here, options)
     else:
-        handle = CommitHandle(client, reader, options.rows)
-        network = (handle.flags(rules.auxiliary), handle.placement, handle.regions.argument, specification)
         key = task_key("generate", reader.commit, str(reader.path), prompt, options)
-        tokens, stop = result(handle.submit(generate, prepared.sequence, prepared.change, *network, options, key=key))
+        if options.rows.mode == "auto" and not rows_are_remote(client, reader, options.rows):
+            # Opening all regions for one prompt would cost more than the rows that it reads.
+            place = (str(reader.path), reader.commit, submit_flags(client, reader, rules.auxiliary))
+            future = client.submit(generate_stored, prepared.sequence, prepared.change, *place, options, key=key)
+        else:
+            handle = CommitHandle(client, reader, options.rows)
+            network = (handle.flags(rules.auxiliary), handle.placement, handle.regions.argument, specification)
+            future = handle.submit(generate, prepared.sequence, prepared.change, *network, options, key=key)
+        tokens, stop = result(future)
     return Continuation(
         prepared.words,
         tuple(in_words(token, vocabulary) for token in tokens),
@@ -140,6 +149,15 @@ def generate_text(client: Client | None, reader: CommitReader, prompt: str, opti
         specification.tokens == "subwords",
         network=str(reader.path),
     )
+
+
+def generate_stored(
+    sequence: PreparedSequence, change: FlagChange, path: str, commit: str, flags: FlagTable, options: GenerationOptions
+) -> tuple[list[RawToken], str | None]:
+    """Continue a prepared prompt from rows that are read from the store, as a task."""
+    reader = open_commit(path, commit)
+    network = (flags, reader.placement(), StoredRows(reader), reader.manifest().specification)
+    return generate(sequence, change, *network, options)
 
 
 def generate(

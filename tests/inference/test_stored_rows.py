@@ -12,11 +12,12 @@ import giaann_dask as gd
 from giaann_dask.cluster.regions import open_region, region_places
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.errors import ClusterError
-from giaann_dask.inference import sessions
+from giaann_dask.inference import generation, sessions
 from giaann_dask.inference.continuation import GenerationOptions
 from giaann_dask.inference.generation import generate_text
 from giaann_dask.inference.rows import stored
 from giaann_dask.inference.rows.opening import OpeningRows
+from giaann_dask.inference.rows.remote import RowOptions
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.rows.stored import StoredRows
 from giaann_dask.inference.sessions import NetworkHandle, Sessions
@@ -75,6 +76,17 @@ def test_a_prompt_decodes_no_region(reader: CommitReader, monkeypatch: pytest.Mo
     assert generate_text(None, reader, prompt, GenerationOptions(tokens=2)).tokens
     assert asked
     assert not decoded
+
+
+def test_a_prompt_on_a_cluster_opens_no_region(reader: CommitReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompt = " ".join((reader.path.parent / "text.txt").read_text(encoding="utf-8").split()[:7])
+    expected = generate_text(None, reader, prompt, GenerationOptions(tokens=2))
+    monkeypatch.setattr(generation, "CommitHandle", lambda *_: pytest.fail("all regions are opened"))
+    with gd.connect(workers=0) as client:
+        assert generate_text(client, reader, prompt, GenerationOptions(tokens=2)) == expected
+        replicated = GenerationOptions(tokens=2, rows=RowOptions(mode="replicated"))
+        monkeypatch.undo()
+        assert generate_text(client, reader, prompt, replicated) == expected
 
 
 @pytest.mark.parametrize("opens", [True, False])

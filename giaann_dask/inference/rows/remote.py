@@ -52,7 +52,8 @@ class RowOptions:
         ``"replicated"``: every worker gets all regions. ``"remote"``: workers request the rows they
         need from the owners of the regions. ``"auto"``: regions are replicated where all workers are in this
         process, which copies nothing, and where all of them together take no more than
-        `replicated_share` of the memory of the smallest worker.
+        `replicated_share` of the memory of the smallest worker; a task that continues a single prompt
+        reads its rows from the store instead.
     replicated_share : float
         Of a worker's memory limit, above 0 to 1.
     cache_bytes : int
