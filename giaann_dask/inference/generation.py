@@ -128,8 +128,7 @@ def generate_text(client: Client | None, reader: CommitReader, prompt: str, opti
     if client is None:
         flags = flags_of(reader.saved_vocabulary())
         flags = open_flags_with(reader, flags, rules.auxiliary) if rules.auxiliary else flags
-        here = (flags, reader.placement(), StoredRows(reader), specification)
-        tokens, stop = generate(prepared.sequence, prepared.change, *here, options)
+        tokens, stop = _continue(prepared.sequence, prepared.change, flags, StoredRows(reader), specification, options)
     else:
         key = task_key("generate", reader.commit, str(reader.path), prompt, options)
         if options.rows.mode == "auto" and not rows_are_remote(client, reader, options.rows):
@@ -156,8 +155,7 @@ def generate_stored(
 ) -> tuple[list[RawToken], str | None]:
     """Continue a prepared prompt from rows that are read from the store, as a task."""
     reader = open_commit(path, commit)
-    network = (flags, reader.placement(), StoredRows(reader), reader.manifest().specification)
-    return generate(sequence, change, *network, options)
+    return _continue(sequence, change, flags, StoredRows(reader), reader.manifest().specification, options)
 
 
 def generate(
@@ -165,17 +163,27 @@ def generate(
     change: FlagChange,
     flags: FlagTable,
     placement: Placement,
-    regions: Sequence[Run] | RegionKeys | StoredRows,
+    regions: Sequence[Run] | RegionKeys,
     specification: Specification,
     options: GenerationOptions,
 ) -> tuple[list[RawToken], str | None]:
-    """Continue a prepared prompt, as a task."""
+    """Continue a prepared prompt from regions of a cluster, as a task."""
+    sends = fitting_rules(specification, options.inference).sends_strengths
+    weighed = options.reasons > 0 or options.beam.weighs or sends
+    rows = row_source(placement, regions, projection=RowProjection(strengths=weighed))
+    return _continue(sequence, change, flags, rows, specification, options)
+
+
+def _continue(
+    sequence: PreparedSequence,
+    change: FlagChange,
+    flags: FlagTable,
+    rows: RowSource,
+    specification: Specification,
+    options: GenerationOptions,
+) -> tuple[list[RawToken], str | None]:
+    """Continue a prepared prompt in this process."""
     rules = fitting_rules(specification, options.inference)
-    weighed = options.reasons > 0 or options.beam.weighs or rules.sends_strengths
-    if isinstance(regions, StoredRows):
-        rows: RowSource = regions
-    else:
-        rows = row_source(placement, regions, projection=RowProjection(strengths=weighed))
     network = (specification, rows, changed_flags(flags, change))
     device = rules_device(rules, options.device)
     session: PullSession | BeamSession | V2Session

@@ -236,6 +236,18 @@ def read_layout(name: str, entries: Mapping[str, bytes]) -> ArrayLayout:
     return layout
 
 
+def read_layouts(read: ReadEntries, names: Sequence[str]) -> tuple[Mapping[str, bytes], list[ArrayLayout]]:
+    """Return the stored metadata of arrays, and the layouts in it; see `read_layout`."""
+    entries = read([f"{name}/zarr.json" for name in names])
+    return entries, [read_layout(name, entries) for name in names]
+
+
+def read_arrays(read: ReadEntries, names: Sequence[str]) -> dict[str, bytes]:
+    """Return the stored metadata and all chunks of arrays; see `read_layout`."""
+    entries, layouts = read_layouts(read, names)
+    return {**entries, **read([layout.entry(number) for layout in layouts for number in range(layout.chunks)])}
+
+
 def decode_array(name: str, entries: Mapping[str, bytes]) -> tuple[npt.NDArray[Any], int]:
     """Return the values of one array, and how many entries it has."""
     layout = read_layout(name, entries)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
@@ -24,8 +24,9 @@ from giaann_dask.runs.packed_arrays import (
     decode_frames,
     divide_chunk,
     has_gaps,
+    read_arrays,
     read_header,
-    read_layout,
+    read_layouts,
     require_intact,
 )
 from giaann_dask.runs.packing import FRAMINGS, RUN_ARRAYS, TARGET_ARRAYS, decode_targets, target_key
@@ -116,7 +117,7 @@ class RowReader:
         header = read_header(read([GROUP_KEY]))
         self._strength = np.int32 if header["strength_bits"] == 32 else np.int64
         self._gaps = has_gaps(header)
-        self._layouts = dict(zip(RUN_ARRAYS, _layouts(read, RUN_ARRAYS)[1], strict=True))
+        self._layouts = dict(zip(RUN_ARRAYS, read_layouts(read, RUN_ARRAYS)[1], strict=True))
         column, feature, counts, segments = (self._layouts[name] for name in FRAMINGS)
         intact = (column.length, column.chunk) == (feature.length, feature.chunk) and column.length == counts.length
         require_intact(intact, "the rows of a run contradict each other")
@@ -186,10 +187,9 @@ class RowReader:
         return _decoded(self._read, ["row_targets"])[0].astype(np.int64)
 
     def release(self) -> None:
-        """Let decoded frames go but the last one of each array, where the next rows begin."""
-        last = {name: (name, number, frame) for name, number, frame in self._frames}
-        self._frames = OrderedDict((each, self._frames[each]) for each in last.values())
-        self._kept_bytes = sum(values.nbytes for values in self._frames.values())
+        """Let decoded frames go; what is needed of them again is read again."""
+        self._frames.clear()
+        self._kept_bytes = 0
 
     def _row_at(self, neuron: int) -> int:
         """Return the first row whose source is not below a neuron."""
@@ -285,15 +285,13 @@ def among(values: Integers, sorted_values: Integers) -> npt.NDArray[np.bool_]:
 
 def _decoded(read: ReadEntries, names: Sequence[str]) -> list[npt.NDArray[Any]]:
     """Return whole arrays of a run."""
-    entries, layouts = _layouts(read, names)
-    chunks = [layout.entry(number) for layout in layouts for number in range(layout.chunks)]
-    entries = {**entries, **read(chunks)}
+    entries = read_arrays(read, names)
     return [decode_array(name, entries)[0] for name in names]
 
 
 def _values_at(read: ReadEntries, names: Sequence[str], places: Integers) -> list[npt.NDArray[Any]]:
     """Return the values of arrays of one length at ascending places, decoding only the frames that have them."""
-    _, layouts = _layouts(read, names)
+    _, layouts = read_layouts(read, names)
     needed = [_frames_at(layout, places) for layout in layouts]
     entries = read([layout.entry(each) for layout, chunks in zip(layouts, needed, strict=True) for each in chunks])
     found = []
@@ -318,9 +316,3 @@ def _frames_at(layout: ArrayLayout, places: Integers) -> dict[int, list[tuple[in
     for begin, end in pairwise([*begins.tolist(), len(places)]):
         found.setdefault(int(chunk[begin]), []).append((int(frame[begin]), slice(begin, end)))
     return found
-
-
-def _layouts(read: ReadEntries, names: Sequence[str]) -> tuple[Mapping[str, bytes], list[ArrayLayout]]:
-    """Return the stored metadata of arrays, and the layouts in it."""
-    entries = read([f"{name}/zarr.json" for name in names])
-    return entries, [read_layout(name, entries) for name in names]

@@ -55,6 +55,7 @@ from giaann_dask.runs.packed_arrays import (
     encode_array,
     group_metadata,
     has_gaps,
+    read_arrays,
     read_header,
     read_layout,
     require_intact,
@@ -156,12 +157,11 @@ class PackedRun:
         StoreDamagedError, StoreFormatError
             As `from_entries`, or if metadata of an array are missing or damaged.
         """
-        entries = dict(read([GROUP_KEY, *(f"{name}/zarr.json" for name in RUN_ARRAYS)]))
-        if GROUP_KEY not in entries:
+        group = read([GROUP_KEY])
+        if not group:
             return None
-        read_header(entries)
-        layouts = [read_layout(name, entries) for name in RUN_ARRAYS]
-        entries |= read([layout.entry(number) for layout in layouts for number in range(layout.chunks)])
+        read_header(group)
+        entries = {**group, **read_arrays(read, RUN_ARRAYS)}
         return cls.from_entries({name: entries[name] for name in sorted(entries)})
 
     def __len__(self) -> int:
