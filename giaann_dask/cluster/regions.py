@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from giaann_dask.cluster.kept_runs import KEPT
@@ -17,7 +18,7 @@ from giaann_dask.cluster.sharing import naming_worker, open_commit
 from giaann_dask.cluster.submitting import TaskSubmitter
 from giaann_dask.cluster.waiting import current_client, query_scheduler, task_key
 from giaann_dask.dask_types import register
-from giaann_dask.errors import StoreMissingError
+from giaann_dask.errors import GiaannError, StoreMissingError
 from giaann_dask.runs.merging import merge_encoded, plan_compaction
 from giaann_dask.runs.packing import PackedRegionRun, pack_targets, unpack
 from giaann_dask.runs.run import Run
@@ -35,6 +36,8 @@ if "dask" in sys.modules:
 
 # Stored runs of a rank that a training adds up into one.
 STORED_TOGETHER = 2
+# Commits that a process remembers between tasks that open their runs; a sum of networks opens those of several.
+_OPENED_COMMITS = 4
 
 
 class RunPlace(NamedTuple):
@@ -68,9 +71,19 @@ def open_run(path: str, commit: str, identity: str, attempt: str = "", home: int
     kept = KEPT.take(attempt, identity)
     if kept is not None:
         return kept
-    run = open_any_commit(path, commit, [identity]).run(identity)
+    try:
+        run = _opened_commit(path, commit).run(identity)
+    except GiaannError:
+        # Also where the commit was opened before it was forgotten, or with credentials that have expired since.
+        run = open_any_commit(path, commit, [identity]).run(identity)
     count_read(run.nbytes)
     return run
+
+
+@lru_cache(maxsize=_OPENED_COMMITS)
+def _opened_commit(path: str, commit: str) -> CommitReader:
+    """Open a commit, or return the reader of a task before; opening takes as long as reading a run of a novel."""
+    return NetworkStore(path).open(commit)
 
 
 def open_any_commit(path: str, commit: str, needed: Sequence[str] = ()) -> CommitReader:

@@ -14,11 +14,19 @@ import pytest
 import zarr
 from support.stored_networks import RUNS, commit_runs, create_network
 
-from giaann_dask.errors import StoreDamagedError, StoreFormatError, StoreFullError, StoreMissingError, StoreRefusedError
+from giaann_dask.cluster.regions import open_run
+from giaann_dask.errors import (
+    GiaannError,
+    StoreDamagedError,
+    StoreFormatError,
+    StoreFullError,
+    StoreMissingError,
+    StoreRefusedError,
+)
 from giaann_dask.runs.placement import FIRST_REGIONS, Split
 from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.spec import Specification
-from giaann_dask.store.commits import rewrite_changed
+from giaann_dask.store.commits import CommitReader, rewrite_changed
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import write_run
@@ -116,6 +124,29 @@ def test_commits_that_are_forgotten(tmp_path: Path) -> None:
             store.collect(keep)
         assert [name for name, _ in NetworkStore(store.path).commits()] == names[:keep]
     assert store.open(names[0]).stored_runs() == set(RUNS[:2])
+
+
+def test_tasks_open_a_commit_once_and_do_without_it_where_it_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = create_network(tmp_path / "net")
+    first, second = (commit_runs(store, runs) for runs in (RUNS[:2], RUNS[1:]))
+    opened: list[str] = []
+    plain = NetworkStore.open
+
+    def count(self: NetworkStore, commit: str) -> CommitReader:
+        opened.append(commit)
+        return plain(self, commit)
+
+    monkeypatch.setattr(NetworkStore, "open", count)
+    runs = [open_run(str(store.path), first, identity).connections.entries for identity in RUNS[:2]]
+    assert opened == [first]
+    with store.lock():
+        store.collect(1)
+    for path in (store.path, tmp_path / "net" / ".." / "net"):
+        assert open_run(str(path), first, RUNS[1]).connections.entries == runs[1]
+    with pytest.raises(GiaannError, match=RUNS[0]):
+        open_run(str(store.path), second, RUNS[0])
 
 
 def test_a_commit_that_cannot_be_read_has_a_cause(tmp_path: Path) -> None:
