@@ -285,7 +285,7 @@ def test_difference_counts_connections(trained: dict[str, gd.Network], client: C
     assert json.loads(json.dumps(difference.as_dict()))["columns"] == difference.columns
 
 
-@examples(1)
+@examples(5)
 @given(
     documents=random_texts(3),
     rule=random_specifications(),

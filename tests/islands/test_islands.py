@@ -104,7 +104,7 @@ def trained(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Callabl
     return build
 
 
-@examples(1)
+@examples(5)
 @given(
     profile=st.sampled_from(list(RULES)),
     order=st.permutations(range(4)),
@@ -136,7 +136,7 @@ def test_any_order_and_repetition_equals_one_training(
     assert gd.open(owner).commit == network.commit
 
 
-@examples(1)
+@examples(5)
 @given(
     documents=random_texts(5),
     rule=random_specifications(trace=False),
