@@ -8,12 +8,14 @@ package stay ordinary exceptions.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 # Around the name of a parameter in the text of an error; no text of a user holds it.
 _MARK = "\x1f"
 _PARAMETER = re.compile(f"{_MARK}([^{_MARK}]+){_MARK}")
+# Characters of a value that an error shows.
+_SHOWN = 200
 
 
 def parameter(name: str) -> str:
@@ -136,6 +138,31 @@ def require_one_of(name: str, value: object, allowed: Collection[str]) -> None:
         raise OptionError(
             f"{parameter(name)} is {value!r}", " or ".join(allowed), f"set {parameter(name)} to one of them"
         )
+
+
+def describe_difference(found: object, wanted: object) -> tuple[str, str]:
+    """Return two values as an error shows them: of mappings the fields that differ, the beginning of all else.
+
+    Parameters
+    ----------
+    found, wanted : object
+        Two different values of one kind.
+
+    Examples
+    --------
+    >>> describe_difference({"profile": "v2", "crop": True}, {"profile": "v2"})
+    ('crop=True', 'no crop')
+    >>> describe_difference("5b1f", None)
+    ('5b1f', 'None')
+    """
+    if not (isinstance(found, Mapping) and isinstance(wanted, Mapping)):
+        return str(found)[:_SHOWN], str(wanted)[:_SHOWN]
+    names = sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))
+    one, other = (
+        ", ".join(f"{name}={each[name]}" if name in each else f"no {name}" for name in names)
+        for each in (found, wanted)
+    )
+    return one, other
 
 
 class ConceptMissingError(OptionError, KeyError):

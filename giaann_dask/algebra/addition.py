@@ -22,7 +22,6 @@ from giaann_dask.algebra.parts import (
     placement_for,
     require_same_index,
     require_same_rules,
-    require_sum,
     submit_parts,
     write_network,
 )
@@ -137,7 +136,7 @@ def add_networks(
     if len(readers) < 2:
         raise OptionError(f"{len(readers)} networks to add", "two or more", "name at least two networks")
     for reader in readers:
-        require_sum(reader)
+        reader.manifest().require_sum(reader.path)
         require_same_rules(readers[0], reader)
         require_same_index(readers[0], reader)
     with _addends(client, readers, out, options, observer) as added:

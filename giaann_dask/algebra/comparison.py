@@ -15,6 +15,7 @@ from distributed import Client, Future
 
 from giaann_dask.algebra.parts import require_same_rules, submit_parts
 from giaann_dask.cluster import attempt, results, task_key
+from giaann_dask.errors import require_option
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.increments.contexts import CONTEXTS, EXTENDS, word_key
 from giaann_dask.keys import Integers, unpack_neuron, unpack_target
@@ -156,7 +157,10 @@ def compare_networks(
     ------
     SpecificationError
         If the networks do not count alike.
+    OptionError
+        If the number of named connections is none.
     """
+    require_option(type(largest) is int and largest >= 0, "largest", largest, "a whole number, 0 or more")
     require_same_rules(old, new)
     whole, has_columns = old.vocabulary(), old.manifest().specification.has_columns
     before = len(whole.concepts), len(whole.features)

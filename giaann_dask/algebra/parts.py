@@ -18,7 +18,7 @@ from distributed import Client, Future
 from giaann_dask.cluster import task_key
 from giaann_dask.cluster.regions import submit_runs
 from giaann_dask.cluster.sharing import SharedPlace
-from giaann_dask.errors import SpecificationError, StoreExistsError, parameter
+from giaann_dask.errors import SpecificationError, StoreExistsError, describe_difference, parameter
 from giaann_dask.events import Observer, StageAdvanced
 from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets, unpack
 from giaann_dask.runs.placement import Placement
@@ -46,26 +46,16 @@ def require_same_rules(first: CommitReader, other: CommitReader) -> None:
         ("the tokenizer", *(_identity(reader.tokenizer()) for reader in (first, other))),
     ):
         if one != two:
+            found, wanted = describe_difference(two, one)
             raise SpecificationError(
-                f"{what} of {other.path} is {str(two)[:200]}",
-                f"{str(one)[:200]}, as {first.path} has",
+                f"{what} of {other.path}: {found}",
+                f"{wanted} as in {first.path}",
                 "train both with the same specification",
             )
 
 
 def _identity(tokenizer: SubwordTokenizer | None) -> str | None:
     return None if tokenizer is None else tokenizer.identity()
-
-
-def require_sum(reader: CommitReader) -> None:
-    """Raise a `SpecificationError` when a network is not the sum over its text, in any order."""
-    reader.manifest().require_whole(reader.path)
-    if not reader.manifest().specification.is_order_free:
-        raise SpecificationError(
-            f"network {reader.path} has delimiter flags that depend on the order of its text",
-            "canonical flags, or profile best",
-            f"train it anew with {parameter('flags')} set to canonical",
-        )
 
 
 def require_same_index(first: CommitReader, other: CommitReader) -> None:

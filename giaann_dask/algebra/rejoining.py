@@ -16,7 +16,7 @@ from pathlib import Path
 from distributed import Client, Future
 
 from giaann_dask.algebra.addition import Addend, sum_dictionaries, sum_origins
-from giaann_dask.algebra.parts import add_parts, placement_for, require_sum, submit_parts, write_network
+from giaann_dask.algebra.parts import add_parts, placement_for, submit_parts, write_network
 from giaann_dask.algebra.removal import counts_without, subtract
 from giaann_dask.cluster import wait_all
 from giaann_dask.cluster.sharing import SharedPlace
@@ -82,7 +82,7 @@ def rejoin(client: Client, unsaved: Unsaved, reason: str = "", observer: Observe
     try:
         if reason:
             raise _refused(kept, reason)
-        require_sum(kept.before)
+        kept.before.manifest().require_sum(kept.before.path)
         with locked_within(unsaved.store.path, WAIT_S) as held:
             commit = _add(client, unsaved.store, held, kept)
     except GiaannError as error:
@@ -147,7 +147,7 @@ def _add(client: Client, store: NetworkStore, held: WriteLock, kept: _Kept) -> s
     store = NetworkStore(store.path, store.branch)
     store.held = held
     tip = store.open(store.head())
-    require_sum(tip)
+    tip.manifest().require_sum(tip.path)
     ledger, positions = _joined(tip.ledger(), kept)
     progress, renamings = sum_dictionaries([Addend(tip), Addend(kept.reader)])
     origins, numbers = sum_origins(tip.origins(), kept.reader.origins(), positions)

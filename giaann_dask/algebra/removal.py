@@ -19,11 +19,11 @@ import numpy.typing as npt
 from distributed import Client, Future
 
 from giaann_dask.algebra.documents import find_documents, require_found
-from giaann_dask.algebra.parts import add_parts, divide_parts, require_sum, submit_parts
+from giaann_dask.algebra.parts import add_parts, divide_parts, submit_parts
 from giaann_dask.cluster import attempt, results, task_key
 from giaann_dask.cluster.sharing import SharedPlace
-from giaann_dask.encoding.sources import SourceOptions
-from giaann_dask.errors import OptionError
+from giaann_dask.encoding.sources import RAW, SourceOptions
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, ignore
 from giaann_dask.increments.contexts import word_key
 from giaann_dask.keys import Integers, unpack_neuron, unpack_target
@@ -63,6 +63,11 @@ class RemovalReport:
         Folder of the network.
     commit_before, commit : str
         Identities of the last commit with the documents, and of the one without.
+    specification : mapping of str to Any
+        Rules of the network, those of regions left out.
+    ever_pos, tokenizer, tagger : str
+        Identities of the ever-POS lexicon and of the tokenizer, empty for words, and what tagged the documents, empty
+        where a network does without tags.
     parts : tuple of str
         Identities of the removed parts of text in hexadecimal digits (`giaann_dask.text.ledger.identify`).
     sequences, trained, tokens : int
@@ -79,6 +84,10 @@ class RemovalReport:
     network: str
     commit_before: str
     commit: str
+    specification: Mapping[str, Any]
+    ever_pos: str
+    tokenizer: str
+    tagger: str
     parts: tuple[str, ...]
     sequences: int
     trained: int
@@ -91,7 +100,7 @@ class RemovalReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        return {**vars(self), "parts": list(self.parts)}
+        return {**vars(self), "specification": dict(self.specification), "parts": list(self.parts)}
 
 
 @attempt()
@@ -107,6 +116,9 @@ def forget_documents(
     observer: Observer = ignore,
 ) -> RemovalReport:
     """Subtract the text of inputs from a network and commit the result.
+
+    Where the last commit has subtracted this very text, as by a call that was interrupted afterwards, only the rest is
+    done: purging and the certificate.
 
     Parameters
     ----------
@@ -142,32 +154,70 @@ def forget_documents(
         place = SharedPlace(client, held)
         place.require()
         reader = store.open(store.head())
-        require_sum(reader)
-        with scratch_place(store.path, "forget") as documents:
-            named = find_documents(reader, inputs, sources, texts)
+        reader.manifest().require_sum(reader.path)
+        with scratch_place(store.path, "forget", held=True) as documents:
+            earlier = _before_removal(store, reader)
+            named = find_documents(earlier or reader, inputs, sources, texts)
             removed = train_apart(client, reader, documents, named.inputs, named.sources, observer)
             require_found(removed.ledger(), named)
-            parts = find_parts(reader, removed.ledger())
-            commit = _subtract(client, store, reader, removed, parts, renumber=renumber)
+            if earlier is not None and _is_removed(removed, earlier, reader):
+                before, commit = earlier, reader.commit
+                if renumber:
+                    _require_renumbered(client, reader)
+            else:
+                before, parts = reader, find_parts(reader, removed.ledger())
+                commit = _subtract(client, store, reader, removed, parts, renumber=renumber)
             digest_removed = digest_of(removed)
         after = store.open(commit)
         digest = digest_of(after)
+        tokenizer, ever_pos = reader.tokenizer(), reader.ever_pos().identity()
         purged = store.purge() if purge else 0
-    before, gone = reader.manifest(), removed.manifest()
+    gone = removed.manifest()
     return RemovalReport(
         network=str(store.path),
-        commit_before=reader.commit,
+        commit_before=before.commit,
         commit=commit,
+        specification=gone.specification.without_regions(),
+        ever_pos=ever_pos,
+        tokenizer="" if tokenizer is None else tokenizer.identity(),
+        tagger="" if named.sources.tagger == RAW else named.sources.tagger,
         parts=tuple(sorted(entry.identity.hex() for entry in removed.ledger())),
         sequences=gone.sequences,
         trained=gone.trained,
         tokens=gone.tokens,
-        connections_before=before.connections,
+        connections_before=before.manifest().connections,
         connections=after.manifest().connections,
         purged_commits=purged,
         digest_removed=digest_removed,
         digest=digest,
     )
+
+
+def _before_removal(store: NetworkStore, reader: CommitReader) -> CommitReader | None:
+    """Return the commit before the last one, if this has removed parts of text; else None."""
+    commits = store.commits()
+    if len(commits) < 2:
+        return None
+    earlier = store.open(commits[1][0])
+    return earlier if Counter(reader.ledger()) < Counter(earlier.ledger()) else None
+
+
+def _is_removed(removed: CommitReader, before: CommitReader, after: CommitReader) -> bool:
+    """Return whether a removal has removed these documents and nothing else, and none of them is left."""
+    documents, left = Counter(removed.ledger()), Counter(after.ledger())
+    return Counter(before.ledger()) == documents + left and not documents <= left
+
+
+def _require_renumbered(client: Client, reader: CommitReader) -> None:
+    """Raise an `OptionError` where the dictionaries of a network have names that no text has."""
+    runs = [run for each in submit_parts(client, reader, reader.placement()).values() for run in each]
+    vocabulary = reader.vocabulary()
+    if not all(kept.all() for kept in _names_in_use(client, runs, vocabulary, reader)):
+        raise OptionError(
+            f"the last commit of network {reader.path} has removed these documents and kept their names",
+            f"the call without {parameter('renumber')}",
+            f"leave out {parameter('renumber')} here, or set it when the next document is forgotten",
+        )
 
 
 def train_apart(
@@ -251,14 +301,7 @@ def _subtract(
     gone = submit_parts(client, removed, placement, names)
     sums = submit_differences(regions, submit_parts(client, reader, placement), gone, sequences)
     entries = [entry for part, entry in enumerate(reader.ledger()) if part not in parts]
-    used = results([client.submit(used_names, each, key=task_key("names", each.key)) for each in sums.values()])
-    columns, features = (np.unique(np.concatenate([_NONE, *found])) for found in zip(*used, strict=True))
-    if has_columns:
-        keeps = (np.isin(np.arange(len(vocabulary.concepts)), columns), _among(vocabulary, features))
-    else:
-        words = np.array([word_key(word) for word in vocabulary.features], np.int64)
-        keeps = (np.zeros(len(vocabulary.concepts), np.bool_), np.isin(words, features))
-    keeps[1][0] = True
+    keeps = _names_in_use(client, list(sums.values()), vocabulary, reader)
     if renumber or not has_columns:
         vocabulary = _select(vocabulary, *keeps)
     if renumber and has_columns:
@@ -288,8 +331,20 @@ def submit_differences(
     return sums
 
 
-def _among(vocabulary: Vocabulary, features: Integers) -> npt.NDArray[np.bool_]:
-    return np.isin(np.arange(len(vocabulary.features)), features)
+def _names_in_use(
+    client: Client, runs: Sequence[Future], vocabulary: Vocabulary, reader: CommitReader
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return which concepts and features of dictionaries the trained neurons of packed runs have."""
+    used = results([client.submit(used_names, each, key=task_key("names", each.key)) for each in runs])
+    columns, features = (np.unique(np.concatenate([_NONE, *found])) for found in zip(*used, strict=True))
+    if reader.manifest().specification.has_columns:
+        concepts = np.isin(np.arange(len(vocabulary.concepts)), columns)
+        kept = np.isin(np.arange(len(vocabulary.features)), features)
+    else:
+        words = np.array([word_key(word) for word in vocabulary.features], np.int64)
+        concepts, kept = np.zeros(len(vocabulary.concepts), np.bool_), np.isin(words, features)
+    kept[0] = True
+    return concepts, kept
 
 
 def _select(vocabulary: Vocabulary, concepts: npt.NDArray[np.bool_], features: npt.NDArray[np.bool_]) -> Vocabulary:

@@ -18,7 +18,7 @@ from giaann_dask.api.network import Network
 from giaann_dask.api.texts import TextOptions, read_inputs, sources_of
 from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.encoding.lexicon import DEFAULT
-from giaann_dask.errors import OptionError, SpecificationError, StoreExistsError, parameter
+from giaann_dask.errors import OptionError, SpecificationError, StoreExistsError, describe_difference, parameter
 from giaann_dask.events import Observer, ignore
 from giaann_dask.increments.scaling import require_sums
 from giaann_dask.islands.auditing import AuditOptions
@@ -100,10 +100,12 @@ def create_island(
         store = NetworkStore.create(place, Manifest.new(made.specification), made.ever_pos)
     reader = store.open(_commit_of(network, store))
     stored = reader.manifest().specification
+    reader.manifest().require_sum(place)
     if specification is not None and specification.without_regions() != stored.without_regions():
+        found, wanted = describe_difference(stored.without_regions(), specification.without_regions())
         raise SpecificationError(
-            f"network {place} has the specification {str(stored.as_dict())[:200]}",
-            f"{str(specification.as_dict())[:200]} as asked for",
+            f"network {place} has {found}",
+            f"{wanted} as asked for",
             "leave it out, or name a new network",
         )
     vocabulary = reader.vocabulary()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -57,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Most objects are those of modules, which live until the end: collecting garbage while they are imported, and at
     # the end, takes a third of a second.
     gc.set_threshold(_ALLOCATIONS)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        # As Ctrl-C: workers are stopped and temporary files removed. Some commands stop in an order of their own.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     status = run(arguments)
     gc.freeze()
     sys.exit(status)

@@ -88,7 +88,8 @@ def checkout(network: Path, ref: str, **values: Any) -> None:
     with store.lock():
         former = store.reset(ref)
     found = {"commit": store.head(), "former": former}
-    answer(found, values["as_json"], [f"commit  {found['commit']}", f"the former one is tagged {former}"])
+    said = f"the former one is tagged {former}" if former else "it was the last one already"
+    answer(found, values["as_json"], [f"commit  {found['commit']}", said])
 
 
 def _refer(
@@ -101,7 +102,7 @@ def _refer(
     if name is not None:
         with store.lock():
             if delete:
-                store.remove_reference(name)
+                store.remove_reference(kind, name)
             else:
                 store.add_reference(kind, name, ref or store.head())
     elif delete:

@@ -61,7 +61,7 @@ class Island:
             raise SpecificationError(
                 "an island with delimiter flags that depend on the order of text",
                 "canonical flags, or profile best",
-                f"set {parameter('flags')} to canonical",
+                f"train it with {parameter('flags')}=canonical",
             )
         if self.specification.trace:
             raise SpecificationError(

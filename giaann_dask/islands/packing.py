@@ -24,6 +24,7 @@ from giaann_dask.errors import (
     OptionError,
     SpecificationError,
     StoreDamagedError,
+    describe_difference,
     parameter,
     require_option,
 )
@@ -117,7 +118,8 @@ class _Counted(NamedTuple):
 
 
 def require_member(reader: CommitReader, island: Island) -> None:
-    """Raise a `SpecificationError` where a network does not count as an island says."""
+    """Raise a `SpecificationError` where a network does not count as an island says, or is no sum over its text."""
+    reader.manifest().require_sum(reader.path)
     stored = reader.manifest().specification.without_regions(), reader.ever_pos().identity()
     for what, found, wanted in zip(
         ("the specification", "the ever-POS lexicon"),
@@ -126,9 +128,10 @@ def require_member(reader: CommitReader, island: Island) -> None:
         strict=True,
     ):
         if found != wanted:
+            shown, expected = describe_difference(found, wanted)
             raise SpecificationError(
-                f"{what} of {reader.path} is {str(found)[:200]}",
-                f"{str(wanted)[:200]}, as the island file has",
+                f"{what} of {reader.path}: {shown}",
+                f"{expected} as in the island file",
                 "make the network with giaann-dask island join",
             )
 

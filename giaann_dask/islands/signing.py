@@ -37,9 +37,13 @@ def generate_key(path: Path) -> str:
     ------
     StoreExistsError
         If one of the files exists.
+    OptionError
+        If the path names no file.
     MissingDependencyError
         If ``cryptography`` is not installed.
     """
+    if not path.name:
+        raise OptionError(f"the path {str(path)!r} of a key", "the path of a new file", "name a file")
     serialization = _serialization()
     key = _ed25519().Ed25519PrivateKey.generate()
     secret = _passphrase()

@@ -51,12 +51,13 @@ from giaann_dask.text.vocabulary import Vocabulary
 
 FORMAT = "giaann-dask network"
 # Version 3 is that of networks that began with fewer regions than their specification says, which readers of version 2
-# would look for in the wrong places, version 4 that of pruned ones, which readers of version 3 would train. All others
-# are version 2.
+# would look for in the wrong places, version 4 that of pruned ones, which readers of version 3 would train, version 5
+# that of networks trained on misses, which readers of version 4 would add. All others are version 2.
 VERSION = 2
 VERSION_JOINED = 3
 VERSION_PRUNED = 4
-_VERSIONS = (VERSION, VERSION_JOINED, VERSION_PRUNED)
+VERSION_MISSES = 5
+_VERSIONS = (VERSION, VERSION_JOINED, VERSION_PRUNED, VERSION_MISSES)
 # The placement's table of first regions by column.
 ASSIGNED = "first_region"
 # Arrays that only grow, but where documents were removed.
@@ -455,6 +456,7 @@ def _write_header(
     sums |= seal_run_commits(run_commits, checksum)
     version = VERSION if manifest.begun_with is None else VERSION_JOINED
     version = VERSION_PRUNED if manifest.pruned_below else version
+    version = VERSION_MISSES if manifest.trained_on_misses else version
     sealed: dict[str, Any] = {_CHECKSUM: checksum, CHECKSUMS: seal_arrays(root)}
     root.update_attributes({"format": FORMAT, "version": version, "manifest": values, **sealed, **sums})
 

@@ -12,7 +12,7 @@ from dataclasses import MISSING, asdict, dataclass, field
 from dataclasses import fields as dataclass_fields
 from typing import Any, TypeVar, cast
 
-from giaann_dask.errors import SpecificationError, StoreDamagedError
+from giaann_dask.errors import SpecificationError, StoreDamagedError, parameter
 from giaann_dask.runs.placement import FIRST_REGIONS, Split
 from giaann_dask.runs.run import RunSize
 from giaann_dask.spec import Specification
@@ -86,6 +86,9 @@ class Manifest:
     pruned_below : int
         Strength units, below which `giaann_dask.algebra.pruning` has left out connections; 0 in a network that has
         all connections of its text.
+    trained_on_misses : bool
+        Whether sequences were trained only to the tokens that the network missed (`TrainingOptions.train_on`), which
+        depend on what it held before.
     """
 
     specification: Specification
@@ -106,6 +109,7 @@ class Manifest:
     counts: Mapping[int, RunSize] = field(default_factory=dict)
     begun_with: int | None = None
     pruned_below: int = 0
+    trained_on_misses: bool = False
 
     @classmethod
     def new(cls, specification: Specification) -> Manifest:
@@ -161,6 +165,22 @@ class Manifest:
                 "take the one that it was made of, and prune the result",
             )
 
+    def require_sum(self, path: object) -> None:
+        """Raise a `SpecificationError` of the network at a path when it is not the sum over its text, in any order."""
+        self.require_whole(path)
+        if not self.specification.is_order_free:
+            raise SpecificationError(
+                f"network {path} has delimiter flags that depend on the order of its text",
+                "canonical flags, or profile best",
+                f"train it anew with {parameter('flags')}=canonical",
+            )
+        if self.trained_on_misses:
+            raise SpecificationError(
+                f"network {path} was trained on the tokens that it missed, which depend on what it held before",
+                "a network that was trained on all tokens of its text",
+                f"train it anew without {parameter('train_on')}=misses",
+            )
+
     def skipped(self) -> dict[str, int]:
         """Return the counted sequences that were not trained, by reason; rare reasons only where they occur."""
         counts = dict(zip(STATUS_NAMES, self.by_status, strict=True))
@@ -182,6 +202,7 @@ class Manifest:
             "counts": bool(self.counts),
             "begun_with": self.begun_with is not None,
             "pruned_below": bool(self.pruned_below),
+            "trained_on_misses": self.trained_on_misses,
         }
         return {name: value for name, value in values.items() if said.get(name, True)}
 
@@ -229,6 +250,9 @@ class Manifest:
             check.integer("begun_with", values["begun_with"], 1)
         if "pruned_below" in values:
             check.integer("pruned_below", values["pruned_below"], 1)
+        if "trained_on_misses" in values:
+            misses = values["trained_on_misses"]
+            check(misses is True, "trained_on_misses", misses, "true, or no such field")
         manifest = cls(**values)
         _check_sizes(manifest, check)
         _check_regions(manifest, check)
@@ -236,7 +260,7 @@ class Manifest:
 
 
 # Fields that are stored only where they say something.
-_OPTIONAL = {"counts", "begun_with", "pruned_below"}
+_OPTIONAL = {"counts", "begun_with", "pruned_below", "trained_on_misses"}
 _COUNTS = (
     "tokens",
     "concepts",

@@ -115,7 +115,7 @@ class Reference(NamedTuple):
     """
 
     name: str
-    kind: str
+    kind: Literal["tag", "branch"]
     commit: str
 
 
@@ -294,8 +294,13 @@ class NetworkStore:
         ----------
         commit : str, optional
             Identity, tag or branch; the head by default.
+
+        Raises
+        ------
+        StoreMissingError
+            If there is no such commit.
         """
-        head = self._tip() if commit is None else self.resolve(commit)
+        head = self._tip() if commit is None else self.open(commit).commit
         with reading(f"network {self.path}"):
             found = list(self._repository.ancestry(snapshot_id=head))
         for info, named in zip(found, (head, *(info.parent_id for info in found)), strict=False):
@@ -357,25 +362,26 @@ class NetworkStore:
                 "take another name",
             ) from error
 
-    def remove_reference(self, name: str) -> None:
+    def remove_reference(self, kind: Literal["tag", "branch"], name: str) -> None:
         """Remove a tag or a branch other than that of the head; call it while holding the lock.
 
         Raises
         ------
         StoreMissingError
-            If there is no such tag or branch.
+            If there is none of this kind and name.
         """
-        kinds = {each.name: each.kind for each in self.references() if each.name not in (BRANCH, self.branch)}
-        if name not in kinds:
+        kept = (BRANCH, self.branch)
+        names = [each.name for each in self.references() if each.kind == kind and each.name not in kept]
+        if name not in names:
             raise StoreMissingError(
-                f"network {self.path} has no tag or branch {name!r} that can be removed",
-                f"one of {sorted(kinds)}",
-                "list them with giaann-dask tag and giaann-dask branch",
+                f"network {self.path} has no {kind} {name!r} that can be removed",
+                f"one of {names}",
+                f"list them with giaann-dask {kind}",
             )
         with writing(f"network {self.path}"):
-            (self._repository.delete_tag if kinds[name] == "tag" else self._repository.delete_branch)(name)
+            (self._repository.delete_tag if kind == "tag" else self._repository.delete_branch)(name)
 
-    def reset(self, commit: str) -> str:
+    def reset(self, commit: str) -> str | None:
         """Make another commit the head of the branch; call it while holding the lock.
 
         Parameters
@@ -385,15 +391,29 @@ class NetworkStore:
 
         Returns
         -------
-        str
-            Tag of the former head, so that its commits are kept.
+        str or None
+            Tag of the former head, so that its commits are kept; None where the commit is the head already.
         """
         identity, head = self.open(commit).commit, self.head()
-        name = f"before-checkout-{head}"
-        if all(each.name != name for each in self.references()):
-            self.add_reference("tag", name, head)
+        if identity == head:
+            return None
+        name = self._tag_before_checkout(head)
         with writing(f"network {self.path}"):
             self._repository.reset_branch(self.branch, identity, from_snapshot_id=head)
+        return name
+
+    def _tag_before_checkout(self, head: str) -> str:
+        """Return the tag of a head that a branch leaves; the names of removed tags cannot be used again."""
+        present = {(each.name, each.commit) for each in self.references()}
+        name, number = f"before-checkout-{head}", 1
+        while (name, head) not in present:
+            try:
+                self.add_reference("tag", name, head)
+            except StoreExistsError:
+                number += 1
+                name = f"before-checkout-{head}-{number}"
+            else:
+                break
         return name
 
     def open(self, commit: str) -> CommitReader:
@@ -462,12 +482,13 @@ class NetworkStore:
 
         Tags and other branches, which would keep their commits, are removed too.
         """
-        before = len(self.commits())
-        for each in self.references():
+        references = self.references()
+        before = {commit.identity for each in references for commit in self.log(each.commit)}
+        for each in references:
             if each.name not in (BRANCH, self.branch):
-                self.remove_reference(each.name)
+                self.remove_reference(each.kind, each.name)
         self.collect(keep_commits=1)
-        return before - len(self.commits())
+        return len(before) - len(self.commits())
 
     def begin(self, before: str | None = None) -> icechunk.Session:
         """Return a session in which the next commit is written; `fork` it before changing anything.

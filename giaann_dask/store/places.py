@@ -5,6 +5,7 @@ Icechunk reads and writes the networks; obstore handles the single objects besid
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import shutil
@@ -276,7 +277,7 @@ def answering(what: str = "the network") -> Iterator[None]:
 
 
 @contextmanager
-def scratch_place(path: Path, purpose: str) -> Iterator[Path]:
+def scratch_place(path: Path, purpose: str, *, held: bool = False) -> Iterator[Path]:
     """Yield a place beside a network that all who see the network see, and remove what is there at the end.
 
     Parameters
@@ -285,8 +286,15 @@ def scratch_place(path: Path, purpose: str) -> Iterator[Path]:
         Place of the network.
     purpose : str
         Part of the name.
+    held : bool
+        Whether the caller has the right to write the network: what a call that was killed has left is removed, too.
     """
     place = place_beside(path, purpose)
+    if held:
+        # Always the same one, which nobody else would name so.
+        number = hashlib.blake2b(f"{path.name}.{purpose}".encode(), digest_size=4).hexdigest()
+        place = path.parent / f"{path.name}.{purpose}-{number}"
+        remove_place(place)
     try:
         yield place
     finally:

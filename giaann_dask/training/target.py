@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from giaann_dask.cluster.sharing import SharedPlace
-from giaann_dask.errors import SpecificationError, parameter
+from giaann_dask.errors import SpecificationError, describe_difference, parameter
 from giaann_dask.increments.scaling import require_sums
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
@@ -145,8 +145,9 @@ def open_store(path: Path, branch: str = BRANCH) -> NetworkStore | None:
 def check_same(what: str, wanted: object, stored: object, path: Path) -> None:
     """Raise a `SpecificationError` when a requested property differs from the stored one."""
     if wanted != stored:
+        shown, expected = describe_difference(stored, wanted)
         raise SpecificationError(
-            f"network {path} has {what} {str(stored)[:200]}",
-            f"{str(wanted)[:200]} as asked for",
+            f"network {path} has {what} {shown}",
+            f"{expected} as asked for",
             "leave it out to use the network's own, or train a new network",
         )

@@ -149,6 +149,7 @@ class Trainer:
         self._workers = {*roles.storage, *roles.compute}
         self._moves = DataMoves(client)
         self._regions_reported = float("-inf")
+        self._marked = False
         self.counted = 0
         self.unsaved: Unsaved | None = None
         self.held: tuple[Future, ...] = ()
@@ -179,6 +180,7 @@ class Trainer:
             If inputs, cluster or store have an error; commits remain.
         """
         started = time.perf_counter()
+        self._marked = mark is not None
         sources = replace(sources, reading=replace(sources.reading, stop=self._stop))
         stream = EncodingStream(self._client, self._vocabulary, sources, self._stream_options(), self._ledger)
         blocks = stream.blocks(inputs)
@@ -356,6 +358,7 @@ class Trainer:
             tokens=manifest.tokens + counts.trained_tokens,
             concepts=block.sizes[0],
             features=block.sizes[1],
+            trained_on_misses=manifest.trained_on_misses or self._marked,
             **changes,
         )
         for update in block.ledger:

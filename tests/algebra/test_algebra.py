@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +40,9 @@ from giaann_dask.runs.renaming import Renaming, rename_run
 from giaann_dask.runs.run import Run, select_rows
 from giaann_dask.runs.target_sets import run_of_blocks
 from giaann_dask.spec import MAXIMUM_CONCEPTS, MAXIMUM_FEATURES
+from giaann_dask.store import places
+from giaann_dask.store.manifest import Manifest
+from giaann_dask.store.network_store import NetworkStore
 
 PARAGRAPHS = sample_text().read_text(encoding="utf-8").split("\n\n")
 DOCUMENTS = ["\n\n".join(PARAGRAPHS[at::6]) for at in range(3)]
@@ -165,6 +170,70 @@ def test_forgetting_can_purge_everything_before(trained: dict[str, gd.Network], 
     assert (nothing.connections, gd.open(network.path).manifest.sequences) == (0, 0)
 
 
+@only_v1
+def test_a_removal_that_was_interrupted_is_finished(
+    trained: dict[str, gd.Network], client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The documents' own network goes, earlier commits are purged, and the certificate is made."""
+    network = gd.add([trained["first"], trained["third"]], tmp_path / "net", client=client)
+    with monkeypatch.context() as killed:
+        killed.setattr(places, "remove_place", lambda path: None)
+        killed.setattr(NetworkStore, "purge", lambda store: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            gd.forget(network, [DOCUMENTS[2]], client=client, purge=True)
+    assert len(list(tmp_path.iterdir())) == 2
+    commit = gd.open(network.path).commit
+    with pytest.raises(OptionError, match="kept their names"):
+        gd.forget(network, [DOCUMENTS[2]], client=client, renumber=True)
+    report = gd.forget(network, [DOCUMENTS[2]], client=client, purge=True)
+    assert (report.commit_before, report.commit, report.purged_commits) == (network.commit, commit, 2)
+    assert (report.digest, report.digest_removed) == (trained["first"].digest(), trained["third"].digest())
+    assert (report.connections_before, report.sequences) == (
+        network.manifest.connections,
+        trained["third"].manifest.sequences,
+    )
+    assert [each.name for each in tmp_path.iterdir()] == ["net"]
+    with pytest.raises(OptionError, match="not at all"):
+        gd.forget(network, [DOCUMENTS[2]], client=client)
+
+
+def test_who_has_the_text_can_recompute_a_certificate(
+    trained: dict[str, gd.Network], client: Client, tmp_path: Path
+) -> None:
+    network = gd.add([trained["first"], trained["second"]], tmp_path / "net", client=client)
+    report = gd.forget(network, [DOCUMENTS[0]], client=client)
+    said = json.loads(json.dumps(report.as_dict()))
+    rule = gd.Specification.from_dict(said["specification"])
+    files = write_texts(tmp_path / "texts", [DOCUMENTS[0]])
+    text = gd.TextOptions(tagger=said["tagger"] or None)
+    again = gd.train(files, tmp_path / "again", client=client, specification=rule, text=text)
+    assert again.digest() == said["digest_removed"]
+    assert said["ever_pos"] == again._reader.ever_pos().identity()
+    assert [part.identity for part in again.text_parts()] == said["parts"]
+
+
+def test_networks_trained_on_misses_are_no_sums(client: Client, tmp_path: Path) -> None:
+    first, second = DOCUMENTS[:2]
+    missed = gd.TrainingOptions(train_on="misses")
+    network = gd.train([first], tmp_path / "net", client=client, specification=specification("v1"))
+    assert "trained_on_misses" not in network.manifest.as_dict()
+    network.branch("whole")
+    texts = write_texts(tmp_path / "texts", [second])
+    network = gd.train(texts, network.path, client=client, options=missed)
+    assert network.manifest.trained_on_misses
+    # As later training on all tokens changes nothing about it.
+    network = gd.train([DOCUMENTS[2]], network.path, client=client)
+    for refused in (
+        lambda: gd.forget(network, texts, client=client),
+        lambda: gd.add([network, tmp_path / "net"], tmp_path / "sum", client=client),
+        lambda: gd.create_island(network, tmp_path / "island", {}),
+    ):
+        with pytest.raises(SpecificationError, match="tokens that it missed"):
+            refused()
+    assert Manifest.from_dict(json.loads(json.dumps(network.manifest.as_dict()))) == network.manifest
+    assert gd.forget(network.path, [first], client=client, branch="whole").connections == 0
+
+
 @only_best
 def test_what_was_not_trained_cannot_be_forgotten(
     trained: dict[str, gd.Network], client: Client, tmp_path: Path
@@ -201,6 +270,9 @@ def test_networks_that_depend_on_order_are_refused(client: Client, tmp_path: Pat
     assert not (tmp_path / "sum").exists()
     difference = gd.diff(one, two, client=client)
     assert not difference.is_empty
+    for largest in (-1, 1.5):
+        with pytest.raises(OptionError, match=f"largest is {largest}; expected a whole number, 0 or more"):
+            gd.diff(one, two, client=client, largest=largest)  # type: ignore[arg-type]
 
 
 @only_best
@@ -218,9 +290,13 @@ def test_sums_that_would_count_text_twice_are_refused(
         gd.add([one, two], once.path, client=client)
     with pytest.raises(OptionError, match="two or more"):
         gd.add([one], tmp_path / "one", client=client)
-    other = gd.train(
-        [DOCUMENTS[1]], tmp_path / "other", client=client, specification=gd.Specification(seed_tokens=9, regions=1)
-    )
+    rule = gd.Specification(seed_tokens=9, regions=1)
+    other = gd.train([DOCUMENTS[1]], tmp_path / "other", client=client, specification=rule)
+    one = gd.train([DOCUMENTS[1]], tmp_path / "v1", client=client, specification=replace(rule, seed_tokens=8))
+    with pytest.raises(
+        SpecificationError, match="other: seed_tokens=9; expected seed_tokens=8"
+    ):
+        gd.diff(one, other, client=client)
     with pytest.raises(SpecificationError):
         gd.add([one, other], tmp_path / "sum", client=client)
 

@@ -82,10 +82,13 @@ def test_the_strongest_connections_stay(whole: gd.Network, client: Client, tmp_p
 
 def test_a_pruned_network_is_no_sum_any_more(whole: gd.Network, client: Client, tmp_path: Path) -> None:
     pruned = gd.prune(whole, tmp_path / "pruned", keep=0.5, client=client)
+    gd.create_island(whole, tmp_path / "island", {})
     for refused in (
         lambda: gd.train(["The grey heron stood in the cold water of the old river."], pruned.path, client=client),
         lambda: gd.add([pruned, whole], tmp_path / "sum", client=client),
         lambda: gd.forget(pruned, sample_test_text(), client=client),
+        lambda: gd.create_island(pruned, tmp_path / "other", {}),
+        lambda: gd.merge_bundles(pruned.path, [tmp_path / "bundle"], island=tmp_path / "island", client=client),
     ):
         with pytest.raises(SpecificationError, match="was pruned"):
             refused()

@@ -32,6 +32,7 @@ from giaann_dask.errors import (
     StoreExistsError,
 )
 from giaann_dask.islands.signing import generate_key
+from giaann_dask.store.manifest import Manifest
 from giaann_dask.text.reading import ReadOptions
 
 PARAGRAPHS = sample_text().read_text(encoding="utf-8").split("\n\n")
@@ -279,7 +280,9 @@ def test_added_columns_stay_where_they_are(client: Client, tmp_path: Path) -> No
         assert gd.train(later, tmp_path / network, client=client).digest() == one.digest()
 
 
-def test_what_is_no_sum_is_not_packed(client: Client, tmp_path: Path, trained: Callable[[str], Trained]) -> None:
+def test_what_is_no_sum_is_not_packed(
+    client: Client, tmp_path: Path, trained: Callable[[str], Trained], monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = trained("v1")
     key = made.folder / "island1.key"
     out = tmp_path / "bundle"
@@ -290,6 +293,8 @@ def test_what_is_no_sum_is_not_packed(client: Client, tmp_path: Path, trained: C
     with pytest.raises(SpecificationError, match="canonical"):
         gd.create_island(history.path, tmp_path / "x.island", {})
     generate_key(tmp_path / "unlisted")
+    with pytest.raises(OptionError, match="path of a new file"):
+        generate_key(Path(""))
     with pytest.raises(OptionError, match="key has the public key"):
         gd.pack_bundle(
             made.folder / "island1", REST[1::3], out, island=made.island, key=tmp_path / "unlisted", client=client
@@ -301,6 +306,12 @@ def test_what_is_no_sum_is_not_packed(client: Client, tmp_path: Path, trained: C
         file.write_text("".join(json.dumps({"text": text + end}) + "\n" for text in REST[:6]), encoding="utf-8")
     gd.train(files[0], tmp_path / "misses", client=client)
     gd.train(files[1], tmp_path / "misses", client=client, options=gd.TrainingOptions(train_on="misses"))
+    with pytest.raises(SpecificationError, match="tokens that it missed"):
+        gd.pack_bundle(tmp_path / "misses", files, out, island=made.island, key=key, client=client)
+    with pytest.raises(SpecificationError, match="tokens that it missed"):
+        gd.create_island(tmp_path / "misses", tmp_path / "x.island", {})
+    # Which an earlier version did not write down.
+    monkeypatch.setattr(Manifest, "require_sum", lambda *_: None)
     with pytest.raises(StoreDamagedError, match="not the sum"):
         gd.pack_bundle(tmp_path / "misses", files, out, island=made.island, key=key, client=client)
     assert not out.exists()

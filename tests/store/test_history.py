@@ -66,15 +66,45 @@ def test_tagged_commits_outlive_their_branch(network: gd.Network, client: Client
     assert (kept.commit, kept.manifest.connections > 0) == (first, True)
     assert kept.digest() == gd.train([TEXTS[0]], network.path.parent / "one", client=client, profile="best").digest()
     with store.lock():
-        store.remove_reference("kept")
+        store.remove_reference("tag", "kept")
         store.collect(keep_commits=1)
     with pytest.raises(StoreMissingError):
         gd.open(network, first)
 
 
+def test_names_are_removed_by_their_kind(network: gd.Network) -> None:
+    network.tag("one")
+    network.branch("two")
+    store = NetworkStore(network.path)
+    with store.lock():
+        for kind, name in (("branch", "one"), ("tag", "two"), ("branch", "main")):
+            with pytest.raises(StoreMissingError, match=f"no {kind} '{name}'"):
+                store.remove_reference(kind, name)  # type: ignore[arg-type]
+        store.remove_reference("branch", "two")
+        store.remove_reference("tag", "one")
+    assert [each.name for each in network.references()] == ["main"]
+
+
+def test_a_former_head_is_tagged_although_its_tag_was_removed(network: gd.Network) -> None:
+    """Icechunk never gives the name of a tag twice."""
+    first, store = network.log()[1].identity, NetworkStore(network.path)
+    with store.lock():
+        assert store.reset("main") is None
+        names = []
+        for _ in range(3):
+            names.append(store.reset(first))
+            store.reset(network.commit)
+            store.remove_reference("tag", names[-1] or "")
+    name = f"before-checkout-{network.commit}"
+    assert names == [name, f"{name}-2", f"{name}-3"]
+    assert f"before-checkout-{first}" in {each.name for each in network.references()}
+
+
 def test_purging_removes_every_name(network: gd.Network, client: Client) -> None:
     network.tag("with-it")
-    gd.forget(network, [TEXTS[1]], client=client, purge=True)
+    network.branch("side")
+    gd.train([TEXTS[2]], network.path, client=client, branch="side")
+    assert gd.forget(network, [TEXTS[1]], client=client, purge=True).purged_commits == 4
     assert [each.name for each in network.references()] == ["main"]
     with pytest.raises(StoreMissingError):
         gd.open(network.path, "with-it")
@@ -93,6 +123,8 @@ def test_names_are_given_once(network: gd.Network, client: Client) -> None:
         gd.train([TEXTS[2]], network.path.parent / "new", client=client, branch="two")
     with pytest.raises(StoreMissingError):
         gd.open(network, "two")
+    with pytest.raises(StoreMissingError, match="no commit, tag or branch two"):
+        NetworkStore(network.path).log("two")
     assert not (network.path.parent / "new" / "refs").exists()
 
 
