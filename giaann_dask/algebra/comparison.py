@@ -17,7 +17,16 @@ from giaann_dask.algebra.parts import require_same_rules, submit_parts
 from giaann_dask.cluster import attempt, results, task_key
 from giaann_dask.errors import require_option
 from giaann_dask.events import Observer, StageAdvanced, ignore
-from giaann_dask.increments.contexts import CONTEXTS, EXTENDS, word_key
+from giaann_dask.increments.contexts import (
+    BOUNDARY,
+    CONTEXTS,
+    EXTENDS,
+    NONE,
+    WORD,
+    ending_of,
+    source_key,
+    word_key,
+)
 from giaann_dask.keys import Integers, unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_encoded, merge_runs
 from giaann_dask.runs.packing import PackedRegionRun
@@ -43,7 +52,8 @@ class ChangedConnection(NamedTuple):
     kind : {"new", "gone", "stronger", "weaker"}
         How it differs.
     source, target : str
-        Names of the neurons, as ``column/feature``; of profile ``best`` the kind and key of the context, and the word.
+        Names of the neurons, as ``column/feature``; of profile ``best`` the kind of the context with its word,
+        or with its key where it has several, and the word.
     segment, branch : int
         Where the target receives it.
     change : float
@@ -198,13 +208,27 @@ def _submit_differences(
     tasks = []
     for region in sorted({*olds, *news}):
         runs = [*olds.get(region, []), *news.get(region, [])]
-        key = task_key("compare", len(olds.get(region, [])), largest, [run.key for run in runs])
-        tasks.append(client.submit(compare_region, len(olds.get(region, [])), largest, *runs, key=key))
+        # What contexts extend are counts that the others imply.
+        unnamed = NONE if old.manifest().specification.has_columns else EXTENDS
+        key = task_key("compare", len(olds.get(region, [])), largest, unnamed, [run.key for run in runs])
+        tasks.append(client.submit(compare_region, len(olds.get(region, [])), largest, unnamed, *runs, key=key))
     return tasks
 
 
-def compare_region(olds: int, largest: int, *runs: PackedRegionRun) -> RegionDifference:
-    """Compare the sum of the first runs of a region with the sum of the others (a task)."""
+def compare_region(olds: int, largest: int, unnamed: int, *runs: PackedRegionRun) -> RegionDifference:
+    """Compare the sum of the first runs of a region with the sum of the others (a task).
+
+    Parameters
+    ----------
+    olds : int
+        How many of the runs come first.
+    largest : int
+        How many changes of each kind are named.
+    unnamed : int
+        Segment whose connections are counted and never named.
+    *runs : PackedRegionRun
+        The runs.
+    """
     old, new = (merge_encoded([run.connections for run in part], decode_table) for part in (runs[:olds], runs[olds:]))
     # The union of both, first with which of them has each connection, then with the change of its strength.
     has = merge_runs([_weighed(old, np.full(len(old), _GONE)), _weighed(new, np.full(len(new), _NEW))])
@@ -217,7 +241,8 @@ def compare_region(olds: int, largest: int, *runs: PackedRegionRun) -> RegionDif
     masks = (has.strength == _NEW, has.strength == _GONE, both & (change > 0), both & (change < 0))
     counts = [int(mask.sum()) for mask in masks]
     source = np.repeat(has.source, np.diff(has.pointer))
-    chosen = [_largest(np.flatnonzero(mask), change, largest) for mask in masks]
+    named = unpack_target(has.target)[0] != unnamed
+    chosen = [_largest(np.flatnonzero(mask & named), change, largest) for mask in masks]
     at = np.concatenate(chosen)
     kind = np.repeat(np.arange(len(KINDS)), [len(each) for each in chosen])
     return RegionDifference((*counts, len(has) - sum(counts)), kind, source[at], has.target[at], change[at])
@@ -249,7 +274,7 @@ def _named(
         np.concatenate([np.zeros(0, np.int64), *(getattr(each, field) for each in found)])
         for field in ("kind", "source", "target", "change")
     )
-    words = {word_key(word): word for word in names.features[1:]} if not specification.has_columns else {}
+    contexts = None if specification.has_columns else _ContextNames(names.features[1:])
     # Strengths as sums, before any limit of the specification.
     unit = 1 << specification.strength_bits if specification.has_columns else 1
     named = []
@@ -258,10 +283,10 @@ def _named(
         for each in at[np.lexsort((target[at], source[at], -np.abs(change[at])))][:largest].tolist():
             segment, neuron, branch = (int(part) for part in unpack_target(target[each]))
             ends = (int(source[each]), neuron)
-            if specification.has_columns:
+            if contexts is None:
                 of_source, of_target = (_neuron_name(end, names) for end in ends)
             else:
-                of_source, of_target = _context_name(ends[0], segment), words.get(neuron, f"{neuron:013x}")
+                of_source, of_target = contexts.name(segment, ends[0]), contexts.word(neuron)
             named.append(ChangedConnection(name, of_source, of_target, segment, branch, int(change[each]) / unit))
     return named
 
@@ -272,6 +297,38 @@ def _neuron_name(neuron: int, names: Vocabulary) -> str:
     return names.concepts[column] if feature == 0 else f"{names.concepts[column]}/{names.features[feature]}"
 
 
-def _context_name(key: int, kind: int) -> str:
-    """Return the kind and key of a context."""
-    return f"{'extends' if kind == EXTENDS else CONTEXTS[kind].name}:{key:013x}"
+class _ContextNames:
+    """Names of contexts and words by their keys, as far as a dictionary has the words.
+
+    Parameters
+    ----------
+    words : sequence of str
+        The dictionary.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
+        self._keys = {WORD: np.array([word_key(word) for word in words], np.int64)}
+
+    def word(self, key: int) -> str:
+        """Return the word of a key."""
+        return self._find(self._keys[WORD], key, self._words)
+
+    def name(self, kind: int, key: int) -> str:
+        """Return the kind of a context, and its word; the key alone where it has several words, which hashes hide."""
+        parts = CONTEXTS[kind].parts
+        if not parts:
+            return CONTEXTS[kind].name
+        if len(parts) > 1:
+            return f"{CONTEXTS[kind].name}:{key:013x}"
+        view = parts[0][0]
+        if view not in self._keys:
+            self._keys[view] = np.array([word_key(ending_of(word)) for word in self._words], np.int64)
+        keys = source_key(kind, [np.append(self._keys[view], BOUNDARY)])
+        names = self._words if view == WORD else [*map(ending_of, self._words)]
+        return f"{CONTEXTS[kind].name}:{self._find(keys, key, [*names, 'beginning of a sentence'])}"
+
+    @staticmethod
+    def _find(keys: Integers, key: int, names: Sequence[str]) -> str:
+        places = np.flatnonzero(keys == key)
+        return names[int(places[0])] if len(places) else f"{key:013x}"

@@ -32,6 +32,7 @@ from giaann_dask.errors import (
     StoreExistsError,
     StoreMissingError,
 )
+from giaann_dask.increments.contexts import CONTEXTS
 from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_target
 from giaann_dask.runs import renamed_rows
 from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
@@ -293,9 +294,7 @@ def test_sums_that_would_count_text_twice_are_refused(
     rule = gd.Specification(seed_tokens=9, regions=1)
     other = gd.train([DOCUMENTS[1]], tmp_path / "other", client=client, specification=rule)
     one = gd.train([DOCUMENTS[1]], tmp_path / "v1", client=client, specification=replace(rule, seed_tokens=8))
-    with pytest.raises(
-        SpecificationError, match="other: seed_tokens=9; expected seed_tokens=8"
-    ):
+    with pytest.raises(SpecificationError, match="other: seed_tokens=9; expected seed_tokens=8"):
         gd.diff(one, other, client=client)
     with pytest.raises(SpecificationError):
         gd.add([one, other], tmp_path / "sum", client=client)
@@ -338,6 +337,23 @@ def test_text_that_networks_share_is_counted_once(profile: str, client: Client, 
     with pytest.raises(OptionError, match="in part"):
         gd.add([right, partly], tmp_path / "x", client=client, overlap="once")
     assert not (tmp_path / "x").exists()
+
+
+@only_best
+def test_differences_of_contexts_are_named(trained: dict[str, gd.Network], client: Client) -> None:
+    difference = gd.diff(trained["first"], trained["all"], client=client, largest=400)
+    words = set(trained["all"]._reader.vocabulary().features)
+    kinds = {kind.name: len(kind.parts) for kind in CONTEXTS}
+    seen = set()
+    for each in difference.largest:
+        kind, _, name = each.source.partition(":")
+        assert each.target in words
+        assert kind == CONTEXTS[each.segment].name, "what contexts extend has no name"
+        if kinds[kind] == 1:
+            assert kind == "e1" or name in {*words, "beginning of a sentence"}
+            seen.add(name)
+    assert {"the", "beginning of a sentence", "-ing"} <= seen
+    assert difference.connections["new"] > 400
 
 
 @only_v1
