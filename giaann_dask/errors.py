@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Self
 
 # Around the name of a parameter in the text of an error; no text of a user holds it.
 _MARK = "\x1f"
@@ -67,6 +67,11 @@ class GiaannError(Exception):
         if remedy:
             message += f"; {remedy}"
         return " ".join(message.split())
+
+    def at(self, place: str) -> Self:
+        """Return the same error that says first where it occurred."""
+        received, expected, remedy = self._marked
+        return type(self)(f"{place}: {received}", expected, remedy)
 
     def choose_spelling(self, spelling: Callable[[str], str]) -> None:
         """Let ``str(error)`` be the message with every parameter as `spelling` writes its name."""

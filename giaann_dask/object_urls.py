@@ -222,7 +222,7 @@ class ObjectPath(PosixPath):
 
     def __str__(self) -> str:
         """Return the URL, as an `ObjectUrl`."""
-        scheme, _, rest = super().__str__().partition(":/")
+        scheme, _, rest = super().__str__().partition(":")
         return ObjectUrl(f"{scheme}://{rest.lstrip('/')}", self.options)
 
     def __fspath__(self) -> str:

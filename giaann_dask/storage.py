@@ -55,6 +55,8 @@ _UNREACHABLE = (
     *("dispatch failure", "timed out", "connection refused", "connection reset"),
     *("error sending request", "error trying to connect"),
 )
+# What they say where they look for credentials in vain: the addresses are those of the services of virtual machines.
+_CREDENTIALS = ("loading credentials", "credential provider", "169.254.169.254", "metadata.google.internal")
 _REFUSED = ("permission denied", "os error 13", "not permitted", "not a directory", "is a directory")
 
 
@@ -330,7 +332,7 @@ def writing(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         if is_unreachable(error):
-            raise unreachable(what) from error
+            raise unreachable(what, error) from error
         if _matches(error, (errno.EROFS,), _READ_ONLY):
             raise StoreRefusedError(
                 f"{what} could not be written: {first_line(error)}",
@@ -370,7 +372,7 @@ def reading(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         if is_unreachable(error):
-            raise unreachable(what) from error
+            raise unreachable(what, error) from error
         raise StoreDamagedError(
             f"{what} cannot be read: {first_line(error)}",
             "an intact store",
@@ -380,16 +382,28 @@ def reading(what: str) -> Iterator[None]:
 
 def is_unreachable(error: BaseException) -> bool:
     """Return whether an error, or one that caused it, says that an object store did not respond."""
+    return _says(error, (*_UNREACHABLE, *_CREDENTIALS))
+
+
+def _says(error: BaseException, signs: Sequence[str]) -> bool:
+    """Return whether an error of Icechunk or obstore, or one that caused it, has one of some texts."""
     return any(
         type(seen).__module__.partition(".")[0] in ("icechunk", "obstore")
-        and any(sign in str(seen).lower() for sign in _UNREACHABLE)
+        and any(sign in str(seen).lower() for sign in signs)
         and not isinstance(seen, GiaannError)
         for seen in _causes(error)
     )
 
 
-def unreachable(what: str) -> StoreUnreachableError:
-    """Return the error for an object store that does not respond."""
+def unreachable(what: str, error: BaseException) -> StoreUnreachableError:
+    """Return the error for an object store that does not respond, or for which there are no credentials."""
+    if _says(error, _CREDENTIALS):
+        return StoreUnreachableError(
+            f"{what} without credentials for its object store",
+            "credentials in the environment of this process",
+            "set them (of s3:// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), or give them by "
+            f"{parameter('storage_options')}; anonymous=true reads public buckets",
+        )
     return StoreUnreachableError(
         f"the object store of {what} does not answer",
         "",

@@ -9,6 +9,8 @@ from pathlib import Path
 
 _NUMBA = "NUMBA_CACHE_DIR"
 _PACKAGE = Path(__file__).parent
+# Name of the folder that is made where no other one can be written.
+_TEMPORARY = "giaann-dask-"
 
 
 def user_cache() -> Path:
@@ -26,12 +28,12 @@ def provide_code_cache() -> None:
     """
     if _NUMBA in os.environ or _is_writable(_PACKAGE) or _is_writable(_cache_home() / "numba"):
         return
-    folder = Path(tempfile.gettempdir(), f"giaann-dask-{os.getuid()}")
+    folder = Path(tempfile.gettempdir(), f"{_TEMPORARY}{os.getuid()}")
     try:
         folder.mkdir(mode=0o700)
     except OSError:
         if not _is_private(folder):
-            folder = Path(tempfile.mkdtemp(prefix="giaann-dask-"))
+            folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY))
     os.environ[_NUMBA] = str(folder)
 
 
@@ -43,6 +45,11 @@ def code_cache() -> Path:
     if _NUMBA in os.environ:
         return Path(os.environ[_NUMBA])
     return _PACKAGE / "__pycache__" if _is_writable(_PACKAGE) else _cache_home() / "numba"
+
+
+def is_temporary(folder: Path) -> bool:
+    """Return whether a folder is one that `provide_code_cache` makes, which systems remove when they start."""
+    return folder.parent == Path(tempfile.gettempdir()) and folder.name.startswith(_TEMPORARY)
 
 
 def _cache_home() -> Path:

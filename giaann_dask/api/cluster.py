@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from giaann_dask.cluster import attempt, current_client
+from giaann_dask.cluster import attempt, current_client, require_synchronous
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, notify_all
 
@@ -62,11 +62,19 @@ def connect(
 
     Raises
     ------
+    OptionError
+        If the address is none: functions take clients and cluster objects as they are.
     ClusterError
         If the scheduler does not answer in time.
     InputMissingError
         If the scheduler file does not exist.
     """
+    if not isinstance(scheduler, str | None):
+        raise OptionError(
+            f"{parameter('scheduler')} is of type {type(scheduler).__name__}",
+            "the address of a scheduler",
+            f"give the client or the cluster to train, open and so on as {parameter('client')}",
+        )
     from giaann_dask.cluster import ClusterOptions
     from giaann_dask.cluster import connect as connect_unmonitored
     from giaann_dask.diagnostics.monitoring.reporter import add_monitoring
@@ -118,7 +126,7 @@ def use_client(client: ClientLike | None = None) -> Iterator[Client]:
         with connect(client) as joined:
             yield joined
     elif hasattr(client, "scheduler_address"):
-        with Client(client, set_as_default=False) as joined:
+        with Client(require_synchronous(client), set_as_default=False) as joined:
             require_versions(joined)
             yield joined
     else:
@@ -161,17 +169,6 @@ def observe_work(
         bars = opened.enter_context(progress_bars(workload, progress))
         opened.enter_context(attempt())
         yield used, opened.enter_context(report_events(used, notify_all(observer, bars)))
-
-
-def require_synchronous(client: Client) -> Client:
-    """Return a client; raise an `OptionError` if it is asynchronous."""
-    if client.asynchronous:
-        raise OptionError(
-            f"{parameter('client')} is asynchronous",
-            "a synchronous distributed.Client",
-            "make one with Client(address), or train with wait=False and await what it returns",
-        )
-    return client
 
 
 def _start_default() -> Client:

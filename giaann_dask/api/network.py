@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from giaann_dask.api.cluster import ClientLike, connect, observe_work, require_synchronous, use_client
-from giaann_dask.cluster import attempt, current_client
+from giaann_dask.api.cluster import ClientLike, connect, observe_work, use_client
+from giaann_dask.cluster import attempt, current_client, require_synchronous
 from giaann_dask.errors import OptionError, ReportMissingError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.object_urls import reaching

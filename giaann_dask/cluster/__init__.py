@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from giaann_dask.cluster.waiting import (
         current_client,
         query_scheduler,
+        require_synchronous,
         result,
         results,
         send,
@@ -39,6 +40,7 @@ _MODULES = {
     "driver_allocator": "giaann_dask.cluster.memory_budget",
     "prepare": "giaann_dask.cluster.connecting",
     "query_scheduler": "giaann_dask.cluster.waiting",
+    "require_synchronous": "giaann_dask.cluster.waiting",
     "region_budget": "giaann_dask.cluster.memory_budget",
     "result": "giaann_dask.cluster.waiting",
     "results": "giaann_dask.cluster.waiting",
@@ -57,6 +59,7 @@ __all__ = [
     "Roles",
     "WorkerMemory",
     "query_scheduler",
+    "require_synchronous",
     "attempt",
     "connect",
     "current_client",

@@ -18,7 +18,7 @@ from giaann_dask.cluster.sharing import naming_worker, open_commit
 from giaann_dask.cluster.submitting import TaskSubmitter
 from giaann_dask.cluster.waiting import current_client, query_scheduler, task_key
 from giaann_dask.dask_types import register
-from giaann_dask.errors import GiaannError, StoreMissingError
+from giaann_dask.errors import StoreDamagedError, StoreMissingError
 from giaann_dask.runs.merging import merge_encoded, plan_compaction
 from giaann_dask.runs.packing import PackedRegionRun, pack_targets, unpack
 from giaann_dask.runs.run import Run
@@ -71,11 +71,12 @@ def open_run(path: str, commit: str, identity: str, attempt: str = "", home: int
     kept = KEPT.take(attempt, identity)
     if kept is not None:
         return kept
-    try:
-        run = _opened_commit(path, commit).run(identity)
-    except GiaannError:
-        # Also where the commit was opened before it was forgotten, or with credentials that have expired since.
-        run = open_any_commit(path, commit, [identity]).run(identity)
+    with naming_worker(path):
+        try:
+            run = _opened_commit(path, commit).run(identity)
+        except (StoreDamagedError, StoreMissingError):
+            # Also where the commit was opened before it was forgotten.
+            run = open_any_commit(path, commit, [identity]).run(identity)
     count_read(run.nbytes)
     return run
 

@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from giaann_dask.cluster.waiting import ask_workers, query_scheduler
-from giaann_dask.errors import ClusterError, InputMissingError, StoreMissingError, StoreUnsharedError
+from giaann_dask.errors import (
+    ClusterError,
+    InputMissingError,
+    OptionError,
+    StoreMissingError,
+    StoreUnreachableError,
+    StoreUnsharedError,
+)
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.locking import FolderState, LockToken, WriteLock, inspect_folder, unshared
 from giaann_dask.store.network_store import NetworkStore
@@ -165,22 +172,21 @@ def naming_worker(path: str = "") -> Iterator[None]:
     Raises
     ------
     StoreUnsharedError
-        Instead of a `StoreMissingError` or a `StoreUnsharedError` of a worker in another process than its client.
-    InputMissingError
+        Instead of a `StoreMissingError` or a `StoreUnsharedError` of a worker in another process than its client, or
+        where it has not what it needs to reach an object store.
+    InputMissingError, StoreUnreachableError
         Instead of one of such a worker.
     """
     try:
         yield
-    except (InputMissingError, StoreMissingError, StoreUnsharedError) as error:
+    except (InputMissingError, OptionError, StoreMissingError, StoreUnreachableError, StoreUnsharedError) as error:
         worker = _worker()
         if worker is None:
             raise
-        problem = f"worker {worker} on host {socket.gethostname()}: {error.received}"
-        if isinstance(error, InputMissingError):
-            raise InputMissingError(problem, error.expected, error.remedy) from error
-        if isinstance(error, StoreUnsharedError):
-            raise StoreUnsharedError(problem, error.expected, error.remedy) from error
-        raise unshared(problem, path) from error
+        where = f"worker {worker} on host {socket.gethostname()}"
+        if isinstance(error, StoreMissingError | OptionError):
+            raise unshared(f"{where}: {error.received}", path) from error
+        raise error.at(where) from error
 
 
 def open_commit(path: str, commit: str) -> CommitReader:

@@ -44,6 +44,20 @@ def require_versions(client: Client) -> None:
     """
     if client in _compared or client.scheduler is None or client.scheduler.address.startswith("inproc:"):
         return
+    compare_versions(client)
+    survive_losses(client)
+    load_on_scheduler(client)
+    _compared.add(client)
+
+
+def compare_versions(client: Client) -> None:
+    """Check that scheduler and workers have this package and the versions of this process, and change nothing.
+
+    Raises
+    ------
+    ClusterError
+        As `require_versions`.
+    """
     try:
         found: dict[str, Any] = client.sync(
             client._get_versions, packages=["giaann_dask"], callback_timeout=timeout_s()
@@ -67,9 +81,6 @@ def require_versions(client: Client) -> None:
         )
     for difference in _differences(ours, others, _SIMILAR):
         _LOG.warning("%s", difference)
-    survive_losses(client)
-    load_on_scheduler(client)
-    _compared.add(client)
 
 
 def _packages(answer: Mapping[str, Any]) -> dict[str, str]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from giaann_dask.cluster.lost import closed_client, lost_cluster
-from giaann_dask.errors import ClusterError, parameter
+from giaann_dask.errors import ClusterError, OptionError, parameter
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT_S = 1800.0
 # After a timeout, the request for the state of the workers may take so much longer.
 _LAST_LOOK_S = 10.0
+
+
+AnyClient = TypeVar("AnyClient")
 
 
 def task_key(name: str, *identity: Any) -> str:
@@ -55,6 +58,17 @@ def current_client() -> Client | None:
     return None if client.asynchronous else client
 
 
+def require_synchronous(client: AnyClient) -> AnyClient:
+    """Return a client or a cluster object; raise an `OptionError` if it is asynchronous."""
+    if getattr(client, "asynchronous", False):
+        raise OptionError(
+            f"{parameter('client')} is asynchronous",
+            "a synchronous distributed.Client, as of Client(address)",
+            "make one in another thread; train with it and wait=False to await the training",
+        )
+    return client
+
+
 def query_scheduler(client: Client, question: str, **arguments: Any) -> Any:
     """Send a request to the scheduler and return its response, within a timeout.
 
@@ -71,8 +85,11 @@ def query_scheduler(client: Client, question: str, **arguments: Any) -> Any:
     ------
     ClusterError
         If the client is closed, or there is no response.
+    OptionError
+        If the client is asynchronous.
     """
     limit = timeout_s()
+    require_synchronous(client)
     if client.scheduler is None:
         raise closed_client()
     try:

@@ -20,6 +20,7 @@ from giaann_dask.cluster import ClusterOptions, connect
 from giaann_dask.cluster.lost import lost_cluster
 from giaann_dask.cluster.roles import roles_of
 from giaann_dask.cluster.sharing import look_from_workers
+from giaann_dask.cluster.versions import compare_versions
 from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.diagnostics.findings import Finding
 from giaann_dask.errors import ClusterError, GiaannError
@@ -27,7 +28,7 @@ from giaann_dask.object_urls import is_object_store
 from giaann_dask.runs.packing import unpack
 from giaann_dask.storage import absolute_place
 from giaann_dask.store.lease import read_token
-from giaann_dask.store.locking import LOCK_FILE, LockToken, inspect_folder, locked
+from giaann_dask.store.locking import LOCK_FILE, LockToken, inspect_folder, locked, unshared
 from giaann_dask.store.network_store import NetworkStore
 
 # Of these, client and workers need the same: what they send each other, and what they read and compute.
@@ -78,6 +79,10 @@ def _check_workers(client: Client, network: Path | None) -> Iterator[Finding]:
     declared = sorted(roles.restricted)
     told = f"{len(roles.storage)} hold columns, {len(roles.compute)} compute"
     yield Finding("roles", "good", told + ("" if declared else "; every worker does both"))
+    try:
+        compare_versions(client)
+    except ClusterError as error:
+        yield Finding("versions", "bad", error.received, error.remedy)
     yield check_versions(versions(), _ask(client, versions))
     if network is not None:
         yield _check_seen(client, absolute_place(network))
@@ -96,7 +101,7 @@ def _check_seen(client: Client, network: Path) -> Finding:
             expected = LockToken(str(network), next(iter(inspect_folder(str(network)).tokens), ""))
         blind, seeing = look_from_workers(client, expected)
     if blind:
-        remedy = "put it on a file system that all machines share, under the same path"
+        remedy = unshared("", network).remedy
         return Finding(check, "bad", "; ".join(blind[worker] for worker in sorted(blind)), remedy)
     if not expected.token:
         found = "all see a folder; whether it is the same one cannot be told without the right to write there"

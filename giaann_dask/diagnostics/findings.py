@@ -22,6 +22,7 @@ from packaging.specifiers import SpecifierSet
 from giaann_dask.device import select_device
 from giaann_dask.object_urls import is_object_store
 from giaann_dask.representations import format_bytes
+from giaann_dask.user_cache import code_cache, is_temporary
 
 Status = Literal["good", "note", "bad"]
 
@@ -192,17 +193,14 @@ def check_sharing(folder: Path) -> Finding:
 
 def check_numba_cache() -> Finding:
     """Check that compiled code can be cached between processes."""
-    import numba
-
-    named = numba.config.CACHE_DIR
-    # Beside each module that is compiled.
-    own = Path(__file__).resolve().parents[1]
-    places = [Path(named)] if named else [own, Path.home() / ".cache" / "numba"]
-    for place in places:
-        if os.access(existing(place), os.W_OK | os.X_OK):
-            return Finding("compiled code", "good", f"kept below {place}")
-    remedy = "set NUMBA_CACHE_DIR to a folder that can be written; every process compiles for a minute otherwise"
-    return Finding("compiled code", "bad", f"{' and '.join(map(str, places))} cannot be written", remedy)
+    place = code_cache()
+    if not os.access(existing(place), os.W_OK | os.X_OK):
+        remedy = "set NUMBA_CACHE_DIR to a folder that can be written; every process compiles for a minute otherwise"
+        return Finding("compiled code", "bad", f"{place} cannot be written", remedy)
+    if is_temporary(place):
+        found = f"kept below {place}, as neither the package's folder nor the user's can be written"
+        return Finding("compiled code", "note", found, "set NUMBA_CACHE_DIR to a folder that stays")
+    return Finding("compiled code", "good", f"kept below {place}")
 
 
 def check_port(what: str, port: int) -> Finding:

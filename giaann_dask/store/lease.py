@@ -192,7 +192,7 @@ def _writing(path: Path) -> Iterator[None]:
     # Where nothing is found, obstore raises an error of Python.
     except (BaseError, OSError) as error:
         if is_unreachable(error):
-            raise unreachable(f"network {path}") from error
+            raise unreachable(f"network {path}", error) from error
         raise StoreRefusedError(
             f"network {path} cannot be written: {first_line(error)}",
             "a bucket that is there, and the right to write to it",

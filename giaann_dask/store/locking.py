@@ -32,7 +32,7 @@ from giaann_dask.errors import (
     parameter,
 )
 from giaann_dask.object_urls import is_in_memory, is_object_store
-from giaann_dask.storage import absolute_place, writing
+from giaann_dask.storage import absolute_place, first_line, writing
 from giaann_dask.store.lease import Lease, read_token
 from giaann_dask.store.places import StorePlace
 from giaann_dask.text.strings import text_fault
@@ -107,8 +107,10 @@ def inspect_folder(path: str) -> FolderState:
     if is_object_store(path):
         try:
             token = read_token(absolute_place(path))
-        except (GiaannError, OSError) as error:
-            return FolderState(socket.gethostname(), path, False, (), str(error))
+        except Exception as error:
+            # Clients of object stores raise errors of their own, of many lines.
+            reason = error.received if isinstance(error, GiaannError) else first_line(error)
+            return FolderState(socket.gethostname(), path, False, (), reason)
         return FolderState(socket.gethostname(), path, True, () if token is None else (token,))
     with suppress(OSError, UnicodeDecodeError), open(os.path.join(path, LOCK_FILE), encoding="ascii") as file:
         tokens = tuple(file.read(_TOKENS * (2 * _TOKEN_BYTES + 1)).split())

@@ -221,7 +221,7 @@ class StorePlace:
                     f"set AWS_REGION, or region in {parameter('storage_options')}",
                 ) from error
             if is_unreachable(error):
-                raise unreachable(f"network {self}") from error
+                raise unreachable(f"network {self}", error) from error
             raise StoreMissingError(
                 f"the bucket of {self} cannot be read",
                 "a bucket that is there, and the right to read it",
@@ -273,7 +273,7 @@ def answering(what: str = "the network") -> Iterator[None]:
     except Exception as error:
         if isinstance(error, StoreWriteError | StoreUnreachableError) or not is_unreachable(error):
             raise
-        raise unreachable(what) from error
+        raise unreachable(what, error) from error
 
 
 @contextmanager

@@ -19,6 +19,8 @@ from giaann_dask.object_urls import ObjectUrl, options_of
 # Protocols of object stores, which one client serves.
 _OBJECT_STORES = ("s3", "gs", "az")
 _SEPARATOR = "://"
+# Answers of web servers that have no such file: "not found" and "gone".
+_MISSING = (404, 410)
 _CHAIN = "::"
 
 
@@ -103,6 +105,10 @@ def find_files(url: str, suffixes: tuple[str, ...]) -> list[RemoteInput]:
             found = sorted(each for each in files.glob(path) if not files.isdir(each))
         elif lists and files.isdir(path):
             found = sorted(each for each in files.find(path) if suffix_of(each) in suffixes)
+        elif not lists:
+            # Whether it exists would be no for any answer but a good one.
+            files.info(path)
+            found = [path]
         else:
             found = [path] if files.exists(path) else []
     if not found:
@@ -182,11 +188,18 @@ def _answering(url: str) -> Iterator[None]:
             "pip install 'giaann-dask[remote]', or the package that fsspec names",
         ) from error
     except FileNotFoundError as error:
-        raise InputMissingError(f"there is no file at {url!r}", "", "correct the address") from error
+        # What a web server answers, or why it does not.
+        cause = error.__cause__
+        if cause is None or isinstance(cause, FileNotFoundError) or getattr(cause, "status", 0) in _MISSING:
+            raise InputMissingError(f"there is no file at {url!r}", "", "correct the address") from error
+        raise _unreadable(url, cause) from error
     except Exception as error:
-        raise InputMissingError(
-            f"{url!r} cannot be read ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
-            "an address that answers",
-            "check the address, the network and the credentials, in the environment or in "
-            f"{parameter('storage_options')}",
-        ) from error
+        raise _unreadable(url, error) from error
+
+
+def _unreadable(url: str, error: BaseException) -> InputMissingError:
+    return InputMissingError(
+        f"{url!r} cannot be read ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
+        "an address that answers",
+        f"check the address, the network and the credentials, in the environment or in {parameter('storage_options')}",
+    )

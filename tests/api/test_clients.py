@@ -61,6 +61,22 @@ def test_asynchronous_clients_are_refused(cluster: LocalCluster, tmp_path: Path)
 
     with pytest.raises(OptionError, match="client is asynchronous"):
         asyncio.run(train())
+
+    async def look() -> None:
+        async with Client(cluster.scheduler_address, asynchronous=True) as client:
+            gd.roles_of(client)
+
+    with pytest.raises(OptionError, match="client is asynchronous"):
+        asyncio.run(look())
+
+    async def start() -> None:
+        async with LocalCluster(n_workers=0, processes=False, dashboard_address=None, asynchronous=True) as started:
+            gd.train(sample_test_text(), tmp_path / "net", client=started)
+
+    with pytest.raises(OptionError, match="client is asynchronous"):
+        asyncio.run(start())
+    with pytest.raises(OptionError, match="scheduler is of type LocalCluster; expected the address"):
+        gd.connect(cluster)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="client is of type int"):
         gd.train(sample_test_text(), tmp_path / "net", client=7)  # type: ignore[call-overload]
     assert not (tmp_path / "net").exists()

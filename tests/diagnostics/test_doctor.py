@@ -11,13 +11,16 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from distributed import Client
 
 import giaann_dask as gd
+from giaann_dask import user_cache
 from giaann_dask.cli import run
 from giaann_dask.data import sample_text
-from giaann_dask.diagnostics import findings
+from giaann_dask.diagnostics import checkup, findings
 from giaann_dask.diagnostics.checkup import check_cluster, check_network, check_versions, versions
 from giaann_dask.diagnostics.findings import Finding
+from giaann_dask.errors import ClusterError
 from giaann_dask.object_urls import ObjectPath
 
 
@@ -81,13 +84,22 @@ def test_versions_of_workers() -> None:
     assert "cannot be imported" in check_versions(ours, {"a": ModuleNotFoundError("giaann_dask")}).found
 
 
-def test_a_cluster(tmp_path: Path) -> None:
+def test_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with gd.connect(workers=0) as client:
         options = gd.ClusterOptions(scheduler=client.scheduler.address)
         found = by_check(list(check_cluster(options, tmp_path)))
         assert {each.status for each in found.values()} == {"good"}
         assert set(found) == {"cluster", "roles", "versions of workers", "network seen by workers"}
         assert by_check(list(check_cluster(options, tmp_path / "no")))["network seen by workers"].status == "bad"
+
+    def other(client: Client) -> None:
+        raise ClusterError("the scheduler has giaann_dask none, not 2", "the same", "install it there")
+
+    monkeypatch.setattr(checkup, "compare_versions", other)
+    with gd.connect(workers=0) as client:
+        options = gd.ClusterOptions(scheduler=client.scheduler.address)
+        different = by_check(list(check_cluster(options)))["versions"]
+    assert (different.status, different.remedy) == ("bad", "install it there")
     missing = gd.ClusterOptions(scheduler_file=str(tmp_path / "none.json"))
     assert [each.status for each in check_cluster(missing)] == ["bad"]
 
@@ -122,6 +134,19 @@ def test_the_command_leaves_with_3_when_something_is_bad(
     assert "there is no network" in " ".join(capsys.readouterr().out.split())
 
 
-def test_compiled_code_is_kept_in_the_package_unless_configured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("numba.config.CACHE_DIR", "")
-    assert findings.check_numba_cache().found == f"kept below {Path(gd.__file__).parent}"
+def test_where_compiled_code_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    package = Path(gd.__file__).parent
+    assert findings.check_numba_cache() == findings.Finding(
+        "compiled code", "good", f"kept below {package}/__pycache__"
+    )
+    monkeypatch.setattr(user_cache, "_is_writable", lambda folder: folder != package)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert findings.check_numba_cache().found == f"kept below {tmp_path}/numba"
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(user_cache, "_is_writable", lambda _: False)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    user_cache.provide_code_cache()
+    assert findings.check_numba_cache().status == "note"
+    assert "set NUMBA_CACHE_DIR" in findings.check_numba_cache().remedy

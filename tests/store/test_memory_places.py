@@ -117,3 +117,10 @@ def test_a_commit_that_cannot_be_added_is_kept(
         local = gd.train(TEXTS[name], tmp_path / "local", **common)
     assert export(kept, tmp_path, "kept") == export(local, tmp_path, "trained")
     assert gd.open(place).manifest.sequences == committed + len(TEXTS[other])
+
+
+def test_a_place_needs_a_name() -> None:
+    for name in ("memory://", "s3://", "s3://bucket"):
+        for call in (gd.open, lambda place: gd.train(sample_test_text(), place)):
+            with pytest.raises(OptionError, match=f"the place '{name}'; expected a folder"):
+                call(name)

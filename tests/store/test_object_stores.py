@@ -16,7 +16,7 @@ from typing import Any
 import click
 import pytest
 from dask._task_spec import Task
-from distributed import Client
+from distributed import Client, LocalCluster
 from support.conflicts import RULE, TEXTS, interrupted, renewed
 from support.processes import until
 from support.village import write_village
@@ -388,6 +388,50 @@ def test_storage_options_replace_the_environment_and_are_shown_nowhere(
         stored = b"".join(bytes(store.objects().get(key).bytes()) for keys, _ in store.entries() for key in keys)
         assert len(stored) > 10_000
         assert secret.encode() not in stored
+
+
+def change_environment(values: dict[str, str | None]) -> None:
+    """Set variables of this process, and remove those without a value."""
+    for name, value in values.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+
+
+@pytest.mark.cluster
+def test_a_worker_that_cannot_reach_a_store_is_named(requests: Requests, client: Client, tmp_path: Path) -> None:
+    """It has not the environment of its client: no region first, then no credentials."""
+    place, corpus = "s3://bucket/reached", "s3://bucket/reached-corpus"
+    network = gd.train(sample_test_text(), place, client=client, specification=FEW)
+    gd.encode(sample_test_text(), corpus, client=client, specification=FEW)
+    bare: dict[str, str | None] = dict.fromkeys(
+        ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    )
+    # Neither files nor services of a virtual machine have credentials.
+    bare["AWS_EC2_METADATA_DISABLED"] = "true"
+    bare["AWS_CONFIG_FILE"] = bare["AWS_SHARED_CREDENTIALS_FILE"] = str(tmp_path / "none")
+    reached = {name: os.environ[name] for name in ("AWS_ENDPOINT_URL", "AWS_REGION")}
+    silent = logging.CRITICAL
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, silence_logs=silent) as cluster:
+        for values, missing in (({**bare}, "without a region"), ({**bare, **reached}, "without credentials")):
+            # A client of its own each time, for failed tasks of one key are not run again while their errors are held.
+            with Client(cluster) as workers:
+                (address,) = workers.scheduler_info()["workers"]
+                workers.run(change_environment, values)
+                for call in (
+                    lambda client: network.evaluate(sample_test_text(), client=client, max_sequences=3),
+                    lambda client: network.generate("The old miller carried", client=client),
+                    lambda client: gd.train(corpus, tmp_path / "net", client=client),
+                ):
+                    with pytest.raises((StoreUnsharedError, StoreUnreachableError)) as failure:
+                        call(workers)
+                    assert f"worker {address} on host" in failure.value.received
+                    assert missing in failure.value.received
+                    assert "storage_options" in failure.value.remedy
+        with Client(cluster) as workers, pytest.raises(StoreUnsharedError, match="cannot read it") as failure:
+            gd.train(sample_test_text(), "s3://bucket/unreached", client=workers)
+        assert f"worker {address} on host" in failure.value.received
+        assert len(str(failure.value)) < 500
 
 
 # Of every command that takes a place, arguments that name one in a bucket which is not there.

@@ -45,17 +45,32 @@ def passages(*inputs: str) -> list[str]:
     return [passage for part in read_parts(list(inputs)) for passage in part.passages]
 
 
+# Status with which the site refuses, the last one.
+refused: list[int] = []
+
+
+class _Site(SimpleHTTPRequestHandler):
+    def send_head(self) -> Any:
+        if refused:
+            self.send_error(refused[-1])
+            return None
+        return super().send_head()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     """A folder and the address at which a web server has it."""
     folder = tmp_path / "site"
     folder.mkdir()
-    handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
-    handler.log_message = lambda *_: None  # type: ignore[attr-defined]
+    handler = partial(_Site, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         yield folder, f"http://127.0.0.1:{server.server_address[1]}"
+        refused.clear()
         server.shutdown()
 
 
@@ -82,8 +97,12 @@ def test_files_of_a_web_server(site: tuple[Path, str]) -> None:
     assert str(found) == f"{address}/a.txt?from=here"
     with pytest.raises(InputMissingError, match="there is no file at 'http"):
         resolve_inputs([f"{address}/none.txt"])
-    with pytest.raises(InputMissingError, match=r"there is no file|cannot be read"):
+    with pytest.raises(InputMissingError, match=r"cannot be read \(Client\w+Error: .*check the address, the network"):
         resolve_inputs(["http://127.0.0.1:9/none.txt"])
+    for status in (401, 403, 500):
+        refused.append(status)
+        with pytest.raises(InputMissingError, match=rf"cannot be read \(ClientResponseError: {status}"):
+            resolve_inputs([f"{address}/a.txt"])
 
 
 def test_the_same_text_is_known_wherever_it_is(site: tuple[Path, str], tmp_path: Path) -> None:
