@@ -119,7 +119,7 @@ hostile: $(COMPILED)
 
 # Carries to any machine with a GPU: uses the Python, torch, NumPy, numba and pytest that are there.
 gpu-check:
-	PYTHONPATH=. $(PYTHON) -m pytest -m gpu -o addopts= -o timeout= -p no:cacheprovider --noconftest tests/test_gpu.py
+	PYTHONPATH=. $(PYTHON) -m pytest -m gpu -rs -o addopts= -o timeout= -p no:cacheprovider --noconftest tests/test_gpu.py
 	PYTHONPATH=. $(PYTHON) benchmarks/device.py
 
 # Wheel and source distribution in dist, checked as a package index does; in an environment of their own.

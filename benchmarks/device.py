@@ -133,6 +133,8 @@ def main() -> None:
             indent=2,
         )
     )
+    if device.type == "cpu":
+        print("PyTorch found no CUDA device: these are figures of the processor, and no test of a GPU ran.")
 
 
 if __name__ == "__main__":

@@ -54,22 +54,33 @@ def select_device(name: DeviceName = "auto") -> torch.device | None:
     >>> select_device("cpu") is None
     True
     """
+    # With its number, as tensors have it, so that devices can be compared.
+    return torch.device("cuda", torch.cuda.current_device()) if finds_cuda(name) else None
+
+
+def finds_cuda(name: DeviceName) -> bool:
+    """Return whether a name stands for CUDA here, without using the device: dask-cuda's workers need it unused.
+
+    Raises
+    ------
+    OptionError
+        As `select_device`.
+    """
     if name not in DEVICE_NAMES:
         raise OptionError(
             f"{parameter('device')} is {name!r}", "auto, cpu or cuda", f"set {parameter('device')} to one of them"
         )
     if name == "cpu":
-        return None
+        return False
     if _has_driver() and torch.cuda.is_available():
-        # With its number, as tensors have it, so that devices can be compared.
-        return torch.device("cuda", torch.cuda.current_device())
+        return True
     if name == "cuda":
         raise OptionError(
             f"{parameter('device')} is 'cuda', but PyTorch finds no CUDA device here",
             "auto or cpu on this machine",
             f"choose {parameter('device')} auto, or install PyTorch with CUDA on a machine that has a GPU",
         )
-    return None
+    return False
 
 
 def _has_driver() -> bool:

@@ -104,7 +104,8 @@ class StorageOptions:
             if not isinstance(value, bool if name in _FLAGS else str) and not (
                 name in _FLAGS and str(value).lower() in _TRUE + _FALSE
             ):
-                raise _refused(f"{name} is no {'flag' if name in _FLAGS else 'text'}", "true or false, or a text")
+                found, expected = (f"{value!r}", "true or false") if name in _FLAGS else ("no text", "a text")
+                raise _refused(f"{name} is {found}", expected)
         return cls(**{name: _flag(value) if name in _FLAGS else value for name, value in values.items()})  # type: ignore[arg-type]
 
     @classmethod

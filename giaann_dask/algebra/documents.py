@@ -93,7 +93,7 @@ def find_documents(
 def _rereadable(places: Sequence[Mapping[str, Any]], *, unknown: bool) -> Files:
     """Return the inputs that text was read from; raise an error where one is unknown or cannot be read again."""
     names = sorted({place.get("corpus", place.get("name", "")) for place in places})
-    gone = [name for name in names if not is_rereadable(name)]
+    gone = [name for name in names if not is_rereadable(name) or (os.path.isabs(name) and not os.path.exists(name))]
     if unknown or gone:
         where = f"text that was read from {gone[0]}" if gone else "text that no place is known of"
         raise OptionError(

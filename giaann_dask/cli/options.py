@@ -15,7 +15,7 @@ import click
 
 from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.spelling import section, spelled
-from giaann_dask.device import select_device
+from giaann_dask.device import finds_cuda
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, parameter
 from giaann_dask.object_urls import ObjectUrl, StorageOptions, is_object_store, object_path
 
@@ -410,7 +410,7 @@ def cluster_options(values: dict[str, Any], default: int | None = None) -> Clust
         silence_dask()
     elif options.device == "cuda":
         # Where there is no such device, this says so before any work.
-        select_device(options.device)
+        finds_cuda(options.device)
     return options
 
 

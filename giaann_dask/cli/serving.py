@@ -53,6 +53,8 @@ class _NamedNetwork(click.ParamType):  # type: ignore[type-arg]
         name, equals, place = value.partition("=")
         if not equals or not name or "/" in name or Path(value).exists():
             return None, NETWORK_PATH.convert(value, param, ctx)
+        if not place:
+            self.fail(f"{value!r} names no network after the equals sign.", param, ctx)
         return name, NETWORK_PATH.convert(place, param, ctx)
 
 

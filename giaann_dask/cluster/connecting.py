@@ -25,7 +25,7 @@ from giaann_dask.cluster.resilience import RestartingNanny, scheduler_arguments,
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
 from giaann_dask.cluster.versions import require_versions
 from giaann_dask.dask_types import register
-from giaann_dask.device import count_devices, select_device
+from giaann_dask.device import count_devices, finds_cuda
 from giaann_dask.errors import ClusterError, GiaannError, InputFormatError, InputMissingError, OptionError, parameter
 from giaann_dask.lazy import import_optional
 
@@ -118,7 +118,7 @@ def prepare(options: ClusterOptions) -> None:
 def _require_device(options: ClusterOptions) -> None:
     """Raise an `OptionError` when CUDA is requested and this machine has none; also for ``workers=0``."""
     if options.device == "cuda":
-        select_device(options.device)
+        finds_cuda(options.device)
 
 
 def wants_cuda(options: ClusterOptions) -> bool:
@@ -131,11 +131,18 @@ def wants_cuda(options: ClusterOptions) -> bool:
     MissingDependencyError
         If CUDA is requested and dask-cuda is not installed.
     """
-    if options.workers == 0 or select_device(options.device) is None:
+    if options.workers == 0 or not finds_cuda(options.device):
         return False
     if options.device == "cuda":
         import_optional("dask_cuda", "cuda")
         return True
+    if (options.workers or 1) > count_devices():
+        logging.getLogger(__name__).warning(
+            "%d workers and %d CUDA devices: starting ordinary workers, which share a device",
+            options.workers,
+            count_devices(),
+        )
+        return False
     try:
         import dask_cuda  # noqa: F401
     except ImportError:
@@ -267,7 +274,7 @@ def _join(options: ClusterOptions, *, same_versions: bool) -> Client:
             "the file that a running scheduler has written",
             "start one with: giaann-dask cluster --scheduler-file FILE, or dask scheduler --scheduler-file FILE",
         )
-    address = options.scheduler or _address(str(options.scheduler_file))
+    address = options.scheduler if options.scheduler_file is None else _address(options.scheduler_file)
     try:
         with warnings.catch_warnings():
             # `require_versions` says the same in one line, where it matters.

@@ -79,6 +79,7 @@ class ClusterOptions:
         given = [f"{parameter(name)} {value}" for name, value in named.items() if value is not None]
         if len(given) > 1:
             raise OptionError(f"{' and '.join(given)} were given", "one of them", "leave the others out")
+        require_option(self.scheduler != "", "scheduler", "", "the address of a scheduler, as tcp://HOST:8786")
         require_at_least(0, self, "workers")
         require_at_least(1, self, "threads")
         if self.hang_timeout_s is not None and self.hang_timeout_s < 1:

@@ -182,7 +182,9 @@ class CommitReader:
             raise StoreFormatError(
                 f"{path} is {attributes.get('format')!r} version {attributes.get('version')!r}",
                 f"{FORMAT!r} version {', '.join(map(str, _VERSIONS))}",
-                "open it with the version of giaann_dask that wrote it",
+                "name a network; corpora are inputs of train and evaluate"
+                if "corpus" in str(attributes.get("format"))
+                else "open it with the version of giaann_dask that wrote it",
             )
         stored: Any = attributes.get("manifest")
         # First: its errors name what is wrong with the manifest.

@@ -28,7 +28,7 @@ from giaann_dask.runs.packing import unpack
 from giaann_dask.runs.renaming import ABSENT, Renaming, rank_names
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
-from giaann_dask.storage import replacing, writing
+from giaann_dask.storage import replacing, require_local, writing
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.connection_table import ConnectionTable
 from giaann_dask.store.ordered_connections import OrderedConnections, ordered_connections
@@ -315,6 +315,7 @@ def _contents(reader: CommitReader) -> _Contents:
 def export_names(path: str | Path) -> Exported:
     """Return the files of an export to a path; without a suffix of a known format it gets ``.npz``."""
     path = Path(path)
+    require_local(path)
     table = path if path.suffix in SUFFIXES else path.with_name(path.name + ".npz")
     return Exported(table, table.with_suffix(".json"), table.with_suffix(f".neurons{table.suffix}"))
 

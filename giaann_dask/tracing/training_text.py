@@ -122,7 +122,12 @@ class TrainingText:
                 if (found := catalogue.find(self._ledger[part])) is not None:
                     return found
             except GiaannError as error:
+                if number < len(self._texts):
+                    # What is named has to be there.
+                    raise
                 problem = str(error)
+        if self._texts:
+            return f"neither {', '.join(map(str, self._texts))} nor {name or 'an unknown place'} holds this text"
         given = "name a copy of it"
         if not own:
             return f"the text was read from {name or 'an unknown place'}, which cannot be read again; {given}"
@@ -174,10 +179,15 @@ class _Catalogue:
         if self._units is None or identity in self._passed:
             # From the beginning again, for a part that was passed.
             self._units, self._passed = self._placed(), set()
-        for placed in self._units:
-            self._keep(placed)
-            if placed.unit.identity == identity:
-                return self._sentences(placed)
+        try:
+            for placed in self._units:
+                self._keep(placed)
+                if placed.unit.identity == identity:
+                    return self._sentences(placed)
+        except GiaannError:
+            # The next part has the same reason.
+            self._units = None
+            raise
         return None
 
     def _keep(self, placed: _Placed) -> None:

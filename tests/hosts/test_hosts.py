@@ -11,6 +11,8 @@ from support.hosts import Hosts
 from support.processes import until
 from support.village import Undisturbed
 
+pytestmark = pytest.mark.hosts
+
 WORKERS = ("n1", "n2", "n3")
 TRAIN = """
 import sys

@@ -15,7 +15,7 @@ from support.village import Undisturbed
 
 import giaann_dask as gd
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.hosts]
 
 SSH_CLUSTER = """
 import os
