@@ -403,6 +403,7 @@ def cluster_options(values: dict[str, Any], default: int | None = None) -> Clust
     if all(chosen[name] is None for name in ("scheduler", "scheduler_file", "workers")):
         chosen["workers"] = default
     options = ClusterOptions(**chosen)
+    logging.getLogger("asyncio").addFilter(_is_failure)
     if options.distributes:
         from giaann_dask.cluster import prepare
 
@@ -422,6 +423,11 @@ def silence_dask() -> None:
     loggers = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == distributed.__name__]
     for handler in [handler for name in loggers for handler in logging.getLogger(name).handlers]:
         handler.setLevel(logging.CRITICAL)
+
+
+def _is_failure(record: logging.LogRecord) -> bool:
+    """Return whether a record of asyncio is about more than Dask's waiting for results, which Ctrl-C has ended."""
+    return not record.exc_info or getattr(record.exc_info[0], "__name__", "") != "AllExit"
 
 
 def read_text_options(values: dict[str, Any], ever_pos: str | None = None) -> TextOptions:

@@ -77,6 +77,8 @@ def test_asynchronous_clients_are_refused(cluster: LocalCluster, tmp_path: Path)
         asyncio.run(start())
     with pytest.raises(OptionError, match="scheduler is of type LocalCluster; expected the address"):
         gd.connect(cluster)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="scheduler is ''; expected the address"):
+        gd.connect("")
     with pytest.raises(OptionError, match="client is of type int"):
         gd.train(sample_test_text(), tmp_path / "net", client=7)  # type: ignore[call-overload]
     assert not (tmp_path / "net").exists()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import gc
 import pickle
 import re
 from collections.abc import Callable, Iterator
@@ -11,6 +13,7 @@ from typing import Any
 
 import click
 import pytest
+from distributed.client import AllExit
 
 import giaann_dask as gd
 from giaann_dask import errors
@@ -173,3 +176,22 @@ def test_no_text_of_an_error_writes_a_parameter_or_an_option_out() -> None:
 def test_no_remedy_is_to_choose_another_without_saying_what() -> None:
     alone = re.compile(r"\W*choose (another|others|more|one of (them|these))( (number|value|time|order))?\W*")
     assert [found for found in texts_of_errors() if alone.fullmatch(found[1])] == []
+
+
+def test_waiting_for_results_that_ctrl_c_has_ended_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Asyncio logs tasks that nobody waits for any more, each with a traceback."""
+
+    async def leave(error: Exception) -> None:
+        async def fail() -> None:
+            raise error
+
+        task = asyncio.ensure_future(fail())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        del task
+        gc.collect()
+
+    assert run(["evaluate", "none", "none.txt", "--workers", "0"]) == 2
+    for error in (AllExit(), ValueError("told")):
+        asyncio.run(leave(error))
+    assert ["told" in str(record.exc_info) for record in caplog.records if record.name == "asyncio"] == [True]

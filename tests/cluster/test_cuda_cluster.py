@@ -89,12 +89,19 @@ from pathlib import Path
 import torch
 
 import giaann_dask as gd
+from giaann_dask.cluster.connecting import wants_cuda
 from giaann_dask.data import sample_test_text
 from giaann_dask.errors import OptionError
 
 torch.cuda.is_available = lambda: True
 torch.cuda.device_count = lambda: 2
-torch.cuda.current_device = lambda: 0
+
+
+def current_device():
+    raise AssertionError("the client has made a context on a device, before the workers")
+
+
+torch.cuda.current_device = current_device
 
 
 def state():
@@ -112,6 +119,7 @@ try:
     gd.connect(options=gd.ClusterOptions(workers=3, device="cuda"))
 except OptionError as error:
     print(error)
+print(wants_cuda(gd.ClusterOptions(workers=3)), wants_cuda(gd.ClusterOptions(workers=2)))
 with gd.connect(options=gd.ClusterOptions(workers=2, device="cuda")) as client:
     network = gd.train(sample_test_text(), Path(sys.argv[1], "network"), client=client)
     found = client.run(state)
@@ -139,7 +147,9 @@ def test_workers_have_a_device_and_a_pool_each(tmp_path: Path) -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    refused, found = done.stdout.splitlines()
+    refused, chosen, found = done.stdout.splitlines()
+    assert chosen == "False True", "more workers than devices are ordinary ones, unless CUDA is asked for"
+    assert "3 workers and 2 CUDA devices: starting ordinary workers" in done.stderr
     assert refused.startswith("workers is 3, and there are 2 CUDA devices; expected one worker for each device")
     result = json.loads(found)
     assert sorted(each["devices"] for each in result["workers"]) == ["0,1", "1,0"]

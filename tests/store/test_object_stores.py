@@ -529,7 +529,7 @@ def test_files_of_this_machine_are_not_named_by_urls(
         ({"endpoint": "127.0.0.1:9000"}, "endpoint is no address"),
         ({"access_key_id": "a"}, "without the other"),
         ({"anonymous": "true", "access_key_id": "a", "secret_access_key": "b"}, "anonymous with access_key_id"),
-        ({"path_style": "perhaps"}, "path_style is no flag"),
+        ({"path_style": "perhaps"}, "path_style is 'perhaps'; expected true or false"),
     ],
 )
 def test_storage_options_that_cannot_be_used(

@@ -113,6 +113,11 @@ def test_text_that_is_gone_is_named(client: Client, tmp_path: Path, capsys: pyte
     assert first()["text"] is None
     assert f"{book} cannot be read any more" in str(first()["missing"])
     assert first("--text", str(tmp_path / "moved.txt"))["text"] == there["text"]
+    assert run(["trace", network, PROMPT, "--text", str(tmp_path / "none.txt")]) == 2
+    assert f"{tmp_path / 'none.txt'}' does not exist" in capsys.readouterr().err
+    other = tmp_path / "other.txt"
+    other.write_text("A young cat sat on the grey mat in the cold hall.")
+    assert f"neither {other} nor {book} holds this text" in str(first("--text", str(other))["missing"])
     book.write_text(TEXT.replace("miller", "farmer"), encoding="utf-8")
     assert f"{book} does not hold this text any more" in str(first()["missing"])
     moved.rename(book)
