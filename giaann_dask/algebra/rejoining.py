@@ -90,8 +90,8 @@ def rejoin(client: Client, unsaved: Unsaved, reason: str = "", observer: Observe
             f"another process has committed to network {unsaved.store.path} since commit {before}, "
             f"and what this one has trained since cannot be added: {error.received}",
             "",
-            f"its work is kept in the network {place}: run the same command again, which counts the text again where the "
-            "other process has not, or add that network when the other process has ended; then remove it",
+            f"its work is kept in the network {place}: run the same command again, which counts the text again where "
+            "the other process has not, or add that network when the other process has ended; then remove it",
         ) from error
     remove_place(place)
     _LOG.warning("added it as commit %s", commit)
