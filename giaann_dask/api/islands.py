@@ -146,7 +146,7 @@ def change_keys(island: PathLike, add: Mapping[str, PathLike] | None = None, rem
     path = Path(island)
     read = read_island(path)
     if missing := sorted(set(remove) - read.keys.keys()):
-        raise OptionError(f"the island file {path} has no keys {missing}", f"of {sorted(read.keys)}", "name these")
+        raise OptionError(f"the island file {path} has no keys {missing}", f"some of {sorted(read.keys)}", "name these")
     keys = {name: key for name, key in read.keys.items() if name not in remove} | _read_keys(add or {})
     check_key_names(keys)
     changed = replace(read, keys=keys)

@@ -17,7 +17,7 @@ from giaann_dask.cluster import task_key
 from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.cluster.submitting import TaskSubmitter
 from giaann_dask.encoding.worker_reading import WorkerReading, tag_contents
-from giaann_dask.errors import SpecificationError, parameter
+from giaann_dask.errors import SpecificationError, describe_difference, parameter
 from giaann_dask.spec import Specification
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.blocks import FilterOptions, TaggedBlock
@@ -185,9 +185,11 @@ def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
     for name, value in options_of.items():
         stored = attributes.get(name)
         if stored != value:
+            both = ({} if each is None else {name: each} for each in (stored, value))
+            found, wanted = describe_difference(*both)
             raise SpecificationError(
-                f"corpus {corpus.path} was encoded with {parameter(name)} {stored!r}",
-                f"{value!r}, as the network has it",
+                f"corpus {corpus.path} was encoded with {found}",
+                f"{wanted} as in the network",
                 "encode the text again with the network's options",
             )
     if options.filter.parts_of_speech and not corpus.attributes.get("parts_of_speech"):
