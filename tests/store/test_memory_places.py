@@ -112,7 +112,7 @@ def test_a_commit_that_cannot_be_added_is_kept(
     committed = gd.train(TEXTS["a"], place, **common).manifest.sequences
     with pytest.raises(StoreConflictError, match=said) as raised:
         interrupted(TEXTS["b"], place, client, lambda: gd.train(TEXTS[other], place, **common) and None, **rule)
-    kept = gd.open(raised.value.expected.rpartition(" ")[2])
+    kept = gd.open(raised.value.remedy.partition("kept in the network ")[2].partition(": run")[0])
     for name in held:
         local = gd.train(TEXTS[name], tmp_path / "local", **common)
     assert export(kept, tmp_path, "kept") == export(local, tmp_path, "trained")
