@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,7 +46,7 @@ from giaann_dask.inference.profiles import (
 from giaann_dask.inference.rows.messages import RowProjection
 from giaann_dask.inference.rows.remote import RegionKeys, row_source
 from giaann_dask.inference.rows.source import RowSource
-from giaann_dask.inference.rows.stored import StoredRows
+from giaann_dask.inference.rows.stored import KEPT_BYTES, StoredRows
 from giaann_dask.inference.state.candidates import Candidates
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
 from giaann_dask.inference.v1.beam import BeamSession
@@ -154,8 +155,17 @@ def generate_stored(
     sequence: PreparedSequence, change: FlagChange, path: str, commit: str, flags: FlagTable, options: GenerationOptions
 ) -> tuple[list[RawToken], str | None]:
     """Continue a prepared prompt from rows that are read from the store, as a task."""
+    rows, specification = _stored_rows(path, commit)
+    found = _continue(sequence, change, flags, rows, specification, options)
+    rows.release_beyond(KEPT_BYTES)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _stored_rows(path: str, commit: str) -> tuple[StoredRows, Specification]:
+    """Return the rows of a commit in the store, as a process has opened them for the prompt before."""
     reader = open_commit(path, commit)
-    return _continue(sequence, change, flags, StoredRows(reader), reader.manifest().specification, options)
+    return StoredRows(reader, whole=False), reader.manifest().specification
 
 
 def generate(

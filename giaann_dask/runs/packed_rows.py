@@ -104,6 +104,8 @@ class RowReader:
     ----------
     decoded : int
         Values that were decoded for rows so far, those of frames that were decoded again included.
+    kept_bytes : int
+        Bytes of the frames that are kept.
 
     Raises
     ------
@@ -131,7 +133,7 @@ class RowReader:
         # Targets before each frame of the rows, and connections before each frame of the targets.
         self._targets, self._connections = ([*accumulate(each, initial=0)] for each in (targets, connections))
         self._frames: OrderedDict[_Frame, npt.NDArray[Any]] = OrderedDict()
-        self._kept_bytes = 0
+        self.kept_bytes = 0
         self.decoded = 0
 
     def _summaries(self, layout: ArrayLayout) -> Sequence[int]:
@@ -189,7 +191,7 @@ class RowReader:
     def release(self) -> None:
         """Let decoded frames go; what is needed of them again is read again."""
         self._frames.clear()
-        self._kept_bytes = 0
+        self.kept_bytes = 0
 
     def _row_at(self, neuron: int) -> int:
         """Return the first row whose source is not below a neuron."""
@@ -254,10 +256,10 @@ class RowReader:
             decoded = decode_frames(self._layouts[name], number, entries, frames)
             for frame, values in zip(frames, decoded, strict=True):
                 found[name, number, frame] = self._frames[name, number, frame] = values
-                self._kept_bytes += values.nbytes
+                self.kept_bytes += values.nbytes
                 self.decoded += len(values)
-        while self._kept_bytes > _KEPT_BYTES:
-            self._kept_bytes -= self._frames.popitem(last=False)[1].nbytes
+        while self.kept_bytes > _KEPT_BYTES:
+            self.kept_bytes -= self._frames.popitem(last=False)[1].nbytes
         return found
 
 

@@ -84,6 +84,12 @@ def test_a_prompt_on_a_cluster_opens_no_region(reader: CommitReader, monkeypatch
     monkeypatch.setattr(generation, "CommitHandle", lambda *_: pytest.fail("all regions are opened"))
     with gd.connect(workers=0) as client:
         assert generate_text(client, reader, prompt, GenerationOptions(tokens=2)) == expected
+        rows, _ = generation._stored_rows(str(reader.path), reader.commit)
+        monkeypatch.setattr(generation, "open_commit", lambda *_: pytest.fail("the commit is opened again"))
+        monkeypatch.setattr(generation, "KEPT_BYTES", 0)
+        again = generate_text(client, reader, prompt, GenerationOptions(tokens=3))
+        assert again.tokens[:2] == expected.tokens
+        assert sum(region.kept_bytes for region in rows._regions.values()) == 0, "frames are let go"
         replicated = GenerationOptions(tokens=2, rows=RowOptions(mode="replicated"))
         monkeypatch.undo()
         assert generate_text(client, reader, prompt, replicated) == expected

@@ -148,9 +148,22 @@ def test_a_prompt_reads_what_it_needs(network: gd.Network, monkeypatch: pytest.M
     assert len(chunks) == len(set(chunks))
 
 
+def test_a_process_opens_a_commit_once_for_prompts(network: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handle, "has_tables", lambda _: False)
+    expected = network.generate("The old miller", max_tokens=4).text
+    tables = handle._stored_tables(*place_of(network._reader))
+    assert tables is not None
+    monkeypatch.setattr(handle, "StoredTables", lambda *_: pytest.fail("tables are opened again"))
+    for limit in (handle.KEPT_BYTES, 0):
+        monkeypatch.setattr(handle, "KEPT_BYTES", limit)
+        assert network.generate("The old miller", max_tokens=4).text == expected
+    assert not sum(rows.kept_bytes for rows in tables._repeats.values())
+
+
 def test_commits_without_sums_are_read_as_a_whole(network: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = from_tables(reader_of(network), 5)
     monkeypatch.setattr(CommitReader, "repeats", lambda self: None)
+    handle._stored_tables.cache_clear()
     built = []
     monkeypatch.setattr(commit_tables, "build_tables", lambda *given: built.append(1) or build_tables(*given))
     found = handle.generate_words(None, reader_of(network), PROMPT, gd.GenerationOptions(tokens=5))

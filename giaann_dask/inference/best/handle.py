@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from giaann_dask.cluster import result, task_key, wait_all
@@ -24,6 +24,7 @@ from giaann_dask.inference.best.tables import PooledTables
 from giaann_dask.inference.best.word_scores import score_text
 from giaann_dask.inference.continuation import Continuation, GeneratedToken, GenerationOptions, ScoredWord
 from giaann_dask.inference.rows.opening import open_in_background
+from giaann_dask.inference.rows.stored import KEPT_BYTES
 from giaann_dask.inference.token_events import PreparedText, TokenEvent, WorkerOpening
 from giaann_dask.store.commits import CommitReader
 
@@ -200,7 +201,10 @@ def _from_rows(reader: CommitReader) -> PooledModel | None:
     """Return the model that reads rows when they are requested, or None where tables are there or have to be built."""
     if reader.repeats() is None or has_tables(reader.commit):
         return None
-    stored = StoredTables(reader, _KINDS)
+    return _row_model(StoredTables(reader, _KINDS))
+
+
+def _row_model(stored: StoredTables) -> PooledModel:
     return PooledModel(stored.words, BEST, stored.of)
 
 
@@ -273,7 +277,18 @@ def continue_text(
     path: str, commit: str, prompt: str, options: GenerationOptions
 ) -> tuple[tuple[str, ...], tuple[GeneratedToken, ...]]:
     """Return the words of a prompt and of its continuation, as a task."""
-    model = _from_rows(open_commit(path, commit))
-    text = TextContinuation(model or PooledModel(read_tables(path, commit), BEST), prompt, options)
+    stored = None if has_tables(commit) else _stored_tables(path, commit)
+    model = PooledModel(read_tables(path, commit), BEST) if stored is None else _row_model(stored)
+    text = TextContinuation(model, prompt, options)
     with one_thread():
-        return text.prompt, tuple(text)
+        found = text.prompt, tuple(text)
+    if stored is not None:
+        stored.release_beyond(KEPT_BYTES)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _stored_tables(path: str, commit: str) -> StoredTables | None:
+    """Return tables of rows of a commit, as a process has opened them for the prompt before; None without repeats."""
+    reader = open_commit(path, commit)
+    return None if reader.repeats() is None else StoredTables(reader, _KINDS)

@@ -87,6 +87,14 @@ class StoredTables:
         """Return the tables of the contexts before the tokens of a stream, from a given one on."""
         return replace(self.words, **self._arrays(stream, begin)._asdict())
 
+    def release_beyond(self, nbytes: int) -> None:
+        """Let decoded frames of rows go where they take more bytes; what is needed of them again is read again."""
+        self._counts.release_beyond(nbytes)
+        if sum(rows.kept_bytes for rows in list(self._repeats.values())) > nbytes:
+            for region, rows in list(self._repeats.items()):
+                with self._locks[region]:
+                    rows.release()
+
     def _arrays(self, stream: TokenStream | None, begin: int = 0) -> RowArrays:
         contexts, chain = [], []
         found = {} if stream is None else self._read(stream, begin)

@@ -19,6 +19,10 @@ from giaann_dask.store.commits import CommitReader
 _ROW_VALUES, _REGION_ROWS = 1 << 14, 12
 
 
+# Bytes of decoded frames that a process keeps between prompts on one commit.
+KEPT_BYTES = 64 << 20
+
+
 class StoredRows:
     """Rows of the regions of a commit, read in this process; a `giaann_dask.inference.rows.source.RowSource`.
 
@@ -51,6 +55,12 @@ class StoredRows:
 
     def prefetch(self, neurons: Iterable[int]) -> None:
         """Do nothing, because rows are read when they are requested."""
+
+    def release_beyond(self, nbytes: int) -> None:
+        """Let decoded frames go where they take more bytes; what is needed of them again is read again."""
+        if sum(region.kept_bytes for region in self._regions.values()) > nbytes:
+            for region in self._regions.values():
+                region.release()
 
     @property
     def own_figures(self) -> None:
@@ -89,6 +99,17 @@ class _StoredRegion:
                         parts = [rows.between(neuron, neuron + 1) for rows in self._readers()]
                     return merge_runs(parts).row(neuron)
         return self._run.row(neuron)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the decoded frames that readers keep."""
+        return sum(rows.kept_bytes for rows in self._rows or ())
+
+    def release(self) -> None:
+        """Let decoded frames go."""
+        with self._lock:
+            for rows in self._rows or ():
+                rows.release()
 
     def _costs_whole(self) -> bool:
         """Return whether the rows have cost as much as decoding the region does."""
