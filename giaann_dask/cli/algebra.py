@@ -11,7 +11,7 @@ import click
 from giaann_dask.cli.options import (
     LOCAL,
     NETWORK,
-    NETWORK_PATH,
+    WRITTEN_PATH,
     as_files,
     cluster_options,
     common_options,
@@ -59,7 +59,7 @@ def read_prompts(path: Path) -> list[str]:
 
 @click.command(cls=Command)
 @click.argument("networks", nargs=-1, required=True, metavar="NETWORK[@REF]...")
-@click.option("--out", required=True, type=NETWORK_PATH, help="Folder or URL of the sum, a new network.")
+@click.option("--out", required=True, type=WRITTEN_PATH, help="Folder or URL of the sum, a new network.")
 @click.option(
     "--overlap",
     type=click.Choice(["refuse", "once"]),
@@ -172,7 +172,7 @@ def forget(
 
 @click.command(cls=Command)
 @NETWORK
-@click.option("--out", required=True, type=NETWORK_PATH, help="Folder or URL of the pruned network, a new one.")
+@click.option("--out", required=True, type=WRITTEN_PATH, help="Folder or URL of the pruned network, a new one.")
 @click.option("--min-strength", type=float, metavar="X", help="Keep connections of at least this strength or count.")
 @click.option("--keep", type=float, metavar="SHARE", help="Keep the strongest connections, at most this share of all.")
 @click.option("--ref", default=None, metavar="NAME", help="Prune an older commit, tag or branch.")

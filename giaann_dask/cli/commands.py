@@ -16,8 +16,8 @@ from giaann_dask.cli.options import (
     INPUTS,
     LOCAL,
     NETWORK,
-    NETWORK_PATH,
     TAGGER,
+    WRITTEN_PATH,
     as_files,
     beam_options,
     cluster_options,
@@ -73,7 +73,7 @@ def giaann_dask() -> None:
 
 @giaann_dask.command()
 @INPUTS
-@click.option("--out", required=True, type=NETWORK_PATH, help="Folder or URL of the new corpus.")
+@click.option("--out", required=True, type=WRITTEN_PATH, help="Folder or URL of the new corpus.")
 @specification_options
 @click.option("--max-sequences", type=int, help="Stop after N sequences that pass the length filter.")
 @click.option(
@@ -122,7 +122,7 @@ def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **valu
 
 @giaann_dask.command()
 @INPUTS
-@click.option("--network", required=True, type=NETWORK_PATH, help="Folder or URL of the network, new or not.")
+@click.option("--network", required=True, type=WRITTEN_PATH, help="Folder or URL of the network, new or not.")
 @click.option("--branch", metavar="NAME", help="Branch of the network that commits are made on.  [default: main]")
 @training_options
 @text_options

@@ -17,7 +17,7 @@ from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.spelling import section, spelled
 from giaann_dask.device import finds_cuda
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, parameter
-from giaann_dask.object_urls import ObjectUrl, StorageOptions, is_object_store, object_path
+from giaann_dask.object_urls import ObjectUrl, StorageOptions, is_in_memory, is_object_store, object_path
 
 if TYPE_CHECKING:
     from giaann_dask.api.texts import TextOptions
@@ -100,7 +100,19 @@ class _NetworkPath(click.ParamType[Path]):
         return value if isinstance(value, Path) else network_path(value)
 
 
+class _WrittenPath(_NetworkPath):
+    """Folder or URL of what a command writes, with a warning where that ends with the command."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return a path, or a `giaann_dask.object_urls.ObjectPath`."""
+        path = super().convert(value, param, ctx)
+        if is_in_memory(path):
+            click.echo(f"giaann-dask: {path} is in the memory of this command, and gone when it ends", err=True)
+        return path
+
+
 NETWORK_PATH = _NetworkPath()
+WRITTEN_PATH = _WrittenPath()
 NETWORK = click.argument("network", type=NETWORK_PATH)
 INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", callback=as_files)
 

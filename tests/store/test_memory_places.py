@@ -11,6 +11,7 @@ from distributed import Client
 from support.conflicts import RULE, TEXTS, interrupted
 
 import giaann_dask as gd
+from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text
 from giaann_dask.errors import OptionError, StoreConflictError, StoreMissingError, StoreUnsharedError, StoreWriteError
 from giaann_dask.object_urls import ObjectPath
@@ -124,3 +125,9 @@ def test_a_place_needs_a_name() -> None:
         for call in (gd.open, lambda place: gd.train(sample_test_text(), place)):
             with pytest.raises(OptionError, match=f"the place '{name}'; expected a folder"):
                 call(name)
+
+
+def test_a_command_says_that_what_it_writes_into_memory_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["train", str(sample_test_text()), "--network", "memory://gone", "--workers", "0"]
+    assert run([*arguments, "--set", "regions=1"]) == 0
+    assert "memory://gone is in the memory of this command, and gone when it ends" in capsys.readouterr().err

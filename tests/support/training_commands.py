@@ -30,5 +30,6 @@ def begin(text: Path, network: Path) -> subprocess.Popen[str]:
 
 
 def slow_command(text: Path, network: Path, *more: str) -> list[str]:
-    options = ("--workers", "1", "--batch-sequences", "500", "--commit-seconds", "0.05", "--json", *more)
+    # So small that the first commit is long before the end, also where other processes have the processors.
+    options = ("--workers", "1", "--batch-sequences", "100", "--commit-seconds", "0.05", "--json", *more)
     return command("train", text, "--network", network, *options)
