@@ -149,14 +149,16 @@ def test_a_prompt_reads_what_it_needs(network: gd.Network, monkeypatch: pytest.M
 
 
 def test_a_process_opens_a_commit_once_for_prompts(network: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, options = reader_of(network), gd.GenerationOptions(tokens=4)
     monkeypatch.setattr(handle, "has_tables", lambda _: False)
-    expected = network.generate("The old miller", max_tokens=4).text
-    tables = handle._stored_tables(*place_of(network._reader))
+    expected = handle.generate_words(None, reader, PROMPT, options)
+    tables = handle._stored_tables(*place_of(reader))
     assert tables is not None
     monkeypatch.setattr(handle, "StoredTables", lambda *_: pytest.fail("tables are opened again"))
     for limit in (handle.KEPT_BYTES, 0):
+        assert sum(rows.kept_bytes for rows in tables._repeats.values()) > 0
         monkeypatch.setattr(handle, "KEPT_BYTES", limit)
-        assert network.generate("The old miller", max_tokens=4).text == expected
+        assert handle.generate_words(None, reader, PROMPT, options).tokens == expected.tokens
     assert not sum(rows.kept_bytes for rows in tables._repeats.values())
 
 
