@@ -312,7 +312,8 @@ class _ContextNames:
 
     def word(self, key: int) -> str:
         """Return the word of a key."""
-        return self._find(self._keys[WORD], key, self._words)
+        place = self._place(self._keys[WORD], key)
+        return self._words[place] if place is not None else f"{key:013x}"
 
     def name(self, kind: int, key: int) -> str:
         """Return the kind of a context, and its word; the key alone where it has several words, which hashes hide."""
@@ -324,11 +325,15 @@ class _ContextNames:
         view = parts[0][0]
         if view not in self._keys:
             self._keys[view] = np.array([word_key(ending_of(word)) for word in self._words], np.int64)
-        keys = source_key(kind, [np.append(self._keys[view], BOUNDARY)])
-        names = self._words if view == WORD else [*map(ending_of, self._words)]
-        return f"{CONTEXTS[kind].name}:{self._find(keys, key, [*names, 'beginning of a sentence'])}"
+        place = self._place(source_key(kind, [np.append(self._keys[view], BOUNDARY)]), key)
+        if place is None:
+            return f"{CONTEXTS[kind].name}:{key:013x}"
+        if place == len(self._words):
+            return f"{CONTEXTS[kind].name}:beginning of a sentence"
+        word = self._words[place]
+        return f"{CONTEXTS[kind].name}:{word if view == WORD else ending_of(word)}"
 
     @staticmethod
-    def _find(keys: Integers, key: int, names: Sequence[str]) -> str:
+    def _place(keys: Integers, key: int) -> int | None:
         places = np.flatnonzero(keys == key)
-        return names[int(places[0])] if len(places) else f"{key:013x}"
+        return int(places[0]) if len(places) else None

@@ -76,7 +76,7 @@ def open_run(path: str, commit: str, identity: str, attempt: str = "", home: int
             run = _opened_commit(path, commit).run(identity)
         except (StoreDamagedError, StoreMissingError):
             # Also where the commit was opened before it was forgotten.
-            run = open_any_commit(path, commit, [identity]).run(identity)
+            run = _find_commit(path, commit, [identity]).run(identity)
     count_read(run.nbytes)
     return run
 
@@ -90,16 +90,21 @@ def _opened_commit(path: str, commit: str) -> CommitReader:
 def open_any_commit(path: str, commit: str, needed: Sequence[str] = ()) -> CommitReader:
     """Open a commit, or one of the others where it has been forgotten since, with the runs that are needed of it."""
     with naming_worker(path):
-        store = NetworkStore(path)
-        try:
-            return store.open(commit)
-        except StoreMissingError:
-            for identity, _ in store.commits():
-                other = store.open(identity)
-                if set(needed) <= {run.identity for run in other.manifest().runs}:
-                    return other
-            # A worker with another network at the path has other ones.
-            raise
+        return _find_commit(path, commit, needed)
+
+
+def _find_commit(path: str, commit: str, needed: Sequence[str]) -> CommitReader:
+    """Open a commit as `open_any_commit` does; errors name no worker."""
+    store = NetworkStore(path)
+    try:
+        return store.open(commit)
+    except StoreMissingError:
+        for identity, _ in store.commits():
+            other = store.open(identity)
+            if set(needed) <= {run.identity for run in other.manifest().runs}:
+                return other
+        # A worker with another network at the path has other ones.
+        raise
 
 
 def open_region(path: str, commit: str, identities: Sequence[str]) -> Run:

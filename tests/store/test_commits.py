@@ -14,6 +14,7 @@ import pytest
 import zarr
 from support.stored_networks import RUNS, commit_runs, create_network
 
+from giaann_dask.cluster import sharing
 from giaann_dask.cluster.regions import open_run
 from giaann_dask.errors import (
     GiaannError,
@@ -22,6 +23,7 @@ from giaann_dask.errors import (
     StoreFullError,
     StoreMissingError,
     StoreRefusedError,
+    StoreUnsharedError,
 )
 from giaann_dask.runs.placement import FIRST_REGIONS, Split
 from giaann_dask.runs.run import RegionRun, Run, RunSize
@@ -147,6 +149,13 @@ def test_tasks_open_a_commit_once_and_do_without_it_where_it_is_forgotten(
         assert open_run(str(path), first, RUNS[1]).connections.entries == runs[1]
     with pytest.raises(GiaannError, match=RUNS[0]):
         open_run(str(store.path), second, RUNS[0])
+
+
+def test_an_error_of_a_task_names_its_worker_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "_worker", lambda: "tcp://a:1")
+    with pytest.raises(StoreUnsharedError, match="there is no network") as failure:
+        open_run(str(tmp_path / "none"), "0" * 20, RUNS[0])
+    assert failure.value.received.count("worker tcp://a:1") == 1
 
 
 def test_a_commit_that_cannot_be_read_has_a_cause(tmp_path: Path) -> None:

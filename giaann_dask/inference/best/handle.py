@@ -199,9 +199,13 @@ class WordBatch:
 
 def _from_rows(reader: CommitReader) -> PooledModel | None:
     """Return the model that reads rows when they are requested, or None where tables are there or have to be built."""
-    if reader.repeats() is None or has_tables(reader.commit):
-        return None
-    return _row_model(StoredTables(reader, _KINDS))
+    stored = None if has_tables(reader.commit) else _open_rows(reader)
+    return None if stored is None else _row_model(stored)
+
+
+def _open_rows(reader: CommitReader) -> StoredTables | None:
+    """Return the tables of rows of a commit, None where it has stored no repeats."""
+    return None if reader.repeats() is None else StoredTables(reader, _KINDS)
 
 
 def _row_model(stored: StoredTables) -> PooledModel:
@@ -289,6 +293,5 @@ def continue_text(
 
 @lru_cache(maxsize=1)
 def _stored_tables(path: str, commit: str) -> StoredTables | None:
-    """Return tables of rows of a commit, as a process has opened them for the prompt before; None without repeats."""
-    reader = open_commit(path, commit)
-    return None if reader.repeats() is None else StoredTables(reader, _KINDS)
+    """Return what `_open_rows` does, as a process has opened it for the prompt before."""
+    return _open_rows(open_commit(path, commit))
